@@ -1,0 +1,1 @@
+"""A Kafka-style commit log native to PySpark."""

@@ -1,0 +1,102 @@
+"""Every error that sparklog raises, by what the caller should do next.
+
+    SparklogError
+      RetriableError           lost a race, store busy        -> back off, retry
+      FencedError              a newer epoch or writer exists -> reopen
+      OffsetOutOfRangeError    outside [log start, log end]   -> reset the position
+      DataLossError            records are gone               -> decide: failOnDataLoss=false, or investigate
+      CorruptLogError          bytes break FORMAT.md          -> take offline, repair
+      StorageError             the file system refused        -> free space, fix permissions
+        FatalStorageError      fsync failed: durability unknown -> stop the process
+        NotFoundError, AlreadyExistsError                     (names in a store)
+      InvalidRequestError      bad option, name, record       -> fix the call
+        UnknownTopicError      no such topic or partition     -> create it, or fix the name
+      UnsupportedVersionError  written by a newer sparklog    -> upgrade
+
+Messages carry their code, the cause and the fix, because Spark passes only text on:
+``[SPARKLOG_UNKNOWN_OPTION] found ..., expected .... Fix: ... SQLSTATE: 42K05``.
+Sources: style.md rules 20-21; Spark's error conditions.
+"""
+
+# Code -> (SQLSTATE, meaning). One line each, sorted; docs/errors.md is generated from it.
+CODES: dict[str, tuple[str, str]] = {
+    "INTERNAL": ("XX000", "a bug in sparklog; please report it"),
+}
+
+
+class SparklogError(Exception):
+    """Root of all errors raised by sparklog.
+
+    Args:
+        code: a key of CODES, without the SPARKLOG_ prefix.
+        message: where, what was found, what was expected.
+        fix: what to do next, as an imperative sentence.
+    """
+
+    def __init__(self, code: str, message: str, *, fix: str) -> None:
+        sqlstate, _ = CODES[code]
+        self.code = code
+        self.sqlstate = sqlstate
+        self.message = message
+        self.fix = fix
+        super().__init__(code, message, fix)
+
+    def __str__(self) -> str:
+        end = "" if self.message.endswith((".", "?", "!")) else "."
+        return f"[SPARKLOG_{self.code}] {self.message}{end} Fix: {self.fix.rstrip('.')}. SQLSTATE: {self.sqlstate}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark carries exceptions between processes; keyword-only arguments need help.
+        return (_rebuild, (type(self), self.code, self.message, self.fix))
+
+
+def _rebuild(cls: type[SparklogError], code: str, message: str, fix: str) -> SparklogError:
+    return cls(code, message, fix=fix)
+
+
+class RetriableError(SparklogError):
+    """Nothing was changed; the same call may succeed later."""
+
+
+class FencedError(SparklogError):
+    """A newer epoch exists; reopen and start over."""
+
+
+class OffsetOutOfRangeError(SparklogError):
+    """The offset is outside [log_start_offset, log_end_offset]."""
+
+
+class DataLossError(SparklogError):
+    """Records that should be there are gone."""
+
+
+class CorruptLogError(SparklogError):
+    """Stored bytes do not follow FORMAT.md."""
+
+
+class StorageError(SparklogError):
+    """The storage refused an operation."""
+
+
+class FatalStorageError(StorageError):
+    """Durability is unknown (a failed fsync); the process must stop, not retry."""
+
+
+class NotFoundError(StorageError):
+    """No such name in the store."""
+
+
+class AlreadyExistsError(StorageError):
+    """The name is taken; put-if-absent changed nothing."""
+
+
+class InvalidRequestError(SparklogError):
+    """The call itself is wrong."""
+
+
+class UnknownTopicError(InvalidRequestError):
+    """No such topic or partition."""
+
+
+class UnsupportedVersionError(SparklogError):
+    """Written by a newer version, or using a feature that this one does not know."""
