@@ -1,0 +1,79 @@
+# Every target works in a fresh clone: it makes .venv and installs the tested versions into it.
+# What cannot be installed from here (Python, Java) is checked by scripts/preflight.sh.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL_INPUTS := pyproject.toml setup.cfg constraints.txt
+
+# Spark looks the data source up, and starts its workers, with this interpreter. A SPARK_HOME of
+# another Spark would win over the installed one; the loopback address spares a host name look-up.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+export SPARK_LOCAL_IP ?= 127.0.0.1
+unexport SPARK_HOME PYTHONPATH PYTHONHOME
+
+ROOT ?= demo-output
+PYTEST_ARGS ?=
+CHAOS_ROUNDS ?= 20
+
+.PHONY: help demo test check bench chaos notebooks format clean
+
+help: ## Show the targets
+	@echo "usage: make TARGET"; echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '%-12s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.demo ## A year of flights through the log, exactly once, while it is being killed (ROOT=DIR)
+	@sh scripts/preflight.sh --java >/dev/null
+	$(BIN)/sparklog demo --output-dir "$(ROOT)"
+
+test: $(VENV)/.dev ## All tests, Spark included (PYTEST_ARGS="tests/format -k codec" for some)
+	@sh scripts/preflight.sh --java >/dev/null
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## Lint, formatting, types and the layers' imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput against their ceilings
+	@sh scripts/preflight.sh --java >/dev/null
+	$(BIN)/python -m benchmarks
+
+chaos: $(VENV)/.dev ## The crash tests with many rounds of SIGKILL (CHAOS_ROUNDS=20)
+	@sh scripts/preflight.sh --java >/dev/null
+	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/crash $(PYTEST_ARGS)
+
+notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
+	@sh scripts/preflight.sh --java >/dev/null
+	$(BIN)/python scripts/run_notebooks.py
+
+format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove the environment, caches and outputs
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		.import_linter_cache spark-warehouse demo-output bench-output
+
+# The stamps say which extra is installed from which inputs; [dev] includes [demo].
+$(VENV)/.dev: $(INSTALL_INPUTS)
+	@sh scripts/preflight.sh >/dev/null
+	@$(MAKE) --no-print-directory install EXTRA=dev
+	@touch $(VENV)/.demo $@
+
+$(VENV)/.demo: $(INSTALL_INPUTS)
+	@sh scripts/preflight.sh --java >/dev/null
+	@if [ -f $(VENV)/.dev ]; then $(MAKE) --no-print-directory $(VENV)/.dev; \
+	else $(MAKE) --no-print-directory install EXTRA=demo; fi
+	@touch $@
+
+.PHONY: install
+install:
+	@echo "Installing sparklog[$(EXTRA)] into $(VENV); the first time takes some minutes (Spark is large)."
+	@test -x $(BIN)/python || "$$(sh scripts/preflight.sh)" -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e ".[$(EXTRA)]"
