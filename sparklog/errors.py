@@ -20,7 +20,26 @@ Sources: style.md rules 20-21; Spark's error conditions.
 
 # Code -> (SQLSTATE, meaning). One line each, sorted; docs/errors.md is generated from it.
 CODES: dict[str, tuple[str, str]] = {
+    "APPEND_TOO_LARGE": ("54000", "one append is larger than a segment can be"),
+    "CONFIG_OUT_OF_BOUNDS": ("22023", "a setting's value is outside its bounds"),
+    "EXTENT_MISMATCH": ("XX001", "the batches of an extent are not those that it describes"),
     "INTERNAL": ("XX000", "a bug in sparklog; please report it"),
+    "INVALID_CONFIG_VALUE": ("22023", "a setting's value has the wrong form"),
+    "INVALID_GROUP": ("42602", "a consumer group's name is not legal"),
+    "INVALID_OPTION": ("22023", "an argument has a value that is not allowed"),
+    "INVALID_ROWS": ("42K09", "the rows have a column of the wrong name or type"),
+    "INVALID_TOPIC_NAME": ("42602", "a topic's name is not legal"),
+    "OFFSET_OUT_OF_RANGE": ("22003", "the offset is outside the log's start and end"),
+    "PARTITION_MISSING": ("42704", "no such partition"),
+    "PARTITION_OUT_OF_RANGE": ("22003", "a row names a partition that the topic does not have"),
+    "SEGMENT_MISSING": ("58030", "a segment that extents refer to does not exist"),
+    "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),
+    "TIMESTAMP_OUT_OF_RANGE": ("22008", "a record's timestamp is too far from now"),
+    "TOPIC_CHANGED": ("40001", "a topic was created or changed by somebody else meanwhile"),
+    "TOPIC_EXISTS": ("42710", "a topic of this name exists"),
+    "TOPIC_MISSING": ("42704", "no such topic"),
+    "UNKNOWN_CONFIG": ("42K05", "no setting has this name"),
+    "WRITER_FAILED": ("58030", "a segment could not be written or made durable"),
 }
 
 

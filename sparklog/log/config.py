@@ -1,0 +1,281 @@
+"""Settings: every key declared once, with Kafka's name, unit, bounds, default and what it costs.
+
+Invariants: a stored value has been accepted by `validate_topic_configs` or
+    `validate_root_configs`; a key that is not declared here is refused, never ignored.
+Layers of defaults: a topic's own value, then the root's value under the same key, then the
+    default declared here.
+Not here: storing values (metadata), acting on retention and cleanup (maintenance).
+Documentation: `describe_configs` and `render_properties` are generated from the declarations.
+Sources: Kafka TopicConfig and ServerLogConfigs; style.md rule 23.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Self
+
+from sparklog.log.setting import (
+    LONG_MAX,
+    TYPE_NAMES,
+    declared_settings,
+    lookup_setting,
+    parse_settings,
+    setting,
+    validate_settings,
+)
+
+MIB = 1 << 20
+INT_MAX = (1 << 31) - 1
+DAY_MS = 86_400_000
+
+
+class TimestampMode(enum.StrEnum):
+    """Who says when a record happened: Kafka's message.timestamp.type."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+COMPRESSION_TYPES = ("producer", "uncompressed", "none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """A topic's settings, typed; the fields' names are Kafka's keys with underscores."""
+
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy",
+        default=("delete",),
+        choices=("delete", "compact"),
+        doc="""delete: old records go by time and size; compact: the latest record of each key stays.
+        Both together bound a compacted topic. Compaction costs reading and rewriting.""",
+    )
+    compression_type: str = setting(
+        "compression.type",
+        default="producer",
+        choices=COMPRESSION_TYPES,
+        doc="""Codec of the stored batches; producer keeps what the writer chose. zstd and gzip: fewest
+        bytes, most CPU; lz4 and snappy: quick, larger; uncompressed (or none): no CPU, most bytes.""",
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
+        default=DAY_MS,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
+        the deletion; shorter: less space.""",
+    )
+    flush_messages: int = setting(
+        "flush.messages",
+        default=LONG_MAX,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="records",
+        doc="""Sync a segment after so many records. Everything is synced before it is published in any
+        case: smaller spreads the disk's work over a long task, larger costs fewer syncs.""",
+    )
+    flush_ms: int = setting(
+        "flush.ms",
+        default=LONG_MAX,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""Sync a segment at the first append after so long. As flush.messages: smaller spreads the
+        disk's work, larger costs fewer syncs; what is published is durable either way.""",
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes",
+        default=4096,
+        minimum=0,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""One index entry per so many bytes of segment. Smaller: reads start closer to their offset,
+        larger index; larger: more bytes are skipped over, smaller index.""",
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
+        default=LONG_MAX,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""A record becomes eligible for compaction at the latest after so long. Shorter: deletions
+        take effect sooner; longer: less rewriting.""",
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes",
+        default=1_048_588,
+        minimum=0,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""Largest record batch, after compression. Larger: larger records fit, and every reader needs
+        the memory for them; smaller: more, smaller batches.""",
+    )
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms",
+        default=3_600_000,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""How far a record's CreateTime may lie in the future. Smaller protects retention and time
+        lookups from wrong clocks; larger accepts more writers.""",
+    )
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms",
+        default=LONG_MAX,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""How far a record's CreateTime may lie in the past. Smaller keeps records out that retention
+        would remove at once; larger allows loading history.""",
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type",
+        default=str(TimestampMode.CREATE_TIME),
+        choices=tuple(str(mode) for mode in TimestampMode),
+        doc="""CreateTime: the writer's timestamp, may be out of order. LogAppendTime: the time of the
+        append, in order, and the writer's own timestamp is lost.""",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
+        default=0.5,
+        minimum=0,
+        maximum=1,
+        doc="""Compact when this share of the log is not yet compacted. Smaller: less space for duplicates,
+        more rewriting; larger: the other way round.""",
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms",
+        default=0,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
+        version for that time; shorter: less space.""",
+    )
+    retention_bytes: int = setting(
+        "retention.bytes",
+        default=-1,
+        minimum=-1,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Keep at most so much per partition; -1: no limit. Smaller: less space; larger: consumers may
+        lag further behind.""",
+    )
+    retention_ms: int = setting(
+        "retention.ms",
+        default=7 * DAY_MS,
+        minimum=-1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""Keep records for so long; -1: for ever. Shorter: less space; longer: consumers may lag
+        further behind, and more can be replayed.""",
+    )
+    segment_bytes: int = setting(
+        "segment.bytes",
+        default=1024 * MIB,
+        minimum=14,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""A writer rolls its segment at this size. Larger: fewer files; smaller: retention and
+        compaction free space sooner.""",
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes",
+        default=10 * MIB,
+        minimum=4,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""A writer rolls its segment when the index is full. Larger: room for a denser index;
+        smaller: less to map into memory.""",
+    )
+    segment_ms: int = setting(
+        "segment.ms",
+        default=7 * DAY_MS,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""A writer rolls its segment after so long, at its next append. Longer: fewer files; shorter:
+        retention and compaction reach quiet topics sooner.""",
+    )
+
+    @classmethod
+    def parse(cls, configs: Mapping[str, str], root_defaults: Mapping[str, str] | None = None) -> Self:
+        """The settings in force: `configs`, else the root's value, else the declared default."""
+        return parse_settings(cls, configs, root_defaults or {})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RootConfig:
+    """Settings of a whole root. The defaults of its topics are stored beside them, as topic keys."""
+
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        default=True,
+        doc="""Create a topic when somebody first writes to it. true: nothing to prepare; false: a
+        misspelt name is an error.""",
+    )
+    num_partitions: int = setting(
+        "num.partitions",
+        default=1,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of a topic created without saying how many. More: more parallel readers; fewer:
+        fewer, larger extents, and more of the order kept.""",
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        default=50,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of __consumer_offsets, read when it is created. More: groups spread over more
+        coordinators; fewer: less to load.""",
+    )
+
+    @classmethod
+    def parse(cls, configs: Mapping[str, str]) -> Self:
+        """The settings in force: the root's value, else the declared default."""
+        return parse_settings(cls, {}, configs)
+
+
+def validate_topic_configs(configs: Mapping[str, str]) -> None:
+    """Refuse unknown keys and values out of bounds."""
+    validate_settings(configs, declared_settings(TopicConfig), "topic")
+
+
+def validate_root_configs(configs: Mapping[str, str]) -> None:
+    """As for topics; a root also stores the defaults of its topics, under the topic keys."""
+    validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
+
+
+def validate_config_keys(keys: list[str], *, root: bool = False) -> None:
+    """Refuse unknown keys, where only keys are given (to remove an override)."""
+    known = declared_settings(TopicConfig) | (declared_settings(RootConfig) if root else {})
+    for key in keys:
+        lookup_setting(key, known, "root" if root else "topic")
+
+
+def describe_configs() -> str:
+    """A Markdown table of every setting, for the documentation."""
+    lines = []
+    for title, cls in (("Topic settings", TopicConfig), ("Root settings", RootConfig)):
+        lines += [f"## {title}", "", "|key|type|unit|default|allowed|meaning|", "|-|-|-|-|-|-|"]
+        for key, (_, one) in declared_settings(cls).items():
+            cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds, one.doc)
+            lines.append("|" + "|".join(cells) + "|")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def render_properties() -> str:
+    """The text of conf/topic.properties: every topic setting with its default, commented out."""
+    lines = [
+        "# Settings of a topic, with their defaults. Generated from sparklog/log/config.py.",
+        "# The same keys, set on the root, are the defaults of all its topics.",
+    ]
+    for key, (_, one) in declared_settings(TopicConfig).items():
+        unit = f" ({one.unit})" if one.unit else ""
+        lines += ["", f"# {one.doc}", f"# Allowed: {one.bounds}{unit}.", f"#{key}={one.format(one.default)}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,164 @@
+"""One declared setting: its key, type, bounds and documentation, and how its text is parsed.
+
+Invariants: `parse` accepts exactly what `bounds` says; a key that is not declared is refused with
+    the nearest declared one, never ignored.
+Not here: the declarations themselves (config.py).
+Sources: style.md rule 23 and snippet S4.
+"""
+
+import dataclasses
+import difflib
+import functools
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from sparklog.errors import InvalidRequestError
+
+LONG_MAX = (1 << 63) - 1
+TYPE_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", tuple: "list"}
+ConfigT = TypeVar("ConfigT")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One declared key. `low` and `high` are what a smaller or larger value costs."""
+
+    key: str
+    kind: type
+    unit: str
+    default: Any
+    minimum: float | None
+    maximum: float | None
+    choices: tuple[str, ...]
+    doc: str
+
+    @property
+    def bounds(self) -> str:
+        """What is allowed, in words."""
+        if self.kind is bool:
+            return "true or false"
+        if self.choices:
+            joined = ", ".join(self.choices)
+            return f"any of {joined}" if self.kind is tuple else f"one of {joined}"
+        low = "" if self.minimum is None else f"at least {self.minimum}"
+        high = "" if self.maximum is None or self.maximum >= LONG_MAX else f"at most {self.maximum}"
+        return " and ".join(part for part in (low, high) if part)
+
+    def format(self, value: Any) -> str:
+        """The text that `parse` turns into this value."""
+        if self.kind is bool:
+            return "true" if value else "false"
+        return ",".join(value) if self.kind is tuple else str(value)
+
+    def parse(self, text: str) -> Any:
+        """The typed value of `text`, checked against the bounds."""
+        cleaned = text.strip()
+        try:
+            value = self._convert(cleaned)
+        except ValueError:
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                f"{self.key}: found {text!r}, expected {TYPE_NAMES[self.kind]}, {self.bounds}",
+                fix=f"give {self.key} a value that is {self.bounds}",
+            ) from None
+        self._validate_bounds(value, text)
+        return value
+
+    def _convert(self, text: str) -> Any:
+        if self.kind is bool:
+            if text.lower() not in {"true", "false"}:
+                raise ValueError(text)
+            return text.lower() == "true"
+        if self.kind is tuple:
+            items = tuple(item.strip() for item in text.split(",") if item.strip())
+            if not items or not set(items) <= set(self.choices) or len(set(items)) != len(items):
+                raise ValueError(text)
+            return items
+        if self.choices and text not in self.choices:
+            raise ValueError(text)
+        if self.kind is int and not text.removeprefix("-").isascii():
+            raise ValueError(text)
+        if self.kind is int and "_" in text:
+            raise ValueError(text)
+        return self.kind(text)
+
+    def _validate_bounds(self, value: Any, text: str) -> None:
+        if self.kind not in (int, float):
+            return
+        low_ok = self.minimum is None or value >= self.minimum
+        high_ok = self.maximum is None or value <= self.maximum
+        if not (low_ok and high_ok):  # written so that NaN fails both
+            bound = f"the minimum {self.minimum}" if not low_ok else f"the maximum {self.maximum}"
+            raise InvalidRequestError(
+                "CONFIG_OUT_OF_BOUNDS",
+                f"{self.key}: found {text}, outside {bound} ({self.unit})",
+                fix=f"give {self.key} a value that is {self.bounds}",
+            )
+
+
+def setting(
+    key: str,
+    *,
+    default: Any,
+    doc: str,
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare a field of a configuration class."""
+    declared = Setting(
+        key=key,
+        kind=type(default),
+        unit=unit,
+        default=default,
+        minimum=minimum,
+        maximum=maximum,
+        choices=choices,
+        doc=" ".join(doc.split()),
+    )
+    return dataclasses.field(default=default, metadata={"setting": declared})
+
+
+@functools.cache
+def declared_settings(cls: Any) -> dict[str, tuple[str, Setting]]:
+    """Key -> (field name, declaration), sorted by key."""
+    declared = {}
+    for field in sorted(dataclasses.fields(cls), key=lambda field: str(field.metadata["setting"].key)):
+        one = cast("Setting", field.metadata["setting"])
+        declared[one.key] = (field.name, one)
+    return declared
+
+
+def parse_settings(cls: type[ConfigT], configs: Mapping[str, str], root: Mapping[str, str]) -> ConfigT:
+    """An instance of a configuration class: `configs`, else `root`, else the declared defaults."""
+    declared = declared_settings(cast("Any", cls))
+    values: dict[str, Any] = {}
+    for source in (root, configs):
+        for key, text in source.items():
+            if key in declared:
+                name, one = declared[key]
+                values[name] = one.parse(text)
+    return cls(**values)
+
+
+def validate_settings(
+    configs: Mapping[str, str], known: Mapping[str, tuple[str, Setting]], scope: str
+) -> None:
+    for key, text in configs.items():
+        one = lookup_setting(key, known, scope)
+        if not isinstance(text, str):
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                f"{key}: found {text!r} of type {type(text).__name__}, expected a string",
+                fix="give configuration values as strings",
+            )
+        one.parse(text)
+
+
+def lookup_setting(key: str, known: Mapping[str, tuple[str, Setting]], scope: str) -> Setting:
+    if key in known:
+        return known[key][1]
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"write {near[0]!r}" if near else f"use one of {', '.join(known)}"
+    raise InvalidRequestError("UNKNOWN_CONFIG", f"found {scope} setting {key!r}, which is unknown", fix=hint)
