@@ -1,0 +1,63 @@
+"""Command groups that import a command only when it runs, so that `--help` starts at once.
+
+Invariants: listing commands imports none of them; a hidden command is found but not listed; a
+misspelt name is answered with the nearest ones.
+Not here: which commands there are (main.py).
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command lives, and what the list of commands says about it."""
+
+    module: str
+    attribute: str
+    help: str
+    hidden: bool = False
+
+    def load(self) -> click.Command:
+        command = getattr(importlib.import_module(self.module), self.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named in a table and imported when used."""
+
+    lazy: dict[str, LazyCommand]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        listed = [name for name, command in self.lazy.items() if not command.hidden]
+        return sorted({*listed, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.lazy:
+            return self.lazy[cmd_name].load()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
+            raise click.exceptions.NoSuchCommand(name, possibilities=self.list_commands(ctx), ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self._short_help(ctx, name)) for name in self.list_commands(ctx)]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        if name in self.lazy:
+            return self.lazy[name].help
+        command = super().get_command(ctx, name)
+        return command.get_short_help_str(limit=100) if command else ""

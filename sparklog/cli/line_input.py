@@ -1,0 +1,98 @@
+"""Records from lines: how `produce` reads stdin.
+
+Lines arrive in groups: as many as are there, at most `MAX_GROUP_BYTES`, and no later than
+`LINGER_S` after the input fell silent, so that `tail -f | sparklog produce` does not wait and
+`< big.file` goes in large appends. The last line needs no newline.
+Not here: partitions, timestamps and appending (produce.py).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+MAX_GROUP_BYTES = 4 << 20
+READ_BYTES = 1 << 20
+MAX_LINE_BYTES = 64 << 20
+LINGER_S = 0.1
+
+
+class LineTooLongError(ValueError):
+    """The input has no newline for longer than any record may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineFormat:
+    """How a line becomes a key and a value.
+
+    key_delimiter: splits a line at its first occurrence; None: the line is the value.
+    fixed_key: the key of every record whose line has none.
+    empty_is_null: kcat's -Z: an empty key or value is null (a null value is a tombstone).
+    null_marker: Kafka's null.marker: this text is null.
+    """
+
+    key_delimiter: bytes | None = None
+    fixed_key: bytes | None = None
+    empty_is_null: bool = False
+    null_marker: bytes | None = None
+
+    def parse(self, line: bytes) -> tuple[bytes | None, bytes | None]:
+        key, value = self.fixed_key, line
+        if self.key_delimiter is not None and self.key_delimiter in line:
+            key, value = line.split(self.key_delimiter, 1)
+        return self._nullable(key), self._nullable(value)
+
+    def _nullable(self, field: bytes | None) -> bytes | None:
+        if (self.empty_is_null and field == b"") or (
+            self.null_marker is not None and field == self.null_marker
+        ):
+            return None
+        return field
+
+
+def read_line_groups(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield groups of whole lines, without their newlines, until the input ends."""
+    pending: list[bytes] = []
+    pending_bytes = 0
+    rest = b""
+    for chunk in _read_chunks(stream):
+        if chunk:
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > MAX_LINE_BYTES:
+                raise LineTooLongError(f"a line is longer than {MAX_LINE_BYTES:,} bytes; is the input text?")
+            pending += lines
+            pending_bytes += len(chunk)
+        if pending and (not chunk or pending_bytes >= MAX_GROUP_BYTES):
+            yield pending
+            pending, pending_bytes = [], 0
+    if rest:
+        pending.append(rest)
+    if pending:
+        yield pending
+
+
+def _read_chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield bytes as they come; an empty chunk says that the input has fallen silent."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, io.UnsupportedOperation):
+        while chunk := stream.read(READ_BYTES):
+            yield chunk
+        return
+    silent = True
+    while True:
+        # Once silence has been reported there is nothing to flush: wait as long as it takes.
+        ready, _, _ = select.select([descriptor], [], [], None if silent else LINGER_S)
+        if not ready:
+            silent = True
+            yield b""
+            continue
+        chunk = os.read(descriptor, READ_BYTES)
+        if not chunk:
+            return
+        silent = False
+        yield chunk

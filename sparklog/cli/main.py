@@ -1,0 +1,111 @@
+"""The entry point: the table of commands, and what becomes of errors.
+
+Exit codes: 0 done, 1 failure, 2 usage. Errors go to stderr as one message; `--debug` adds the
+traceback. A reader that goes away (`sparklog consume ... | head`) is a normal end.
+Not here: any command (a module per noun beside this one).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from sparklog.cli.group import LazyCommand, LazyGroup
+from sparklog.cli.settings import Settings, common_options
+
+COMMANDS = {
+    "topics": LazyCommand(
+        "sparklog.cli.topics", "topics", "Create, list, describe, alter and delete topics."
+    ),
+    "produce": LazyCommand("sparklog.cli.produce", "produce", "Write lines from stdin as records."),
+    "consume": LazyCommand("sparklog.cli.consume", "consume", "Print records, and follow the log."),
+    "offsets": LazyCommand(
+        "sparklog.cli.offsets", "offsets", "First, next and by-time offsets of partitions."
+    ),
+    "groups": LazyCommand("sparklog.cli.groups", "groups", "Consumer groups: committed offsets and lag."),
+    "dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "What a segment or index file holds."),
+    "doctor": LazyCommand("sparklog.cli.doctor", "doctor", "Check Python, Java, Spark and a root."),
+    "demo": LazyCommand("sparklog.cli.demo", "demo", "Exactly once, on real data, under SIGKILL."),
+    "kafka-topics": LazyCommand("sparklog.cli.kafka_aliases", "kafka_topics", "", hidden=True),
+    "kafka-consumer-groups": LazyCommand(
+        "sparklog.cli.kafka_aliases", "kafka_consumer_groups", "", hidden=True
+    ),
+    "kafka-get-offsets": LazyCommand("sparklog.cli.offsets", "get", "", hidden=True),
+    "kafka-console-producer": LazyCommand("sparklog.cli.produce", "produce", "", hidden=True),
+    "kafka-console-consumer": LazyCommand("sparklog.cli.consume", "consume", "", hidden=True),
+    "kafka-dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "", hidden=True),
+}
+
+
+class RootGroup(LazyGroup):
+    """The top command; turns what went wrong into a message and an exit code."""
+
+    lazy = COMMANDS
+
+    def invoke(self, ctx: click.Context) -> object:
+        from sparklog.errors import SparklogError
+
+        try:
+            result: object = super().invoke(ctx)
+            sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            # Python flushes stdout once more on its way out; let that go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            ctx.exit(0)
+        except KeyboardInterrupt:
+            raise click.Abort from None
+        except SparklogError as error:
+            _report(ctx, str(error))
+        except OSError as error:
+            _report(ctx, str(error))
+        except Exception as error:  # noqa: BLE001 - the last line of defence
+            _report(
+                ctx, f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
+            )
+        return result
+
+
+def _report(ctx: click.Context, message: str) -> None:
+    """Print the error being handled, and leave with 1."""
+    settings = ctx.find_object(Settings)
+    if settings is not None and settings.debug:
+        click.echo(traceback.format_exc(), err=True, nl=False)
+    click.echo(f"Error: {message}", err=True)
+    ctx.exit(1)
+
+
+def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"sparklog {version('sparklog')}")
+        ctx.exit()
+
+
+@click.command("sparklog", cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@common_options
+def cli() -> None:
+    r"""sparklog: a Kafka-style commit log native to PySpark, on a directory.
+
+    \b
+    Start with:  sparklog demo
+    On a log:    sparklog --root DIR topics list        (or SPARKLOG_ROOT=DIR)
+    """
+
+
+def main() -> None:
+    """Console script."""
+    cli(prog_name="sparklog")

@@ -1,0 +1,74 @@
+import io
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.cli import line_input
+from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_groups
+
+
+def flat(groups: Iterator[list[bytes]]) -> list[bytes]:
+    return [line for group in groups for line in group]
+
+
+@given(st.binary(max_size=200))
+def test_lines_are_what_split_says(data: bytes) -> None:
+    expected = data.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    assert flat(read_line_groups(io.BytesIO(data))) == expected
+
+
+def test_large_input_comes_in_bounded_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_input, "MAX_GROUP_BYTES", 1000)
+    monkeypatch.setattr(line_input, "READ_BYTES", 100)
+    groups = list(read_line_groups(io.BytesIO(b"0123456789\n" * 1000)))
+    assert sum(map(len, groups)) == 1000
+    assert max(map(len, groups)) <= 110
+
+
+def test_silent_pipe_hands_over_what_it_has() -> None:
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as reader:
+        os.write(write_end, b"one\ntwo\nthr")
+        groups = read_line_groups(reader)
+        assert next(groups) == [b"one", b"two"]
+
+        def finish() -> None:
+            os.write(write_end, b"ee\nfour")
+            os.close(write_end)
+
+        threading.Thread(target=finish).start()
+        assert flat(groups) == [b"three", b"four"]
+
+
+def test_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_input, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(line_input, "READ_BYTES", 100)
+    with pytest.raises(LineTooLongError, match="longer than 1,000 bytes"):
+        flat(read_line_groups(io.BytesIO(b"x" * 2000)))
+
+
+@pytest.mark.parametrize(
+    ("line_format", "line", "expected"),
+    [
+        (LineFormat(), b"a:b", (None, b"a:b")),
+        (LineFormat(key_delimiter=b":"), b"a:b:c", (b"a", b"b:c")),
+        (LineFormat(key_delimiter=b":"), b"abc", (None, b"abc")),
+        (LineFormat(key_delimiter=b"::"), b"a::b", (b"a", b"b")),
+        (LineFormat(fixed_key=b"K"), b"v", (b"K", b"v")),
+        (LineFormat(fixed_key=b"K", key_delimiter=b":"), b"v", (b"K", b"v")),
+        (LineFormat(key_delimiter=b":", empty_is_null=True), b"a:", (b"a", None)),
+        (LineFormat(key_delimiter=b":", empty_is_null=True), b":b", (None, b"b")),
+        (LineFormat(key_delimiter=b":"), b"a:", (b"a", b"")),
+        (LineFormat(key_delimiter=b":", null_marker=b"NULL"), b"a:NULL", (b"a", None)),
+    ],
+)
+def test_line_becomes_key_and_value(
+    line_format: LineFormat, line: bytes, expected: tuple[bytes | None, bytes | None]
+) -> None:
+    assert line_format.parse(line) == expected
