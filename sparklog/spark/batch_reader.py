@@ -1,0 +1,67 @@
+"""The batch source: plans all tasks against one image, so that a query sees one moment of the log."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from sparklog.client import SparkLog
+from sparklog.clock import SystemClock
+from sparklog.spark.data_loss import DataLossPolicy
+from sparklog.spark.input_partitions import plan_input_partitions, read_input_partition
+from sparklog.spark.options import SourceOptions
+from sparklog.spark.pushdown import Pruning
+from sparklog.spark.ranges import OffsetRange, ranges_between, split_ranges
+from sparklog.spark.resolve import check_in_log, log_ends, log_starts, resolve_ending, resolve_starting
+from sparklog.spark.retry import retrying
+from sparklog.spark.roots import open_root
+
+
+class SparklogBatchReader(DataSourceReader):
+    """Reads a range of offsets of each partition, once. Source: Spark's KafkaBatch."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._pruning = Pruning()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks; an empty list of ranges still gives Spark one empty task."""
+        options = self._options
+        log = retrying(options, SystemClock(), lambda: open_root(options.root, create=False))
+        ranges = split_ranges(
+            self._pruning.prune(self._ranges(log), log),
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+        return plan_input_partitions(log, ranges, include_headers=options.include_headers)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; runs on executors."""
+        return read_input_partition(partition)
+
+    def _ranges(self, log: SparkLog) -> list[OffsetRange]:
+        options, image = self._options, log.image
+        tps = options.subscription.resolve(image, must_exist=True)
+        begin = resolve_starting(options.starting, log, tps, group_id=options.group_id)
+        end = resolve_ending(options.ending, log, tps, group_id=options.group_id)
+        if options.fail_on_data_loss:
+            check_in_log(begin, image, "startingOffsets")
+            check_in_log(end, image, "endingOffsets")
+        loss = DataLossPolicy(fail=options.fail_on_data_loss)
+        begin = loss.clamp_start(begin, end, image)
+        last = log_ends(image, tps)
+        first = log_starts(image, tps)
+        end = {tp: max(first[tp], min(offset, last[tp])) for tp, offset in end.items()}
+        return ranges_between(begin, end)
+
+
+class SparklogPushdownReader(SparklogBatchReader):
+    """The same with filter pushdown.
+
+    A class of its own, handed out only on request: Spark fails every read of a reader that defines
+    pushFilters while spark.sql.python.filterPushdown.enabled is false, which is the default.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep what prunes; return the filters that Spark must still apply to the rows."""
+        return [condition for condition in filters if not self._pruning.add(condition)]

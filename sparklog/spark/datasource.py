@@ -1,0 +1,67 @@
+"""The data source that Spark knows as ``sparklog``: batch and stream, read and write.
+
+Spark makes a new instance for every plan, in several processes, from the options alone; so it holds
+nothing else, and each method parses them for its own kind of query.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.batch_reader import SparklogBatchReader, SparklogPushdownReader
+from sparklog.spark.batch_writer import SparklogBatchWriter
+from sparklog.spark.options import parse_sink_options, parse_source_options
+from sparklog.spark.rows import check_user_schema, sql_schema
+from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.spark.stream_writer import SparklogStreamWriter
+from sparklog.spark.values import parse_bool
+
+
+class SparklogDataSource(DataSource):
+    """``spark.read|readStream.format("sparklog")`` and ``df.write|writeStream.format("sparklog")``.
+
+    Options, rows and semantics are those of Spark's Kafka connector (options.py lists them all);
+    ``load(root)``, ``save(root)`` and ``start(root)`` name the log's directory.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "sparklog"
+
+    def schema(self) -> str:
+        return sql_schema(include_headers=self._include_headers())
+
+    def reader(self, schema: StructType) -> SparklogBatchReader:
+        check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
+        options = parse_source_options(self._given(), streaming=False)
+        return SparklogPushdownReader(options) if options.filter_pushdown else SparklogBatchReader(options)
+
+    def streamReader(self, schema: StructType) -> SparklogStreamReader:
+        check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
+        return SparklogStreamReader(parse_source_options(self._given(), streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> SparklogBatchWriter:
+        _refuse_overwrite("mode overwrite" if overwrite else None)
+        return SparklogBatchWriter(schema, parse_sink_options(self._given(), streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
+        # Spark says "overwrite" for the output mode complete: every micro-batch holds the whole
+        # result again. Kafka's sink appends it, and so do we; readers take the latest per key.
+        return SparklogStreamWriter(schema, parse_sink_options(self._given(), streaming=True))
+
+    def _include_headers(self) -> bool:
+        return parse_bool(self._given(), "includeHeaders", default=False)
+
+    def _given(self) -> Mapping[str, str]:
+        return {name.lower(): value for name, value in self.options.items()}
+
+
+def _refuse_overwrite(mode: str | None) -> None:
+    if mode is not None:
+        raise InvalidRequestError(
+            "UNSUPPORTED_SAVE_MODE",
+            f"{mode} is not supported: a log is only ever appended to",
+            fix='use .mode("append"); to start over, delete the topic first (sparklog topics delete)',
+        )

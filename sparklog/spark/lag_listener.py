@@ -1,0 +1,118 @@
+"""StreamingLagListener: how far each streaming query is behind the log's end.
+
+Python sources cannot report metrics of their own, but every progress report carries the source's
+end offset and the log's latest one; their difference is the lag.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+logger = logging.getLogger("sparklog.spark.lag")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryLag:
+    """Lag of one query after one micro-batch, in records."""
+
+    query_id: str
+    name: str | None
+    batch_id: int
+    timestamp: str
+    by_partition: Mapping[tuple[str, int], int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_partition.values())
+
+    @property
+    def largest(self) -> int:
+        return max(self.by_partition.values(), default=0)
+
+
+class StreamingLagListener(StreamingQueryListener):
+    """Keeps the latest lag of every query that reads from sparklog (or from Kafka).
+
+    Example:
+        ``listener = StreamingLagListener(); spark.streams.addListener(listener)``
+        and later ``listener.lag(query.id).total``.
+
+    Args:
+        on_lag: called with each new QueryLag, on Spark's listener thread; keep it short.
+    """
+
+    def __init__(self, on_lag: Callable[[QueryLag], None] | None = None) -> None:
+        self._on_lag = on_lag
+        self._lock = threading.Lock()
+        self._latest: dict[str, QueryLag] = {}
+
+    def lag(self, query_id: object) -> QueryLag | None:
+        """The latest lag of a query, or None before its first progress report."""
+        with self._lock:
+            return self._latest.get(str(query_id))
+
+    def all(self) -> list[QueryLag]:
+        """The latest lag of every query seen."""
+        with self._lock:
+            return list(self._latest.values())
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Take the lag from a progress report."""
+        progress = event.progress
+        by_partition: dict[tuple[str, int], int] = {}
+        for source in progress.sources:
+            by_partition.update(lag_between(source.endOffset, source.latestOffset))
+        lag = QueryLag(
+            query_id=str(progress.id),
+            name=progress.name,
+            batch_id=progress.batchId,
+            timestamp=progress.timestamp,
+            by_partition=by_partition,
+        )
+        with self._lock:
+            self._latest[lag.query_id] = lag
+        logger.info("query %s, batch %d: %d records behind", lag.name or lag.query_id, lag.batch_id, lag.total)
+        if self._on_lag is not None:
+            self._on_lag(lag)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing new: the last report still holds."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The last lag stays, to be looked at."""
+
+
+def lag_between(end: str | None, latest: str | None) -> dict[tuple[str, int], int]:
+    """Records by partition between two offsets as a progress report gives them (JSON text).
+
+    A partition that has not been read at all counts from offset 0. Text that is not an offset of
+    sparklog or Kafka gives nothing.
+    """
+    ends, latests = _positions(end), _positions(latest)
+    return {tp: max(0, offset - ends.get(tp, 0)) for tp, offset in latests.items()}
+
+
+def _positions(text: str | None) -> dict[tuple[str, int], int]:
+    try:
+        document = json.loads(text) if text else {}
+        return {
+            (topic, int(partition)): int(offset)
+            for topic, partitions in document.items()
+            if not topic.startswith("@")
+            for partition, offset in partitions.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,136 @@
+"""Filter pushdown of a batch read: which offsets can be left out.
+
+Conditions on topic, partition and offset decide by themselves; a lower bound on the timestamp only
+prunes extents whose largest timestamp is below it, so Spark still filters the rows.
+"""
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from sparklog.client import SparkLog
+from sparklog.spark.ranges import OffsetRange
+from sparklog.spark.resolve import partition_state
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MAX_OFFSET = 2**63 - 1
+
+
+class Pruning:
+    """The conjunction of the filters that were taken."""
+
+    def __init__(self) -> None:
+        self._keep: list[Callable[[OffsetRange], bool]] = []
+        self._first_offset = 0
+        self._end_offset = _MAX_OFFSET
+        self._min_timestamp_ms: int | None = None
+
+    def add(self, condition: Filter) -> bool:
+        """Take what can be used of a filter; True when it is then wholly applied."""
+        if isinstance(condition, IsNotNull):
+            return condition.attribute[-1] in ("topic", "partition", "offset")
+        column = getattr(condition, "attribute", ("",))
+        if len(column) != 1:
+            return False
+        if column[0] in ("topic", "partition"):
+            return self._add_keep(condition, column[0])
+        if column[0] == "offset":
+            return self._add_offset(condition)
+        if column[0] == "timestamp":
+            self._add_timestamp(condition)
+        return False
+
+    def prune(self, ranges: Sequence[OffsetRange], log: SparkLog) -> list[OffsetRange]:
+        """The ranges without what no row of interest can be in."""
+        pruned: list[OffsetRange] = []
+        for r in ranges:
+            if not all(keep(r) for keep in self._keep):
+                continue
+            low, high = max(r.start_offset, self._first_offset), min(r.end_offset, self._end_offset)
+            if low < high:
+                pruned.extend(self._prune_by_time(replace(r, start_offset=low, end_offset=high), log))
+        return pruned
+
+    def _prune_by_time(self, r: OffsetRange, log: SparkLog) -> list[OffsetRange]:
+        """The parts of a range in extents that reach the timestamp; neighbours are joined again."""
+        if self._min_timestamp_ms is None:
+            return [r]
+        kept: list[OffsetRange] = []
+        state = partition_state(log.image, (r.topic, r.partition))
+        for extent in state.extents_between(r.start_offset, r.end_offset):
+            if extent.max_timestamp_ms < self._min_timestamp_ms:
+                continue
+            low = max(extent.base_offset, r.start_offset)
+            high = min(extent.base_offset + extent.record_count, r.end_offset)
+            if kept and kept[-1].end_offset == low:
+                kept[-1] = replace(kept[-1], end_offset=high)
+            else:
+                kept.append(replace(r, start_offset=low, end_offset=high))
+        return kept
+
+    def _add_keep(self, condition: Filter, column: str) -> bool:
+        match condition:
+            case EqualTo(value=value) | EqualNullSafe(value=value):
+                wanted: tuple[Any, ...] = (value,)
+                self._keep.append(lambda r: getattr(r, column) in wanted)
+            case In(value=values):
+                self._keep.append(lambda r: getattr(r, column) in values)
+            case GreaterThan(value=value):
+                self._keep.append(lambda r: getattr(r, column) > value)
+            case GreaterThanOrEqual(value=value):
+                self._keep.append(lambda r: getattr(r, column) >= value)
+            case LessThan(value=value):
+                self._keep.append(lambda r: getattr(r, column) < value)
+            case LessThanOrEqual(value=value):
+                self._keep.append(lambda r: getattr(r, column) <= value)
+            case _:
+                return False
+        return True
+
+    def _add_offset(self, condition: Filter) -> bool:
+        match condition:
+            case EqualTo(value=value) | EqualNullSafe(value=value):
+                first, end = value, value + 1
+            case GreaterThan(value=value):
+                first, end = value + 1, _MAX_OFFSET
+            case GreaterThanOrEqual(value=value):
+                first, end = value, _MAX_OFFSET
+            case LessThan(value=value):
+                first, end = 0, value
+            case LessThanOrEqual(value=value):
+                first, end = 0, value + 1
+            case _:
+                return False
+        self._first_offset = max(self._first_offset, first)
+        self._end_offset = min(self._end_offset, end)
+        return True
+
+    def _add_timestamp(self, condition: Filter) -> None:
+        match condition:
+            case EqualTo(value=value) | GreaterThan(value=value) | GreaterThanOrEqual(value=value):
+                bound = _to_ms(value)
+                if bound is not None:
+                    self._min_timestamp_ms = max(bound, self._min_timestamp_ms or bound)
+            case _:
+                return
+
+
+def _to_ms(value: object) -> int | None:
+    """Spark hands timestamps out as datetimes; rounded down, so that nothing is pruned too early."""
+    if not isinstance(value, datetime.datetime):
+        return None
+    moment = value if value.tzinfo is not None else value.astimezone(datetime.UTC)
+    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)

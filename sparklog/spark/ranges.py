@@ -1,0 +1,96 @@
+"""Offset ranges of a query, and how they are cut: by rate, by size, by number of tasks.
+
+Pure functions over positions. The arithmetic follows Kafka's connector, so that the same options
+give the same micro-batches and tasks.
+Sources: KafkaMicroBatchStream.rateLimit, KafkaOffsetRangeCalculator.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.spark.stream_offset import Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Offsets [start, end) of one partition of a topic."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def size(self) -> int:
+        return self.end_offset - self.start_offset
+
+
+def backlog(start: Positions, end: Positions) -> dict[tuple[str, int], int]:
+    """Offsets to read by partition, where there are any."""
+    return {tp: end[tp] - start[tp] for tp in end if tp in start and end[tp] > start[tp]}
+
+
+def limit_records(start: Positions, end: Positions, max_records: int) -> Positions:
+    """Move `end` back so that about `max_records` lie between, each partition getting its share.
+
+    A partition with a backlog always gets at least one record, so that none starves.
+    """
+    sizes = backlog(start, end)
+    total = sum(sizes.values())
+    if total <= max_records:
+        return dict(end)
+    limited = dict(end)
+    for tp, size in sizes.items():
+        share = max_records * (size / total)
+        records = math.ceil(share) if share < 1 else math.floor(share)
+        limited[tp] = min(end[tp], start[tp] + records)
+    return limited
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
+) -> list[OffsetRange]:
+    """Cut ranges so that no task reads more than `max_records`, and there are about `min_partitions`.
+
+    Empty ranges are left out; order by topic, partition and offset is kept.
+    """
+    pieces = [piece for r in ranges if r.size > 0 for piece in _cut(r, _parts_for(r.size, max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(piece.size for piece in pieces)
+    # Small ranges stay whole; only what the large ones hold counts for sharing out the rest.
+    parts = [max(1, round(piece.size / total * min_partitions)) for piece in pieces]
+    whole = [i for i, count in enumerate(parts) if count == 1]
+    large_total = total - sum(pieces[i].size for i in whole)
+    large_min = max(min_partitions - len(whole), 1)
+    result = []
+    for piece, count in zip(pieces, parts, strict=True):
+        if count > 1:
+            result.extend(_cut(piece, max(1, round(piece.size / large_total * large_min))))
+        else:
+            result.append(piece)
+    return result
+
+
+def _parts_for(size: int, max_records: int | None) -> int:
+    return 1 if max_records is None else -(-size // max_records)
+
+
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Cut into `parts` ranges whose sizes differ by at most one; at most one per offset."""
+    parts = max(1, min(parts, whole.size))
+    bounds = [whole.start_offset + whole.size * i // parts for i in range(parts + 1)]
+    return [
+        replace(whole, start_offset=low, end_offset=high)
+        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def ranges_between(start: Positions, end: Mapping[tuple[str, int], int]) -> list[OffsetRange]:
+    """The ranges with something to read, by topic and partition."""
+    return [
+        OffsetRange(topic=topic, partition=partition, start_offset=start[topic, partition], end_offset=last)
+        for (topic, partition), last in sorted(end.items())
+        if last > start[topic, partition]
+    ]

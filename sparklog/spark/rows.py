@@ -1,0 +1,107 @@
+"""The rows of the source: the columns of Spark's Kafka connector, as Spark and as Arrow types.
+
+Cost matters here: every record passes through. Columns that are constant within a chunk (topic,
+partition, timestampType) are made once per task and sliced, never rebuilt.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.decode import DecodedRecords
+
+HEADERS_SQL = "headers array<struct<key:string,value:binary>>"
+SCHEMA_SQL = (
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp, timestampType int"
+)
+
+_HEADERS_TYPE = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+
+
+def sql_schema(*, include_headers: bool) -> str:
+    """The fixed schema of the source, in Spark SQL."""
+    return f"{SCHEMA_SQL}, {HEADERS_SQL}" if include_headers else SCHEMA_SQL
+
+
+def arrow_schema(*, include_headers: bool) -> pa.Schema:
+    """The same in Arrow, exactly as Spark expects it from a Python source."""
+    fields = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+    if include_headers:
+        fields.append(pa.field("headers", _HEADERS_TYPE))
+    return pa.schema(fields)
+
+
+class RowBuilder:
+    """Turns decoded records of one partition into the source's rows."""
+
+    def __init__(self, topic: str, partition: int, *, include_headers: bool) -> None:
+        self._schema = arrow_schema(include_headers=include_headers)
+        self._include_headers = include_headers
+        self._topic, self._partition = topic, partition
+        self._topics: pa.Array = pa.array([], pa.string())
+        self._partitions: pa.Array = pa.array([], pa.int32())
+
+    def rows(self, records: DecodedRecords) -> pa.RecordBatch:
+        """One Arrow batch with as many rows as there are records."""
+        count = records.num_rows
+        if count > len(self._topics):
+            self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
+            self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
+        timestamps_us = pa.array(records.timestamp_ms * 1000, pa.int64())
+        columns = [
+            records.key,
+            records.value,
+            self._topics.slice(0, count),
+            self._partitions.slice(0, count),
+            pa.array(records.offset, pa.int64()),
+            timestamps_us.view(pa.timestamp("us", tz="UTC")),
+            pa.array(records.timestamp_type.astype(np.int32, copy=False), pa.int32()),
+        ]
+        if self._include_headers:
+            columns.append(self._headers(records.headers, count))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    @staticmethod
+    def _headers(headers: pa.Array | None, count: int) -> pa.Array:
+        if headers is None:
+            return pa.nulls(count, _HEADERS_TYPE)
+        return headers.cast(_HEADERS_TYPE)
+
+
+def to_rows(
+    decoded: Iterator[DecodedRecords], topic: str, partition: int, *, include_headers: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows for each non-empty chunk of records, in order."""
+    builder = RowBuilder(topic, partition, include_headers=include_headers)
+    for records in decoded:
+        if records.num_rows:
+            yield builder.rows(records)
+
+
+def check_user_schema(names: list[str], *, include_headers: bool) -> None:
+    """The schema is fixed, as Kafka's is.
+
+    Raises:
+        InvalidRequestError: the user gave a schema of their own.
+    """
+    expected = arrow_schema(include_headers=include_headers).names
+    if names != expected:
+        raise InvalidRequestError(
+            "INVALID_COLUMN",
+            f"the source has a fixed schema ({', '.join(expected)}), and a schema with "
+            f"{', '.join(names)} was given",
+            fix="remove schema(...), and parse the column value instead",
+        )

@@ -1,0 +1,198 @@
+"""Plans the micro-batches of one streaming query, on the driver.
+
+Invariants: the end never lies before the start; what is planned for [start, end) is the same
+whenever it is planned again; after a crash in the first micro-batch its start is taken from its
+end (stream_offset.py). An idle call costs one existence check in the metadata log, since Spark asks
+about a hundred times a second.
+Concurrency: one process, one thread, called by Spark's runner.
+Sources: KafkaMicroBatchStream.
+"""
+
+import logging
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from sparklog.client import SparkLog
+from sparklog.clock import Clock
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.metadata import Image
+from sparklog.spark.byte_limit import limit_bytes
+from sparklog.spark.data_loss import DataLossPolicy
+from sparklog.spark.input_partitions import plan_input_partitions
+from sparklog.spark.options import SourceOptions
+from sparklog.spark.ranges import backlog, limit_records, ranges_between, split_ranges
+from sparklog.spark.resolve import check_in_log, log_ends, log_starts, resolve_starting
+from sparklog.spark.retry import retrying
+from sparklog.spark.roots import open_root
+from sparklog.spark.stream_offset import Positions, StreamOffset
+
+logger = logging.getLogger("sparklog.spark")
+
+
+class StreamPlanner:
+    """The driver's side of the streaming source."""
+
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._loss = DataLossPolicy(fail=options.fail_on_data_loss)
+        self._last_trigger_ms = clock.monotonic_ms()
+        self._frozen_end: Positions | None = None
+        self._recorded: dict[str, Any] | None = None
+        # The last question and answer: while nothing changes, Spark asks the same again and again.
+        self._idle_at: tuple[dict[str, Any], bool, int] | None = None
+
+    def initial_offset(self) -> dict[str, Any]:
+        """Where a new query starts; raises when a subscribed topic is missing."""
+        log = self._open()
+        tps = self._options.subscription.resolve(log.image, must_exist=True)
+        spec = self._options.starting
+        positions = resolve_starting(spec, log, tps, group_id=self._options.group_id)
+        if spec.kind == "offsets":
+            check_in_log(positions, log.image, "startingOffsets")
+        return self._offset(log, positions, initial=positions).to_json()
+
+    def freeze_end(self) -> None:
+        """Trigger.AvailableNow: nothing past the log's end of this moment will be read."""
+        log = self._open()
+        self._frozen_end = log_ends(log.image, self._partitions(log.image))
+
+    def latest_offset(self, start_json: dict[str, Any] | None, *, limited: bool) -> dict[str, Any]:
+        """The end of the next micro-batch, or `start_json` itself when it is not time for one."""
+        if start_json is None:
+            start_json = self.initial_offset()
+        log = self._open()
+        if self._idle_at == (start_json, limited, log.image.commit) and not self._may_delay():
+            return start_json
+        start = self._parse(start_json, log)
+        self._record_progress(start_json, start)
+        positions = self._loss.existing(start, log.image)
+        end = self._available(log, positions)
+        begin = {**log_starts(log.image, list(end)), **positions}
+        if limited:
+            end = self._limited(begin, end, log.image)
+        if end == start.positions:
+            self._idle_at = (start_json, limited, log.image.commit)
+            return start_json
+        return self._offset(log, end, initial=begin_of_first(start)).to_json()
+
+    def report_latest_offset(self) -> dict[str, Any] | None:
+        """The end of the log as of the last question."""
+        log = self._open(refresh=False)
+        return self._offset(log, log_ends(log.image, self._partitions(log.image)), initial=None).to_json()
+
+    def input_partitions(
+        self, start_json: dict[str, Any], end_json: dict[str, Any]
+    ) -> list[InputPartition]:
+        """The tasks that read [start, end), cut as minPartitions and maxRecordsPerPartition say."""
+        log = self._open()
+        start, end = self._parse(start_json, log), self._parse(end_json, log)
+        if end.initial is not None and start.is_initial:
+            start = self._offset(log, end.initial, initial=None)
+        wanted = self._loss.existing(end, log.image)
+        positions = self._loss.existing(start, log.image)
+        # Partitions found while running are read from the beginning.
+        begin = self._loss.clamp_start({**dict.fromkeys(wanted, 0), **positions}, wanted, log.image)
+        ends = log_ends(log.image, list(wanted))
+        for (topic, partition), offset in wanted.items():
+            if offset > ends[topic, partition]:
+                known = ends[topic, partition]
+                self._loss.report(f"{topic}-{partition}: offset {offset} was reached, and the log ends at {known}")
+        wanted = {tp: min(offset, ends[tp]) for tp, offset in wanted.items()}
+        ranges = split_ranges(
+            ranges_between(begin, wanted),
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return plan_input_partitions(log, ranges, include_headers=self._options.include_headers)
+
+    def commit(self, end_json: dict[str, Any]) -> None:
+        """Spark has finished everything before this offset."""
+        if self._options.group_id is not None:
+            self._record_progress(end_json, StreamOffset.from_json(end_json))
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _open(self, *, refresh: bool = True) -> SparkLog:
+        return retrying(self._options, self._clock, lambda: open_root(self._options.root, create=False, refresh=refresh))
+
+    def _partitions(self, image: Image) -> list[tuple[str, int]]:
+        return self._options.subscription.resolve(image, must_exist=False)
+
+    def _available(self, log: SparkLog, positions: Positions) -> Positions:
+        """The log's end of every partition to read, never before the position already reached."""
+        tps = self._partitions(log.image)
+        end = log_ends(log.image, tps)
+        if self._frozen_end is not None:
+            end = {tp: min(offset, self._frozen_end[tp]) for tp, offset in end.items() if tp in self._frozen_end}
+            # Partitions that appeared after the freeze but before a restart are still to be finished.
+            end.update({tp: positions[tp] for tp in positions if tp not in end and tp in tps})
+        for tp, position in positions.items():
+            if tp in end and position > end[tp]:
+                if self._frozen_end is None:
+                    self._loss.report(f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {end[tp]}")
+                end[tp] = position
+        return end
+
+    def _limited(self, begin: Positions, end: Positions, image: Image) -> Positions:
+        options = self._options
+        low = options.min_offsets_per_trigger
+        if low is not None:
+            now_ms = self._clock.monotonic_ms()
+            waited_ms = now_ms - self._last_trigger_ms
+            # AvailableNow must come to an end: there is no point in waiting for more.
+            if sum(backlog(begin, end).values()) < low and waited_ms < options.max_trigger_delay_ms:
+                if self._frozen_end is None:
+                    return begin if not begin.keys() - end.keys() else {tp: begin[tp] for tp in end}
+            else:
+                self._last_trigger_ms = now_ms
+        if options.max_offsets_per_trigger is not None:
+            end = limit_records(begin, end, options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            end = limit_bytes(begin, end, image, options.max_bytes_per_trigger)
+        return end
+
+    def _may_delay(self) -> bool:
+        return self._options.min_offsets_per_trigger is not None
+
+    def _offset(self, log: SparkLog, positions: Positions, *, initial: Positions | None) -> StreamOffset:
+        topics = {topic for topic, _ in positions}
+        return StreamOffset(
+            cluster_id=log.cluster_id,
+            topic_ids={t: log.image.topics[t].topic_id for t in topics if t in log.image.topics},
+            positions=positions,
+            initial=initial,
+        )
+
+    def _parse(self, document: dict[str, Any], log: SparkLog) -> StreamOffset:
+        offset = StreamOffset.from_json(document)
+        if offset.cluster_id != log.cluster_id:
+            raise InvalidRequestError(
+                "WRONG_ROOT",
+                f"the checkpoint belongs to the root with cluster id {offset.cluster_id}, and "
+                f"{log.url} is {log.cluster_id}",
+                fix="point path at the root the query was started on, or start anew with another checkpoint",
+            )
+        return offset
+
+    def _record_progress(self, document: dict[str, Any], offset: StreamOffset) -> None:
+        """Commit the group's offsets, once per position.
+
+        The start of the next micro-batch is the end of one that is done; Spark's own commit() comes
+        only when a further one is planned, which would leave a stopped query one batch behind.
+        """
+        group_id = self._options.group_id
+        if group_id is None or document == self._recorded or offset.is_initial:
+            return
+        try:
+            self._open(refresh=False).commit_offsets(group_id, offset.positions)
+        except SparklogError as error:
+            # The checkpoint is what the query goes by; the group's offsets only show it to others.
+            logger.warning("progress of group %s was not recorded: %s", group_id, error)
+        self._recorded = document
+
+
+def begin_of_first(start: StreamOffset) -> Positions | None:
+    """What the end of a micro-batch must carry: its start, if the query begins with it."""
+    return start.positions if start.is_initial else None

@@ -1,0 +1,85 @@
+"""Parsing single option values; every error names the option, what was found and what was expected."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import overload
+
+from sparklog.errors import InvalidRequestError
+
+_DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
+_DURATION_UNITS_MS = {
+    "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+
+
+def invalid(name: str, found: object, expected: str) -> InvalidRequestError:
+    """The error for a malformed option value."""
+    return InvalidRequestError(
+        "INVALID_OPTION", f"option {name}: found {found!r}, expected {expected}", fix=f"correct {name}"
+    )
+
+
+@overload
+def parse_int(given: Mapping[str, str], name: str, *, minimum: int) -> int | None: ...
+@overload
+def parse_int(given: Mapping[str, str], name: str, *, minimum: int, default: int) -> int: ...
+def parse_int(given: Mapping[str, str], name: str, *, minimum: int, default: int | None = None) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise invalid(name, text, f"a whole number of at least {minimum}") from None
+    if not minimum <= value < 2**63:
+        raise invalid(name, text, f"a whole number of at least {minimum}")
+    return value
+
+
+@overload
+def parse_bool(given: Mapping[str, str], name: str, *, default: bool) -> bool: ...
+@overload
+def parse_bool(given: Mapping[str, str], name: str, *, default: None) -> bool | None: ...
+def parse_bool(given: Mapping[str, str], name: str, *, default: bool | None) -> bool | None:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise invalid(name, text, "true or false")
+    return text.strip().lower() == "true"
+
+
+def parse_duration_ms(given: Mapping[str, str], name: str, *, default_ms: int) -> int:
+    """A duration as Spark writes it: 15m, 30s, 500ms; a bare number is milliseconds."""
+    text = given.get(name.lower())
+    if text is None:
+        return default_ms
+    match = _DURATION.fullmatch(text.lower())
+    if match is None or match[2] not in _DURATION_UNITS_MS:
+        raise invalid(name, text, "a duration such as 500ms, 30s, 15m, 2h or 1d")
+    return int(match[1]) * _DURATION_UNITS_MS[match[2]]
+
+
+def parse_json_object(name: str, text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise invalid(name, text, f"a JSON object ({error})") from None
+    if not isinstance(value, dict):
+        raise invalid(name, text, "a JSON object")
+    return value
+
+
+def parse_partition_map(name: str, text: str) -> dict[tuple[str, int], int]:
+    """``{"topic": {"0": 23}}`` -> ``{("topic", 0): 23}``."""
+    expected = 'JSON of the form {"topic": {"0": 23, "1": -2}}'
+    result = {}
+    for topic, partitions in parse_json_object(name, text).items():
+        if not isinstance(partitions, dict):
+            raise invalid(name, text, expected)
+        for partition, number in partitions.items():
+            if not partition.isdecimal() or isinstance(number, bool) or not isinstance(number, int):
+                raise invalid(name, text, expected)
+            result[topic, int(partition)] = number
+    return result
