@@ -1,0 +1,20 @@
+"""Files under a root: durable put-if-absent, append-only files, ranged reads."""
+
+from sparklog.storage.base import AppendFile, BytesLike, IndefinitePutError, ReadFile, Store, StoredFile
+from sparklog.storage.local import LocalStore
+from sparklog.storage.memory import MemoryStore
+from sparklog.storage.names import validate_name
+from sparklog.storage.opening import open_store
+
+__all__ = [
+    "AppendFile",
+    "BytesLike",
+    "IndefinitePutError",
+    "LocalStore",
+    "MemoryStore",
+    "ReadFile",
+    "Store",
+    "StoredFile",
+    "open_store",
+    "validate_name",
+]

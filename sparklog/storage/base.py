@@ -1,0 +1,160 @@
+"""What a store must do: named, immutable or append-only files, and one atomic primitive, put-if-absent.
+
+Invariants every store keeps:
+    - put_if_absent lets exactly one of any number of racing callers win, and has made the file durable
+      (with its name) when it returns;
+    - a file made by put_if_absent never changes; a file made by append_file only grows, and only by
+      the process that created it;
+    - an error that proves nothing happened is a RetriableError, AlreadyExistsError or plain StorageError;
+      one that does not is IndefinitePutError (resolve by the same bytes to the same name) or
+      FatalStorageError (durability unknown: stop the process).
+Not here: what the files mean (metadata/, log/).
+Concurrency: stores may be used from any thread; append files have one user at a time.
+Sources: design.md sections 4 and 5.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from sparklog.errors import StorageError
+
+__all__ = ["AppendFile", "BytesLike", "IndefinitePutError", "ReadFile", "Store", "StoredFile"]
+
+# Anything with contiguous bytes; pyarrow buffers qualify too (they are untyped). 3.11 has no word for it.
+BytesLike = bytes | bytearray | memoryview
+
+
+class IndefinitePutError(StorageError):
+    """The put may or may not have happened, or may still happen. Repeat the same bytes to the same name
+    until the answer is definite, then compare what is there; never go on to another name before.
+    """
+
+
+class StoredFile(NamedTuple):
+    """One entry of a listing."""
+
+    name: str
+    size: int
+    modified_ms: int  # by the clock of the storage; for display and for ages, never for ordering
+
+
+class AppendFile(Protocol):
+    """A file that this process alone appends to. Not for sharing across threads or fork."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def position(self) -> int:
+        """Bytes written so far; where the next write lands."""
+        ...
+
+    def write(self, *chunks: BytesLike) -> int:
+        """Append all chunks; returns the position of the first byte. All or nothing (but not durable)."""
+        ...
+
+    def sync(self) -> None:
+        """Make every byte written so far, and the file's name, durable. FatalStorageError: never retry."""
+        ...
+
+    def close(self) -> None:
+        """Release the file without syncing; idempotent."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class ReadFile(Protocol):
+    """A file opened for reading; `size` is as of opening."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    def read(self, position: int = 0, size: int | None = None) -> bytes:
+        """Bytes from `position`; fewer than `size` only at the end of the file."""
+        ...
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from `position`; returns the bytes read, fewer only at the end of the file."""
+        ...
+
+    def map(self) -> memoryview:
+        """The first `size` bytes, read-only and without copying where possible; outlives close()."""
+        ...
+
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Store(Protocol):
+    """A flat set of named files under one root."""
+
+    @property
+    def url(self) -> str: ...
+
+    def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
+        """Create `name` with `data`, durably, unless it exists.
+
+        Args:
+            guard: asked once abort_puts(name) can stop this put; when false, nothing is created.
+
+        Raises:
+            AlreadyExistsError: the name is taken; nothing was changed by this call.
+            RetriableError: guard was false, or abort_puts stopped it; nothing was changed.
+            IndefinitePutError, FatalStorageError: see the module's docstring.
+            StorageError: nothing was changed (disk full, read-only, ...).
+        """
+        ...
+
+    def abort_puts(self, name: str) -> None:
+        """After this, every put of `name` that asked its guard before this call has ended or will fail."""
+        ...
+
+    def sync_directory(self, prefix: str) -> None:
+        """Make the names in directory `prefix` durable, whoever created them."""
+        ...
+
+    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
+        """Bytes of a file; fewer than `size` only at its end. NotFoundError."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Is there a file of this name? An unanswerable question is an error, never False."""
+        ...
+
+    def list(self, prefix: str, *, recursive: bool = False) -> list[StoredFile]:
+        """Files in directory `prefix` ('' = the root), by name; empty when it does not exist."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a file; no error when it is gone already. Not synced: it may come back after a power cut."""
+        ...
+
+    def delete_directory(self, prefix: str) -> None:
+        """Remove every file under `prefix`, and the directory. Nobody may still create files in it."""
+        ...
+
+    def append_file(self, name: str) -> AppendFile:
+        """Create `name` exclusively for appending. AlreadyExistsError."""
+        ...
+
+    def put_hint(self, name: str, data: BytesLike) -> None:
+        """Create or replace a derived file atomically; not durable, and nothing may depend on it."""
+        ...
+
+    def open_read(self, name: str) -> ReadFile:
+        """Open for reading. NotFoundError."""
+        ...
+
+    def sweep_temporary(self, *, older_than_ms: int) -> int:
+        """Remove what interrupted puts left behind; returns how many files. Harmless to running puts:
+        one that is swept fails with RetriableError.
+        """
+        ...

@@ -1,0 +1,328 @@
+"""A store in a directory of a local file system (ext4, xfs, ...).
+
+How put-if-absent works, and what each step is for:
+    1. write a temporary file under <root>/.tmp and fsync it  (a linked name must never show torn bytes)
+    2. ask the guard                                          (see abort_puts)
+    3. os.link(temporary, name)                               (atomic: one winner; rename would overwrite)
+    4. fsync the directory, and new parents up to the root    (else a power cut takes the name back)
+    5. only now return; unlink the temporary file             (a crash leaves it to sweep_temporary)
+
+How abort_puts works: it unlinks the temporary files that aim at a name, so that step 3 of a stalled put
+fails (ENOENT) whenever it wakes up. The temporary directory is one small directory of its own, so that
+this costs a few microseconds whatever the size of the log.
+
+Invariants: see base.py. After a failed fsync the store refuses every further write ("poisoned").
+Not here: network file systems. NFS caches negative lookups, so that a follower can miss a commit; it is
+unsupported until tested. Still, a link error is checked against st_nlink, because a retransmitted LINK
+may report EEXIST for its own success.
+Concurrency: any number of threads and processes; no open files are kept, so fork is harmless.
+Sources: design.md section 5; link(2); reliability.md section 1 (ALICE, KAFKA-3968, fsyncgate).
+"""
+
+import binascii
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from sparklog.errors import AlreadyExistsError, FatalStorageError, RetriableError, StorageError
+from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile
+from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, write_all
+from sparklog.storage.local_tree import list_files, remove_tree
+from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
+from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
+
+_FILE_MODE = 0o666  # the umask decides
+
+
+class LocalStore:
+    """See Store. `root` must exist; open_store creates it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._temporary = f"{self._root}/{TEMPORARY_DIRECTORY}"
+        # Directories whose own names we know to be durable, by path and inode. Only ever spares an fsync.
+        self._durable_directories: set[tuple[str, int]] = set()
+        self._poison: FatalStorageError | None = None
+
+    @property
+    def url(self) -> str:
+        return Path(self._root).as_uri()
+
+    @property
+    def root(self) -> str:
+        """Absolute path of the root."""
+        return self._root
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._root!r})"
+
+    # --- put-if-absent -------------------------------------------------------------------------------
+
+    def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
+        path = self._path(name)
+        self._refuse_if_poisoned()
+        if self.exists(name):  # spares the loser of a race its fsync
+            raise self._taken(path)
+        self._make_parents(path)
+        temporary, fd = self._create_temporary(_put_key(name))
+        try:
+            self._write_durably(path, fd, data)
+            self._step("temporary_synced", name)
+            if guard is not None and not guard():
+                raise RetriableError(
+                    "PUT_REFUSED", f"{path}: overtaken while writing", fix="Refresh and try again"
+                )
+            self._step("guard_passed", name)
+            self._link(temporary, path, fd)
+            self._step("linked", name)
+            self._sync_to_root(os.path.dirname(path))  # noqa: PTH120 - strings, this is the hot path
+            self._step("directory_synced", name)
+        finally:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # noqa: PTH108
+
+    def abort_puts(self, name: str) -> None:
+        prefix = _put_key(validate_name(name)) + "."
+        try:
+            with os.scandir(self._temporary) as entries:
+                aimed = [entry.path for entry in entries if entry.name.startswith(prefix)]
+            for path in aimed:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)  # noqa: PTH108
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error("abort unfinished puts", self._temporary, error) from error
+
+    def sweep_temporary(self, *, older_than_ms: int) -> int:
+        """Ages are by the file system's own clock: that of a file created now, not this machine's."""
+        if not os.path.isdir(self._temporary):  # noqa: PTH112
+            return 0
+        probe, fd = self._create_temporary("probe")
+        try:
+            limit_ns = os.fstat(fd).st_mtime_ns - older_than_ms * 1_000_000
+        finally:
+            os.close(fd)
+            os.unlink(probe)  # noqa: PTH108
+        removed = 0
+        for stored in list_files(self._temporary, "", recursive=False):
+            path = f"{self._temporary}/{stored.name}"
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116
+                    os.unlink(path)  # noqa: PTH108
+                    removed += 1
+        return removed
+
+    def _step(self, point: str, name: str) -> None:
+        """Does nothing: where tests stop, kill or fail a put."""
+
+    def _create_temporary(self, key: str) -> tuple[str, int]:
+        path = f"{self._temporary}/{key}.{os.getpid()}.{secrets.token_hex(8)}"
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        try:
+            try:
+                return path, os.open(path, flags, _FILE_MODE)
+            except FileNotFoundError:
+                os.makedirs(self._temporary, exist_ok=True)  # noqa: PTH103
+                return path, os.open(path, flags, _FILE_MODE)
+        except OSError as error:
+            raise storage_error("create a temporary file", path, error) from error
+
+    def _write_durably(self, path: str, fd: int, data: bytes) -> None:
+        try:
+            write_all(fd, [memoryview(data)], 0)
+        except OSError as error:
+            raise storage_error("write", path, error) from error
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if is_full(error):  # delayed allocation; these bytes have no name yet and never get one
+                raise storage_error("write", path, error) from error
+            raise self._poisoned("fsync", path, error) from error
+
+    def _link(self, temporary: str, path: str, fd: int) -> None:
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            links = self._links(path, fd, error)
+            if links >= 2:  # the link is there: the answer was lost, not the work
+                return
+            if error.errno == errno.EEXIST:
+                raise self._taken(path) from error
+            if links == 0:
+                raise RetriableError(
+                    "PUT_ABORTED", f"{path}: stopped by a cleaner or a sweep", fix="Refresh and try again"
+                ) from error
+            raise storage_error("link", path, error) from error
+
+    def _links(self, path: str, fd: int, cause: OSError) -> int:
+        try:
+            return os.fstat(fd).st_nlink
+        except OSError as error:
+            raise IndefinitePutError(
+                "PUT_INDEFINITE",
+                f"{path}: link failed ({cause.strerror}), and so did asking for the link count ({error.strerror})",
+                fix="Repeat the same put",
+            ) from error
+
+    def _taken(self, path: str) -> AlreadyExistsError:
+        return AlreadyExistsError(
+            "FILE_EXISTS", f"{path}: exists, expected no such file", fix="Use another name"
+        )
+
+    # --- durable names -------------------------------------------------------------------------------
+
+    def sync_directory(self, prefix: str) -> None:
+        self._refuse_if_poisoned()
+        self._sync_to_root(self._directory(prefix))
+
+    def _sync_to_root(self, directory: str) -> None:
+        """Fsync a directory, and its parents unless their entries are known to be durable.
+
+        A parent that exists may be one that another process made a moment ago and has not synced: only
+        what this process has synced itself counts.
+        """
+        while True:
+            inode = self._fsync_directory(directory)
+            if directory == self._root or (directory, inode) in self._durable_directories:
+                return
+            self._durable_directories.add((directory, inode))
+            directory = os.path.dirname(directory)  # noqa: PTH120
+
+    def _fsync_directory(self, directory: str) -> int:
+        try:
+            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._poisoned("open for fsync", directory, error) from error
+        try:
+            os.fsync(fd)
+            return os.fstat(fd).st_ino
+        except OSError as error:
+            raise self._poisoned("fsync", directory, error) from error
+        finally:
+            os.close(fd)
+
+    def _make_parents(self, path: str) -> None:
+        parent = os.path.dirname(path)  # noqa: PTH120
+        try:
+            if not os.path.isdir(parent):  # noqa: PTH112
+                if not os.path.isdir(self._root):  # noqa: PTH112 - never bring a removed root back to life
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+                os.makedirs(parent, exist_ok=True)  # noqa: PTH103
+        except OSError as error:
+            raise storage_error("create the directory", parent, error) from error
+
+    def _poisoned(self, action: str, path: str, error: OSError) -> FatalStorageError:
+        self._poison = fatal_error(action, path, error)
+        return self._poison
+
+    def _refuse_if_poisoned(self) -> None:
+        if self._poison is not None:
+            raise self._poison
+
+    # --- plain files ---------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{validate_name(name)}"
+
+    def _directory(self, prefix: str) -> str:
+        return f"{self._root}/{validate_prefix(prefix)}".rstrip("/") or "/"
+
+    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
+        with self.open_read(name) as file:
+            return file.read(position, size)
+
+    def exists(self, name: str) -> bool:
+        path = self._path(name)
+        try:
+            return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 - Path.exists takes any error for False
+        except OSError as error:
+            if error.errno in MISSING:
+                return False
+            raise storage_error("look up", path, error) from error
+
+    def list(self, prefix: str, *, recursive: bool = False) -> list[StoredFile]:
+        return list_files(self._root, validate_prefix(prefix), recursive=recursive)
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        try:
+            os.unlink(path)  # noqa: PTH108
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise storage_error("delete", path, error) from error
+
+    def delete_directory(self, prefix: str) -> None:
+        remove_tree(f"{self._root}/{validate_name(prefix.rstrip('/'))}")
+
+    def append_file(self, name: str) -> LocalAppendFile:
+        path = self._path(name)
+        self._refuse_if_poisoned()
+        self._make_parents(path)
+        try:
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE)
+        except FileExistsError as error:
+            raise self._taken(path) from error
+        except OSError as error:
+            raise storage_error("create", path, error) from error
+        directory = os.path.dirname(path)  # noqa: PTH120
+        return LocalAppendFile(name, path, fd, lambda: self._sync_to_root(directory))
+
+    def put_hint(self, name: str, data: BytesLike) -> None:
+        path = self._path(name)
+        self._make_parents(path)
+        temporary, fd = self._create_temporary("hint")
+        try:
+            write_all(fd, [memoryview(data).cast("B")], 0)
+            os.replace(temporary, path)  # noqa: PTH105
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # noqa: PTH108
+            raise storage_error("write", path, error) from error
+        finally:
+            os.close(fd)
+
+    def open_read(self, name: str) -> LocalReadFile:
+        path = self._path(name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise storage_error("open", path, error) from error
+        try:
+            return LocalReadFile(name, path, fd)
+        except OSError as error:
+            os.close(fd)
+            raise storage_error("open", path, error) from error
+
+
+def _put_key(name: str) -> str:
+    """Starts the names of temporary files aimed at `name`. A collision would abort a stranger's put, once."""
+    return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
+
+
+def create_root(root: Path) -> None:
+    """Make a root directory, durably; no error when it exists."""
+    missing = root
+    created: list[Path] = []
+    while not missing.exists():
+        created.append(missing)
+        missing = missing.parent
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for path in created:
+            fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    except OSError as error:
+        raise StorageError(
+            "STORAGE_FAILED",
+            f"{root}: cannot create the root: {error.strerror}",
+            fix="Create the directory yourself, or choose another place",
+        ) from error

@@ -1,0 +1,193 @@
+"""Files on a local file system: one exclusive appender, any number of readers.
+
+Invariants:
+    - bytes are written at explicit positions, so a failed or short write never shifts later ones;
+    - `position` moves only over bytes that were written whole: after a failed write the file is cut back
+      to it, or refuses further use;
+    - after a failed fsync the file refuses further use for ever (the kernel has dropped the pages and a
+      second fsync would report success).
+Concurrency: an append file belongs to one thread at a time and to the process that created it: after a
+fork the child's copy refuses to write, since both would write to the same positions.
+After a crash: bytes past the last sync may be there, torn, or not; nothing refers to them.
+"""
+
+import mmap
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from sparklog.errors import FatalStorageError, StorageError
+from sparklog.storage.base import BytesLike
+from sparklog.storage.os_errors import fatal_error, storage_error
+
+_MAX_VECTORS = 512  # Linux takes 1024; half leaves room for other systems
+
+
+def write_all(fd: int, chunks: list[memoryview], position: int) -> int:
+    """Pwritev until everything is written; returns the number of bytes."""
+    pending = [chunk for chunk in chunks if chunk.nbytes]
+    start = position
+    while pending:
+        written = os.pwritev(fd, pending[:_MAX_VECTORS], position)
+        position += written
+        done = 0
+        while done < len(pending) and written >= pending[done].nbytes:
+            written -= pending[done].nbytes
+            done += 1
+        del pending[:done]
+        if pending and written:
+            pending[0] = pending[0][written:]
+    return position - start
+
+
+class LocalAppendFile:
+    """See AppendFile. Made by LocalStore.append_file only."""
+
+    def __init__(self, name: str, path: str, fd: int, sync_names: Callable[[], None]) -> None:
+        self._name = name
+        self._path = path
+        self._fd = fd
+        self._pid = os.getpid()
+        self._position = 0
+        self._sync_names: Callable[[], None] | None = sync_names
+        self._broken: StorageError | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def write(self, *chunks: BytesLike) -> int:
+        self._refuse_if_unusable()
+        start = self._position
+        views = [memoryview(chunk).cast("B") for chunk in chunks]
+        try:
+            self._position += write_all(self._fd, views, start)
+        except OSError as error:
+            raise self._cut_back(start, error) from error
+        return start
+
+    def sync(self) -> None:
+        self._refuse_if_unusable()
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._broken = fatal_error("fsync", self._path, error)
+            raise self._broken from error
+        if self._sync_names is not None:
+            try:
+                self._sync_names()
+            except FatalStorageError as error:
+                self._broken = error
+                raise
+            self._sync_names = None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def _cut_back(self, start: int, error: OSError) -> StorageError:
+        try:
+            os.ftruncate(self._fd, start)
+        except OSError as second:
+            self._broken = storage_error("cut back after a failed write", self._path, second)
+            return self._broken
+        return storage_error("write", self._path, error)
+
+    def _refuse_if_unusable(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        if self._fd < 0:
+            raise StorageError(
+                "FILE_CLOSED", f"{self._path}: the file is closed", fix="Open a new append file"
+            )
+        if self._pid != os.getpid():
+            raise StorageError(
+                "FILE_FORKED",
+                f"{self._path}: opened by process {self._pid}, used by its child {os.getpid()}",
+                fix="Open a new append file after the fork; two writers would overwrite each other",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalReadFile:
+    """See ReadFile. Reads carry their position (pread), so threads and forks may share it."""
+
+    def __init__(self, name: str, path: str, fd: int) -> None:
+        self._name = name
+        self._path = path
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read(self, position: int = 0, size: int | None = None) -> bytes:
+        # The size on disk bounds the allocation, whatever the caller was told to ask for.
+        wanted = max(0, self._size - position)
+        buffer = bytearray(wanted if size is None else min(size, wanted))
+        count = self.read_into(memoryview(buffer), position)
+        return bytes(buffer[:count]) if count < len(buffer) else bytes(buffer)
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        self._refuse_if_closed()
+        view = buffer.cast("B")
+        done = 0
+        try:
+            while done < view.nbytes:
+                count = os.preadv(self._fd, [view[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        except OSError as error:
+            raise storage_error("read", self._path, error) from error
+        return done
+
+    def map(self) -> memoryview:
+        self._refuse_if_closed()
+        if self._size == 0:
+            return memoryview(b"")
+        try:
+            return memoryview(mmap.mmap(self._fd, self._size, access=mmap.ACCESS_READ))
+        except OSError as error:
+            raise storage_error("map", self._path, error) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def _refuse_if_closed(self) -> None:
+        if self._fd < 0:
+            raise StorageError("FILE_CLOSED", f"{self._path}: the file is closed", fix="Open it again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,52 @@
+"""Directory trees of a local store: listing and removing.
+
+Concurrency: files may come and go while we look; one that vanishes is left out, one that was there all
+the time is always found.
+"""
+
+import contextlib
+import os
+import stat
+
+from sparklog.storage.base import StoredFile
+from sparklog.storage.names import TEMPORARY_DIRECTORY
+from sparklog.storage.os_errors import MISSING, storage_error
+
+
+def list_files(root: str, prefix: str, *, recursive: bool) -> list[StoredFile]:
+    """Regular files in directory `prefix` of `root`, sorted by name; [] when it does not exist."""
+    found: list[StoredFile] = []
+    pending = [prefix]
+    while pending:
+        directory = pending.pop()
+        path = f"{root}/{directory}" if directory else root
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = f"{directory}/{entry.name}" if directory else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if recursive and entry.name != TEMPORARY_DIRECTORY:
+                            pending.append(name)
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat()
+                        if stat.S_ISREG(status.st_mode):
+                            found.append(StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000))
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise storage_error("list", path, error) from error
+    found.sort()
+    return found
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory and what is in it; no error when (parts of) it are gone already."""
+    try:
+        for directory, _, files in os.walk(path, topdown=False):
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{directory}/{file}")  # noqa: PTH108
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(directory)  # noqa: PTH106
+    except OSError as error:
+        raise storage_error("remove", path, error) from error

@@ -1,0 +1,216 @@
+"""A store in this process's memory, for tests: the same semantics, with faults on demand.
+
+Invariants: as base.py; one lock makes every operation atomic, so abort_puts has nothing to abort.
+Faults: `hook(operation, name)` is called before every operation, and once more as "<operation>:done"
+after a put; whatever it raises goes to the caller. crash() forgets what was not synced.
+Concurrency: any thread. Not shared with other processes; after a fork each has its own copy.
+"""
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
+from sparklog.storage.base import BytesLike, StoredFile
+from sparklog.storage.names import validate_name, validate_prefix
+
+
+class _File:
+    def __init__(self, modified_ms: int, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.modified_ms = modified_ms
+        self.synced = 0
+        self.durable = False
+
+
+class MemoryStore:
+    """See Store."""
+
+    def __init__(self, name: str = "", *, clock: Clock | None = None) -> None:
+        self.url = f"memory://{name}"
+        self.hook: Callable[[str, str], None] | None = None
+        self._clock = clock if clock is not None else SystemClock()
+        self._files: dict[str, _File] = {}
+        self._lock = threading.RLock()
+
+    def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
+        self._call("put_if_absent", validate_name(name))
+        with self._lock:
+            if name in self._files:
+                raise self._taken(name)
+            if guard is not None and not guard():
+                raise RetriableError(
+                    "PUT_REFUSED", f"{self.url}/{name}: overtaken while writing", fix="Refresh and try again"
+                )
+            file = _File(self._clock.now_ms(), data)
+            file.synced, file.durable = len(data), True
+            self._files[name] = file
+        self._call("put_if_absent:done", name)
+
+    def abort_puts(self, name: str) -> None:
+        self._call("abort_puts", validate_name(name))
+
+    def sync_directory(self, prefix: str) -> None:
+        self._call("sync_directory", validate_prefix(prefix))
+
+    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
+        with self.open_read(name) as file:
+            return file.read(position, size)
+
+    def exists(self, name: str) -> bool:
+        self._call("exists", validate_name(name))
+        return name in self._files
+
+    def list(self, prefix: str, *, recursive: bool = False) -> list[StoredFile]:
+        prefix = validate_prefix(prefix)
+        self._call("list", prefix)
+        start = f"{prefix}/" if prefix else ""
+        with self._lock:
+            return sorted(
+                StoredFile(name, len(file.content), file.modified_ms)
+                for name, file in self._files.items()
+                if name.startswith(start) and (recursive or "/" not in name[len(start) :])
+            )
+
+    def delete(self, name: str) -> None:
+        self._call("delete", validate_name(name))
+        with self._lock:
+            self._files.pop(name, None)
+
+    def delete_directory(self, prefix: str) -> None:
+        prefix = validate_name(prefix.rstrip("/"))
+        self._call("delete_directory", prefix)
+        with self._lock:
+            for name in [name for name in self._files if name.startswith(f"{prefix}/")]:
+                del self._files[name]
+
+    def append_file(self, name: str) -> "MemoryAppendFile":
+        self._call("append_file", validate_name(name))
+        with self._lock:
+            if name in self._files:
+                raise self._taken(name)
+            self._files[name] = file = _File(self._clock.now_ms())
+        return MemoryAppendFile(self, name, file)
+
+    def put_hint(self, name: str, data: BytesLike) -> None:
+        self._call("put_hint", validate_name(name))
+        with self._lock:
+            self._files[name] = _File(self._clock.now_ms(), bytes(data))
+
+    def open_read(self, name: str) -> "MemoryReadFile":
+        self._call("open_read", validate_name(name))
+        with self._lock:
+            file = self._files.get(name)
+            if file is None:
+                raise NotFoundError(
+                    "FILE_NOT_FOUND",
+                    f"{self.url}/{name}: not found",
+                    fix="Check the name, and who deletes files",
+                )
+            return MemoryReadFile(name, bytes(file.content))
+
+    def sweep_temporary(self, *, older_than_ms: int) -> int:
+        del older_than_ms
+        return 0
+
+    def crash(self) -> None:
+        """What a power cut leaves in the worst case: synced bytes of files with synced names."""
+        with self._lock:
+            for name, file in list(self._files.items()):
+                if file.durable:
+                    del file.content[file.synced :]
+                else:
+                    del self._files[name]
+
+    def _call(self, operation: str, name: str) -> None:
+        if self.hook is not None:
+            self.hook(operation, name)
+
+    def _taken(self, name: str) -> AlreadyExistsError:
+        return AlreadyExistsError(
+            "FILE_EXISTS", f"{self.url}/{name}: exists, expected no such file", fix="Use another name"
+        )
+
+
+class MemoryAppendFile:
+    """See AppendFile."""
+
+    def __init__(self, store: MemoryStore, name: str, file: _File) -> None:
+        self.name = name
+        self._store = store
+        self._file = file
+        self._closed = False
+
+    @property
+    def position(self) -> int:
+        return len(self._file.content)
+
+    def write(self, *chunks: BytesLike) -> int:
+        self._refuse_if_closed()
+        self._store._call("write", self.name)
+        start = self.position
+        for chunk in chunks:
+            self._file.content += memoryview(chunk).cast("B")
+        return start
+
+    def sync(self) -> None:
+        self._refuse_if_closed()
+        self._store._call("sync", self.name)
+        self._file.synced, self._file.durable = self.position, True
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StorageError(
+                "FILE_CLOSED", f"{self.name}: the file is closed", fix="Open a new append file"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class MemoryReadFile:
+    """See ReadFile."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name = name
+        self.size = len(content)
+        self._content: bytes | None = content
+
+    def read(self, position: int = 0, size: int | None = None) -> bytes:
+        end = self.size if size is None else position + size
+        return self._open_content()[position:end]
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        view = buffer.cast("B")
+        part = self._open_content()[position : position + view.nbytes]
+        view[: len(part)] = part
+        return len(part)
+
+    def map(self) -> memoryview:
+        return memoryview(self._open_content())
+
+    def close(self) -> None:
+        self._content = None
+
+    def _open_content(self) -> bytes:
+        if self._content is None:
+            raise StorageError("FILE_CLOSED", f"{self.name}: the file is closed", fix="Open it again")
+        return self._content
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
