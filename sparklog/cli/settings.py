@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from sparklog.client.log import SparkLog
+    from sparklog.client import SparkLog
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -40,9 +40,9 @@ class Settings:
 
     def open_log(self, *, create: bool = False) -> SparkLog:
         """Open the log; imports the engine, so `--help` does not pay for it."""
-        from sparklog.client.log import open_log
+        import sparklog
 
-        return open_log(self.required_root(), create=create)
+        return sparklog.open(self.required_root(), create=create)
 
 
 def current() -> Settings:

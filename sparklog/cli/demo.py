@@ -1,0 +1,34 @@
+"""`sparklog demo`: the end-to-end demonstration of sparklog/demo, with its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sparklog.cli.settings import common_options, current
+
+
+@click.command("demo")
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("sparklog-demo"),
+    show_default=True,
+    help="Where the log, the plot and the jobs' logs go; an earlier demo there is replaced.",
+)
+@click.option("--keep", is_flag=True, help="Keep the unpacked CSV and the checkpoint, too.")
+@common_options
+def demo(output_dir: Path, keep: bool) -> None:
+    """Send a year of flights through the log, exactly once, while it is being killed.
+
+    Needs pip install 'sparklog[demo]' and Java 17. With --root DIR the log goes to DIR, which must
+    be empty.
+    """
+    from sparklog.clock import SystemClock
+    from sparklog.demo.progress import Reporter
+    from sparklog.demo.run import run
+
+    clock = SystemClock()
+    root = current().root
+    run(output_dir, Path(root) if root else None, keep=keep, clock=clock, reporter=Reporter(clock))

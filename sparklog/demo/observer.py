@@ -1,0 +1,66 @@
+"""What the demo sees of the log and of Spark's checkpoint, from outside of both.
+
+It reads with the embedded client: no Spark, no server, while Spark writes to the same root.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import sparklog
+
+READ_RECORDS = 50_000
+
+
+class Observer:
+    """A reader of one root and one checkpoint."""
+
+    def __init__(self, root: Path, checkpoint: Path) -> None:
+        self._log = sparklog.open(root, create=True)
+        self._checkpoint = checkpoint
+        self._seen: dict[str, int] = {}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        self._log.create_topic(topic, partitions=partitions)
+
+    def records(self, topic: str) -> int:
+        """How many records are visible."""
+        return sum(
+            self._log.log_end_offset(topic, partition) - self._log.log_start_offset(topic, partition)
+            for partition in self._partitions(topic)
+        )
+
+    def newly_published(self, topic: str) -> int:
+        """1 when records appeared since the last call, else 0; call it more often than they do."""
+        records = self.records(topic)
+        grown = records > self._seen.get(topic, 0)
+        self._seen[topic] = records
+        return int(grown)
+
+    def noted_by_spark(self) -> int:
+        """How many micro-batches the query's checkpoint says are committed."""
+        return sum(1 for path in (self._checkpoint / "commits").glob("*") if path.name.isdigit())
+
+    def values(self, topic: str) -> pa.ChunkedArray:
+        """All values of a topic."""
+        chunks: list[pa.Array] = []
+        for partition in self._partitions(topic):
+            offset = self._log.log_start_offset(topic, partition)
+            end_offset = self._log.log_end_offset(topic, partition)
+            while offset < end_offset:
+                table = self._log.read(topic, partition, offset, max_records=READ_RECORDS)
+                chunks += table["value"].chunks
+                offset = table["offset"][-1].as_py() + 1
+        return pa.chunked_array(chunks, pa.binary())
+
+    def lag(self, group: str) -> int:
+        """How many records a group has not committed yet."""
+        return sum(
+            self._log.log_end_offset(topic, partition) - offset
+            for (topic, partition), offset in self._log.committed_offsets(group).items()
+        )
+
+    def _partitions(self, topic: str) -> range:
+        return range(len(self._log.describe_topic(topic).partitions))
