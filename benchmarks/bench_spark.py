@@ -1,0 +1,200 @@
+"""Spark's source and sink as fractions of what its bridge to Python allows; idle cost; latency.
+
+Everything runs in one session on two cores, the contenders interleaved; reported are the medians of
+the ratios within each round and their spread. Run: python -m benchmarks.bench_spark [--quick]
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+# Workers import this package to find the ceiling's classes.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")]))
+
+from pyspark.sql import SparkSession
+
+import sparklog.spark
+from benchmarks.ceiling import CeilingDataSource
+
+PARTITIONS = 2
+
+
+def session():
+    spark = (
+        SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", False)
+        .config("spark.driver.memory", "2g").config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.streaming.noDataProgressEventInterval", "1s").getOrCreate()
+    )  # fmt: skip
+    spark.sparkContext.setLogLevel("ERROR")
+    sparklog.spark.register(spark)
+    spark.dataSource.register(CeilingDataSource)
+    return spark
+
+
+def input_rows(spark, rows, value_bytes):
+    """Keys and random values, cheap for Spark to make: one of 997 prepared values each."""
+    table = [(i, os.urandom(value_bytes)) for i in range(997)]
+    spark.createDataFrame(table, "i int, v binary").createOrReplaceTempView(f"values_{value_bytes}")
+    values = spark.sql(f"SELECT collect_list(v) vs FROM values_{value_bytes}").collect()[0].vs  # noqa: S608
+    from pyspark.sql import functions as F  # noqa: N812
+
+    array = F.array(*[F.lit(bytes(v)) for v in values[:97]])
+    return spark.range(rows, numPartitions=PARTITIONS).select(
+        F.lpad(F.col("id").cast("string"), 12, "0").cast("binary").alias("key"),
+        F.element_at(array, (F.col("id") % 97 + 1).cast("int")).alias("value"),
+    )
+
+
+def timed(action):
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def spread(values):
+    return f"{statistics.median(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def throughput(spark, base, rounds, megabytes):
+    print("\nthroughput (median ratio within a round [min, max]; aim: sink 0.60, source 0.45)")
+    for value_bytes in (100, 1000):
+        rows = megabytes * 1_000_000 // (value_bytes + 12) // 20_000 * 20_000
+        df = input_rows(spark, rows, value_bytes)
+        for codec in ("none", "lz4"):
+            ratios = {"sink": [], "source": []}
+            speeds = {"sink": [], "source": []}
+            for n in range(rounds + 1):
+                root = f"{base}/{value_bytes}-{codec}-{n}"
+                log = sparklog.open(root, create=True)
+                log.create_topic("t", partitions=PARTITIONS)
+
+                def sink(root=root, codec=codec, df=df):
+                    df.write.format("sparklog").mode("append").option("topic", "t").option("compression.type", codec).save(root)
+
+                def discard(df=df):
+                    df.write.format("ceiling").mode("append").save()
+
+                def source(root=root):
+                    spark.read.format("sparklog").option("subscribe", "t").load(root).write.format("noop").mode("overwrite").save()
+
+                def prepared(rows=rows, value_bytes=value_bytes):
+                    (spark.read.format("ceiling").option("rows", rows).option("bytes", value_bytes)
+                     .option("partitions", PARTITIONS).load().write.format("noop").mode("overwrite").save())  # fmt: skip
+
+                order = [discard, sink] if n % 2 else [sink, discard]
+                times = {action.__name__: timed(action) for action in order}
+                order = [prepared, source] if n % 2 else [source, prepared]
+                times.update({action.__name__: timed(action) for action in order})
+                shutil.rmtree(root)
+                if n == 0:
+                    continue  # warm-up: imports, JIT
+                ratios["sink"].append(times["discard"] / times["sink"])
+                ratios["source"].append(times["prepared"] / times["source"])
+                for side in ("sink", "source"):
+                    speeds[side].append(rows / times[side] / 1e6)
+            for side in ("sink", "source"):
+                rate = statistics.median(speeds[side])
+                print(f"  {side:6} {value_bytes:5} B {codec:4}  {spread(ratios[side])} of the ceiling   "
+                      f"{rate:5.2f} M records/s  {rate * (value_bytes + 12):6.0f} MB/s", flush=True)  # fmt: skip
+
+
+def stream(spark, source, sink, checkpoint):
+    df = spark.readStream.format(source[0]).options(**source[1]).load(source[2])
+    writer = df.select("key", "value").writeStream.format(sink[0]).options(**sink[1])
+    return writer.option("checkpointLocation", checkpoint).start(sink[2])
+
+
+def contenders(base, rows):
+    root = f"{base}/streams"
+    ours = {"subscribe": "in", "startingOffsets": "earliest"}
+    if rows:
+        ours["maxOffsetsPerTrigger"] = str(rows)
+    return {
+        "trivial": (("ceiling", {"rows": str(rows)}, base), ("ceiling", {}, base)),
+        "sparklog": (("sparklog", ours, root), ("sparklog", {"topic": "out"}, root)),
+    }
+
+
+def latency(spark, base, rounds):
+    """Duration of micro-batches of 1,000 rows, from Spark's own progress reports."""
+    print("\nmicro-batch of 1,000 rows (aim: at most 50 ms more than trivial)")
+    differences = []
+    for n in range(rounds):
+        medians = {}
+        for name, (source, sink) in contenders(base, 1000).items():
+            query = stream(spark, source, sink, f"{base}/latency-{name}-{n}")
+            while len([p for p in query.recentProgress if p.numInputRows]) < 45:
+                query.awaitTermination(0.5)
+            durations = [p.durationMs["triggerExecution"] for p in query.recentProgress if p.numInputRows][10:]
+            query.stop()
+            medians[name] = statistics.median(durations)
+        differences.append(medians["sparklog"] - medians["trivial"])
+        print(f"  round {n}: trivial {medians['trivial']:.0f} ms, sparklog {medians['sparklog']:.0f} ms", flush=True)
+    print(f"  sparklog takes {spread(differences)} ms longer")
+
+
+def cpu_seconds():
+    process = psutil.Process()
+    total = 0.0
+    for p in [process, *process.children(recursive=True)]:
+        try:
+            times = p.cpu_times()
+            total += times.user + times.system
+        except psutil.NoSuchProcess:
+            pass
+    return total
+
+
+def idle(spark, base, rounds, seconds):
+    """CPU of the whole process tree while a query waits for data."""
+    print("\nidle stream, % of one core (aim: at most 3 more than trivial)")
+    shares = {"trivial": [], "sparklog": []}
+    root = f"{base}/idle"
+    sparklog.open(root, create=True).create_topic("in", partitions=4)
+    for n in range(rounds):
+        for name, (source, sink) in contenders(base, 0).items():
+            where = (source[0], source[1], root if name == "sparklog" else source[2])
+            query = stream(spark, where, sink, f"{base}/idle-{name}-{n}")
+            query.awaitTermination(6)  # settle
+            before, start = cpu_seconds(), time.perf_counter()
+            query.awaitTermination(seconds)
+            shares[name].append(100 * (cpu_seconds() - before) / (time.perf_counter() - start))
+            query.stop()
+    more = [ours - theirs for ours, theirs in zip(shares["sparklog"], shares["trivial"], strict=True)]
+    print(f"  trivial {spread(shares['trivial'])}, sparklog {spread(shares['sparklog'])}, more: {spread(more)}")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, less data")
+    parser.add_argument("--only", choices=["throughput", "latency", "idle"])
+    args = parser.parse_args(argv)
+    base = tempfile.mkdtemp(prefix="sparklog-bench-")
+    spark = session()
+    try:
+        if args.only in (None, "throughput"):
+            throughput(spark, base, rounds=3 if args.quick else 7, megabytes=120 if args.quick else 400)
+        if args.only in (None, "latency", "idle"):
+            log = sparklog.open(f"{base}/streams", create=True)
+            log.create_topic("in", partitions=4)
+            df = input_rows(spark, 600_000, 100)
+            df.write.format("sparklog").mode("append").option("topic", "in").save(f"{base}/streams")
+        if args.only in (None, "latency"):
+            latency(spark, base, rounds=2 if args.quick else 5)
+        if args.only in (None, "idle"):
+            idle(spark, base, rounds=2 if args.quick else 4, seconds=10 if args.quick else 20)
+    finally:
+        spark.stop()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""A streaming query from topic in to topic out, in a process of its own, to be killed.
+
+Usage: python streaming_job.py ROOT CHECKPOINT MAX_OFFSETS [--once]
+"""
+
+import os
+import sys
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+from pyspark.sql import SparkSession
+
+import sparklog.spark
+
+
+def main(root: str, checkpoint: str, max_offsets: str, *flags: str) -> None:
+    builder = sparklog.spark.configure(SparkSession.builder.master("local[2]"))
+    spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    sparklog.spark.register(spark)
+    rows = (
+        spark.readStream.format("sparklog").option("subscribe", "in").option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", max_offsets).load(root)
+    )  # fmt: skip
+    writer = rows.select("key", "value").writeStream.format("sparklog").option("topic", "out")
+    writer = writer.option("num.partitions", "3").option("checkpointLocation", checkpoint)
+    if "--once" in flags:
+        writer = writer.trigger(availableNow=True)
+    writer.start(root).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

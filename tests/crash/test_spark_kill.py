@@ -1,0 +1,139 @@
+"""A streaming write killed with SIGKILL at random moments writes every row exactly once, in order.
+
+SPARKLOG_KILL_ROUNDS sets the number of kills (make chaos: 20), SPARKLOG_SEED repeats a run.
+Odd rounds kill the driver with everything below it, even ones a Python worker under a living driver.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import sparklog
+
+JOB = Path(__file__).with_name("streaming_job.py")
+ROUNDS = int(os.environ.get("SPARKLOG_KILL_ROUNDS", "2"))
+KEYS = 50
+ROWS = 100_000 + 20_000 * ROUNDS
+MAX_OFFSETS = 1_000
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120 + 60 * ROUNDS)]
+
+
+def fill(log):
+    log.create_topic("in", partitions=4)
+    for start in range(0, ROWS, 20_000):
+        ids = range(start, min(start + 20_000, ROWS))
+        table = {"key": [b"key-%d" % (i % KEYS) for i in ids], "value": [b"%d" % i for i in ids]}
+        log.append("in", pa.table(table))
+
+
+def written(log):
+    topic = log.refresh().topics.get("out")
+    return sum(p.log_end_offset for p in topic.partitions) if topic else 0
+
+
+def start(root, checkpoint, *flags):
+    return subprocess.Popen(
+        [sys.executable, str(JOB), root, checkpoint, *flags],
+        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def kill_group(process):
+    """The driver, its JVM and all Python workers, however they were started."""
+    family = [process, *children(process)]
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    for member in family[1:]:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            pass
+    process.wait(30)
+    psutil.wait_procs(family[1:], timeout=30)
+
+
+def children(process):
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill_a_worker(process, rng):
+    """One of Spark's Python processes; the query fails, and so the job ends."""
+    workers = [p for p in children(process) if "pyspark" in " ".join(cmdline(p)) and "java" not in cmdline(p)[0]]
+    if workers:
+        rng.choice(workers).kill()
+
+
+def cmdline(process):
+    try:
+        return process.cmdline() or [""]
+    except psutil.NoSuchProcess:
+        return [""]
+
+
+def wait_for(condition, process, seconds=90):
+    end = time.monotonic() + seconds
+    while not condition():
+        if process.poll() is not None or time.monotonic() > end:
+            return False
+        signal.sigtimedwait([], 0.02)
+    return True
+
+
+def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root, tmp_path):
+    seed = int(os.environ.get("SPARKLOG_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"SPARKLOG_SEED={seed}")
+    rng = random.Random(seed)
+    log = sparklog.open(root, create=True)
+    fill(log)
+    checkpoint = str(tmp_path / "checkpoint")
+    interrupted = 0
+    for number in range(ROUNDS):
+        before = written(log)
+        process = start(root, checkpoint, str(MAX_OFFSETS))
+        try:
+            assert wait_for(lambda before=before: written(log) > before, process), "the query makes no progress"
+            signal.sigtimedwait([], rng.uniform(0, 1.5))
+            if number % 2:
+                kill_a_worker(process, rng)
+                wait_for(lambda: False, process, seconds=5)
+        finally:
+            kill_group(process)
+        interrupted += before < written(log) < ROWS
+        print(f"round {number}: killed at {written(log)} of {ROWS} rows")
+    assert interrupted == ROUNDS, "a kill came too late to interrupt anything"
+    process = start(root, checkpoint, "20000", "--once")
+    try:
+        assert process.wait(180) == 0
+    finally:
+        kill_group(process)
+    verify(log)
+
+
+def verify(log):
+    log.refresh()
+    everything = []
+    for partition in range(len(log.image.topics["out"].partitions)):
+        table = log.read("out", partition, 0)
+        offsets = table["offset"].to_pylist()
+        assert offsets == list(range(len(offsets))), "offsets are not dense"
+        last = {}
+        for key, value in zip(table["key"].to_pylist(), map(int, table["value"].to_pylist()), strict=True):
+            assert value > last.get(key, -1), f"{key} goes back from {last[key]} to {value}"
+            last[key] = value
+            everything.append(value)
+    assert len(everything) == len(set(everything)), f"{len(everything) - len(set(everything))} rows came twice"
+    assert sorted(everything) == list(range(ROWS)), f"{ROWS - len(set(everything))} rows are missing"
