@@ -8,7 +8,9 @@ Not here: which commands there are (main.py).
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import click
 
@@ -29,9 +31,9 @@ class LazyCommand:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named in a table and imported when used."""
+    """A group whose commands may be named in a table, to be imported when used."""
 
-    lazy: dict[str, LazyCommand]
+    lazy: ClassVar[Mapping[str, LazyCommand]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         listed = [name for name, command in self.lazy.items() if not command.hidden]

@@ -22,11 +22,16 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its JSON field, its heading, and whether it is a number."""
+    """A column of a table: its JSON field and its heading; numbers go right, bytes get a unit."""
 
     field: str
     heading: str
     number: bool = False
+    bytes: bool = False
+
+    def text(self, row: Row) -> str:
+        value = row[self.field]
+        return human_bytes(value) if self.bytes and isinstance(value, int) else cell(value)
 
 
 def show_rows(columns: Sequence[Column], rows: Sequence[Row]) -> None:
@@ -75,13 +80,13 @@ def _show_rich(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     for column in columns:
         table.add_column(column.heading, justify="right" if column.number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell(row[column.field]) for column in columns))
+        table.add_row(*(column.text(row) for column in columns))
     Console(markup=False, highlight=False).print(table)
 
 
 def _show_plain(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     lines = [[column.heading for column in columns]]
-    lines += [[cell(row[column.field]) for column in columns] for row in rows]
+    lines += [[column.text(row) for column in columns] for row in rows]
     widths = [max(len(line[position]) for line in lines) for position in range(len(columns))]
     for line in lines:
         click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

@@ -109,7 +109,7 @@ def json_line(record: ConsumedRecord) -> bytes:
     """The JSON envelope of kcat, one line."""
     headers: list[object] = []
     for name, value in record.headers:
-        headers += [name, _json_bytes(value)]
+        headers += [name, json_bytes(value)]
     document = {
         "topic": record.topic,
         "partition": record.partition,
@@ -117,13 +117,14 @@ def json_line(record: ConsumedRecord) -> bytes:
         "tstype": TIMESTAMP_TYPES.get(record.timestamp_type, "unknown"),
         "ts": record.timestamp_ms,
         "headers": headers,
-        "key": _json_bytes(record.key),
-        "payload": _json_bytes(record.value),
+        "key": json_bytes(record.key),
+        "payload": json_bytes(record.value),
     }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _json_bytes(value: bytes | None) -> object:
+def json_bytes(value: bytes | None) -> object:
+    """A key or value as JSON: text if it is UTF-8, else base64 in an object."""
     if value is None:
         return None
     try:

@@ -23,7 +23,8 @@ class Observer:
         self._seen: dict[str, int] = {}
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        self._log.create_topic(topic, partitions=partitions)
+        # The flights are of 2013: with the default retention they would be old on arrival.
+        self._log.create_topic(topic, partitions=partitions, configs={"retention.ms": "-1"})
 
     def records(self, topic: str) -> int:
         """How many records are visible."""

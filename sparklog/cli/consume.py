@@ -1,0 +1,250 @@
+"""`sparklog consume`: print records, partition by partition, and follow the log.
+
+Reads a bounded number of records at a time, so memory stays flat whatever the topic holds. Follows
+until interrupted, unless `-e` (stop at the end as it was) or `-c N`. With `--group` it starts from
+the group's committed offsets and commits after what it printed is flushed: at least once.
+Not here: formats (record_format.py), what `-o` means (start_position.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_format, json_line
+from sparklog.cli.settings import common_options, current
+from sparklog.cli.start_position import Anchor, Position, PositionError, parse_positions, resolve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sparklog.client import SparkLog
+
+READ_RECORDS = 5_000
+READ_BYTES = 1 << 20
+POLL_MS = 100
+PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our tokens for them
+    "print.timestamp": "%T",
+    "print.partition": "%p",
+    "print.offset": "%o",
+    "print.headers": "%h",
+    "print.key": "%k",
+    "print.value": "%s",
+}
+
+
+@dataclass(slots=True)
+class Cursor:
+    """The next offset to print of one partition, and where to stop (None: never)."""
+
+    partition: int
+    next_offset: int
+    end_offset: int | None
+
+
+@click.command("consume")
+@click.option("--topic", "-t", required=True, metavar="NAME", help="The topic.")
+@click.option(
+    "-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="Default: all."
+)
+@click.option(
+    "-o",
+    "--offset",
+    "positions",
+    multiple=True,
+    metavar="POS",
+    help="Start: beginning (default), end, stored, N, -N (last N), s@MS; stop: e@MS.",
+)
+@click.option("--from-beginning", is_flag=True, help="The same as -o beginning.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end of each partition.")
+@click.option("-c", "--max-messages", type=click.IntRange(min=0), help="Stop after so many records.")
+@click.option("--group", "-G", metavar="NAME", help="Start from, and commit to, this group's offsets.")
+@click.option(
+    "-f", "--format", "text", metavar="FORMAT", help=r"%t %p %o %k %s %S %K %T %h, \n. Default: '%s\n'."
+)
+@click.option("-J", "--json", "as_json", is_flag=True, help="A JSON object a line (as --output json).")
+@click.option("-Z", "--null", "show_null", is_flag=True, help="Print NULL for null keys and values.")
+@click.option("--formatter-property", "--property", "properties", multiple=True, hidden=True)
+@click.option("--isolation-level", expose_value=False, hidden=True)
+@click.option("-C", "unused", is_flag=True, expose_value=False, hidden=True)
+@common_options
+def consume(
+    topic: str,
+    partitions: tuple[int, ...],
+    positions: tuple[str, ...],
+    from_beginning: bool,
+    exit_at_end: bool,
+    max_messages: int | None,
+    group: str | None,
+    text: str | None,
+    as_json: bool,
+    show_null: bool,
+    properties: tuple[str, ...],
+) -> None:
+    r"""Print records, and follow the log.
+
+    \b
+    sparklog consume --topic flights -o -5 -e
+    sparklog consume --topic flights -f '%p:%o %k %s\n' -c 10
+    sparklog consume --topic delays -J -o end | jq .payload
+    """
+    try:
+        start, end = parse_positions(positions)
+        render = _renderer(
+            text, as_json=as_json or current().json, show_null=show_null, properties=properties
+        )
+    except (PositionError, FormatError) as error:
+        raise click.UsageError(str(error)) from None
+    if from_beginning and start is not None:
+        raise click.UsageError("--from-beginning and -o name two starts; give one.")
+    if start is None:
+        start = Position(Anchor.STORED if group else Anchor.BEGINNING)
+    log = current().open_log()
+    cursors = [
+        _cursor(log, topic, partition, start, end, group=group, exit_at_end=exit_at_end)
+        for partition in partitions or range(log.partition_count(topic))
+    ]
+    consumer = Consumer(log, topic, cursors, group=group, with_headers=render.needs_headers)
+    try:
+        consumer.run(render.record, sys.stdout.buffer, max_messages)
+    except KeyboardInterrupt:
+        # The usual way to end a follow; what was printed is printed.
+        click.echo(err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Renderer:
+    """How a record is printed, and whether its headers are needed for it."""
+
+    record: Callable[[ConsumedRecord], bytes]
+    needs_headers: bool
+
+
+def _renderer(text: str | None, *, as_json: bool, show_null: bool, properties: tuple[str, ...]) -> Renderer:
+    if as_json:
+        if text is not None:
+            raise click.UsageError("-f and -J name two formats; give one.")
+        return Renderer(json_line, needs_headers=True)
+    if text is None:
+        text = _format_of_properties(properties) if properties else "%s\\n"
+    return Renderer(compile_format(text, null=b"NULL" if show_null else b""), needs_headers="%h" in text)
+
+
+def _format_of_properties(properties: tuple[str, ...]) -> str:
+    chosen = {"print.value": "true"}
+    for text in properties:
+        key, _, value = text.partition("=")
+        if key not in PRINT_PROPERTIES and key != "key.separator":
+            known = ", ".join([*PRINT_PROPERTIES, "key.separator"])
+            raise click.UsageError(f"--formatter-property: found {key!r}, expected one of {known}.")
+        chosen[key] = value
+    separator = chosen.get("key.separator", "\t").replace("%", "%%").replace("\\", "\\\\")
+    tokens = [token for key, token in PRINT_PROPERTIES.items() if chosen.get(key, "").lower() == "true"]
+    return separator.join(tokens) + "\\n"
+
+
+def _cursor(
+    log: SparkLog,
+    topic: str,
+    partition: int,
+    start: Position,
+    end: Position | None,
+    *,
+    group: str | None,
+    exit_at_end: bool,
+) -> Cursor:
+    log_end_offset = log.log_end_offset(topic, partition)
+    bounds = {"log_start_offset": log.log_start_offset(topic, partition), "log_end_offset": log_end_offset}
+    stored = log.committed_offsets(group).get((topic, partition)) if group else None
+
+    def offset_for_time(timestamp_ms: int) -> int | None:
+        return log.offset_for_time(topic, partition, timestamp_ms)
+
+    next_offset = resolve(start, **bounds, offset_for_time=offset_for_time, stored=stored)
+    end_offset = log_end_offset if exit_at_end else None
+    if end is not None:
+        end_offset = resolve(end, **bounds, offset_for_time=offset_for_time)
+    return Cursor(partition, next_offset, end_offset)
+
+
+class Consumer:
+    """Goes round the partitions until every one is done, or enough is printed."""
+
+    def __init__(
+        self, log: SparkLog, topic: str, cursors: list[Cursor], *, group: str | None, with_headers: bool
+    ) -> None:
+        self._log = log
+        self._topic = topic
+        self._cursors = cursors
+        self._group = group
+        self._with_headers = with_headers
+
+    def run(
+        self, render: Callable[[ConsumedRecord], bytes], stream: BinaryIO, max_messages: int | None
+    ) -> None:
+        from sparklog.clock import SystemClock
+
+        clock = SystemClock()
+        left = sys.maxsize if max_messages is None else max_messages
+        while left > 0 and self._cursors:
+            printed = 0
+            for cursor in self._cursors:
+                for chunk in self._read(cursor, min(READ_RECORDS, left)):
+                    stream.write(b"".join(map(render, chunk)))
+                    left -= len(chunk)
+                    printed += len(chunk)
+                if left == 0:
+                    break
+            stream.flush()
+            if printed and self._group:
+                offsets = {(self._topic, cursor.partition): cursor.next_offset for cursor in self._cursors}
+                self._log.commit_offsets(self._group, offsets)
+            self._cursors = [c for c in self._cursors if c.end_offset is None or c.next_offset < c.end_offset]
+            if not printed and self._cursors:
+                clock.sleep_ms(POLL_MS)
+                self._log.refresh()
+
+    def _read(self, cursor: Cursor, max_records: int) -> Iterator[list[ConsumedRecord]]:
+        """At most one chunk of records; advances the cursor."""
+        end_offset = self._log.log_end_offset(self._topic, cursor.partition)
+        if cursor.end_offset is not None:
+            end_offset = min(end_offset, cursor.end_offset)
+        if cursor.next_offset >= end_offset and cursor.end_offset is not None:
+            cursor.next_offset = max(cursor.next_offset, cursor.end_offset)
+            return
+        table = self._log.read(
+            self._topic,
+            cursor.partition,
+            cursor.next_offset,
+            max_records=max_records,
+            max_bytes=READ_BYTES,
+            include_headers=self._with_headers,
+        )
+        if table.num_rows == 0:
+            return
+        records = [r for r in _records(self._topic, cursor.partition, table) if r.offset < end_offset]
+        cursor.next_offset = records[-1].offset + 1 if records else end_offset
+        yield records
+
+
+def _records(topic: str, partition: int, table: pa.Table) -> Iterator[ConsumedRecord]:
+    import pyarrow as pa
+
+    columns = {name: table[name].to_pylist() for name in ("key", "value", "offset", "timestamp_type")}
+    timestamps = table["timestamp"].cast(pa.int64()).to_pylist()
+    headers = table["headers"].to_pylist() if "headers" in table.column_names else [None] * table.num_rows
+    for row in range(table.num_rows):
+        yield ConsumedRecord(
+            topic=topic,
+            partition=partition,
+            offset=columns["offset"][row],
+            timestamp_ms=timestamps[row],
+            timestamp_type=columns["timestamp_type"][row],
+            key=columns["key"][row],
+            value=columns["value"][row],
+            headers=[(entry["key"], entry["value"]) for entry in headers[row] or ()],
+        )

@@ -1,0 +1,142 @@
+"""What `sparklog doctor` looks at besides a root: Python, PySpark, Java, and how Spark finds us.
+
+Nothing of Spark is imported or started; other interpreters and Java are asked by running them.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MINIMUM_JAVA = 17
+MINIMUM_SPARK = (4, 2)
+PROBE_TIMEOUT_S = 60
+VECTOR_MODULE = "jdk.incubator.vector"
+
+
+class Status(enum.StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    check: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+
+def check_environment(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """All checks that need no root."""
+    yield Finding("python", Status.OK, f"{platform.python_version()} at {sys.executable}")
+    yield Finding("sparklog", Status.OK, _version("sparklog"))
+    yield Finding("pyarrow", Status.OK, _version("pyarrow"))
+    if importlib.util.find_spec("pyspark") is None:
+        yield Finding("pyspark", Status.WARN, "not installed", "pip install 'sparklog[spark]', to use Spark")
+        return
+    yield _check_spark(environment)
+    yield check_worker_python(environment)
+    yield check_java(environment)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown version"
+
+
+def _check_spark(environment: Mapping[str, str]) -> Finding:
+    version = _version("pyspark")
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < MINIMUM_SPARK:
+        wanted = ".".join(map(str, MINIMUM_SPARK))
+        return Finding("pyspark", Status.FAIL, version, f"pip install 'pyspark>={wanted}'")
+    home = environment.get("SPARK_HOME")
+    if home and not _same_spark(Path(home), version):
+        return Finding(
+            "pyspark",
+            Status.WARN,
+            f"{version}, but SPARK_HOME={home} is another Spark, and wins",
+            "unset SPARK_HOME, or install the pyspark of that version",
+        )
+    return Finding("pyspark", Status.OK, version)
+
+
+def _same_spark(home: Path, version: str) -> bool:
+    return any(home.glob(f"jars/spark-core_*-{version}.jar"))
+
+
+def check_worker_python(environment: Mapping[str, str]) -> Finding:
+    """Spark looks data sources up, and starts workers, with PYSPARK_PYTHON or the PATH's python3."""
+    check = "PYSPARK_PYTHON"
+    named = environment.get("PYSPARK_PYTHON")
+    command = named or "python3"
+    found = shutil.which(command, path=environment.get("PATH"))
+    origin = f"{check}={named}" if named else "not set, so Spark runs the PATH's python3"
+    fix = f"export PYSPARK_PYTHON={sys.executable}, or call sparklog.spark.configure(builder)"
+    if found is None:
+        return Finding(check, Status.FAIL, f"{origin}: no such program", fix)
+    code = "import sys, sparklog, pyspark_sparklog; print(sys.version_info[:2])"
+    result = _run([found, "-c", code], environment)
+    if result is None or result.returncode != 0:
+        return Finding(
+            check, Status.FAIL if named else Status.WARN, f"{origin} ({found}): cannot import sparklog", fix
+        )
+    if result.stdout.strip() != str(sys.version_info[:2]):
+        return Finding(
+            check, Status.FAIL, f"{origin} ({found}): another Python version, {result.stdout.strip()}", fix
+        )
+    return Finding(check, Status.OK, f"{origin} ({found})" if not named else found)
+
+
+def check_java(environment: Mapping[str, str]) -> Finding:
+    """Spark takes JAVA_HOME's Java, else the PATH's."""
+    home = environment.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    fix = (
+        "install a full Java 17: sudo apt-get install openjdk-17-jdk-headless, or brew install openjdk@17; "
+        "then point JAVA_HOME to it"
+    )
+    result = _run([java, "-version"], environment)
+    match = None if result is None else re.search(r'version "(\d+)[^"]*"', result.stderr + result.stdout)
+    if match is None:
+        return Finding("java", Status.FAIL, f"cannot run {java}", fix)
+    if int(match[1]) < MINIMUM_JAVA:
+        return Finding("java", Status.FAIL, f"{match[0]} at {java}, expected {MINIMUM_JAVA} or newer", fix)
+    module = _run([java, "--add-modules", VECTOR_MODULE, "-version"], environment)
+    if module is None or module.returncode != 0:
+        return Finding("java", Status.FAIL, f"{match[0]} at {java}, without {VECTOR_MODULE}", fix)
+    return Finding("java", Status.OK, f"{match[0]} with {VECTOR_MODULE}")
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str] | None:
+    try:
+        return subprocess.run(  # noqa: S603 - programs that the user's own environment names
+            command,
+            env=dict(environment),
+            cwd="/",  # an interpreter must not find sparklog in the working directory
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None

@@ -1,0 +1,91 @@
+"""`sparklog groups`: which groups committed offsets, how far, and how far behind they are.
+
+Headings are those of kafka-consumer-groups. Without a broker groups have no members, so the last
+three columns are dashes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.group import LazyGroup
+from sparklog.cli.output import Column, Row, show_json, show_rows
+from sparklog.cli.settings import common_options, current
+from sparklog.errors import UnknownTopicError
+
+if TYPE_CHECKING:
+    from sparklog.client import SparkLog
+
+COLUMNS = (
+    Column("group", "GROUP"),
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", number=True),
+    Column("current_offset", "CURRENT-OFFSET", number=True),
+    Column("log_end_offset", "LOG-END-OFFSET", number=True),
+    Column("lag", "LAG", number=True),
+    Column("consumer_id", "CONSUMER-ID"),
+    Column("host", "HOST"),
+    Column("client_id", "CLIENT-ID"),
+)
+
+
+@click.group("groups", cls=LazyGroup)
+def groups() -> None:
+    """Consumer groups: committed offsets and lag."""
+
+
+@groups.command("list")
+@common_options
+def list_groups() -> None:
+    """List the groups that have committed offsets."""
+    found = sorted(current().open_log().groups())
+    if current().json:
+        show_json([{"group": name} for name in found])
+    else:
+        for name in found:
+            click.echo(name)
+
+
+@groups.command("describe")
+@click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="A group.")
+@click.option("--all-groups", is_flag=True, help="Every group.")
+@common_options
+def describe(names: tuple[str, ...], all_groups: bool) -> None:
+    """Show committed offsets, log end offsets and lag."""
+    if bool(names) == all_groups:
+        raise click.UsageError("give --group NAME (as often as needed) or --all-groups.")
+    log = current().open_log()
+    wanted = sorted(log.groups()) if all_groups else list(names)
+    rows = [row for name in wanted for row in group_rows(log, name)]
+    missing = [name for name in names if not any(row["group"] == name for row in rows)]
+    if missing:
+        raise click.ClickException(
+            f"Consumer group '{missing[0]}' does not exist: it has committed no offsets."
+        )
+    show_rows(COLUMNS, rows)
+
+
+def group_rows(log: SparkLog, group: str) -> list[Row]:
+    """One row for each partition that the group committed an offset of."""
+    rows: list[Row] = []
+    for (topic, partition), offset in sorted(log.committed_offsets(group).items()):
+        try:
+            end_offset: int | None = log.log_end_offset(topic, partition)
+        except UnknownTopicError:  # deleted since; the group's offset stays
+            end_offset = None
+        rows.append(
+            {
+                "group": group,
+                "topic": topic,
+                "partition": partition,
+                "current_offset": offset,
+                "log_end_offset": end_offset,
+                "lag": None if end_offset is None else max(0, end_offset - offset),
+                "consumer_id": None,
+                "host": None,
+                "client_id": None,
+            }
+        )
+    return rows

@@ -1,0 +1,174 @@
+"""`sparklog produce`: lines from stdin become records, acknowledged group by group.
+
+Each group of lines is one append, durable when it is counted; what was counted before an error or
+an interrupt stays, and stderr says how many that are.
+Not here: reading and splitting lines (line_input.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_groups
+from sparklog.cli.output import note, show_json
+from sparklog.cli.settings import common_options, current
+from sparklog.errors import SparklogError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sparklog.client import SparkLog
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+Headers = list[dict[str, object]]
+
+
+def parse_headers(_ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> Headers:
+    """Headers as in kcat: -H name=value; a name alone is a null header."""
+    headers: Headers = []
+    for text in values:
+        name, separator, value = text.partition("=")
+        if not name:
+            raise click.BadParameter(f"found {text!r}, expected name=value.")
+        headers.append({"key": name, "value": value.encode() if separator else None})
+    return headers
+
+
+def parse_properties(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """kafka-console-producer's reader properties, those that mean something here."""
+    known = ("parse.key", "key.separator", "null.marker")
+    properties = {}
+    for text in values:
+        key, _, value = text.partition("=")
+        if key not in known:
+            raise click.BadParameter(f"found {key!r}, expected one of {', '.join(known)}.")
+        properties[key] = value
+    return properties
+
+
+@click.command("produce")
+@click.option(
+    "--topic", "-t", required=True, metavar="NAME", help="The topic; created when it does not exist."
+)
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Default: by key; without key, sticky.")
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="Splits each line into key and value.")
+@click.option("-k", "--key", "fixed_key", metavar="KEY", help="The key of every record.")
+@click.option(
+    "-H", "--header", "headers", multiple=True, callback=parse_headers, help="name=value, for all records."
+)
+@click.option(
+    "-z", "--compression", "codec", type=click.Choice(CODECS), help="Default: the topic's, else none."
+)
+@click.option("-Z", "--empty-as-null", is_flag=True, help="Empty keys and values are null.")
+@click.option(
+    "--reader-property", "--property", "properties", multiple=True, callback=parse_properties, hidden=True
+)
+@common_options
+def produce(
+    topic: str,
+    partition: int | None,
+    key_delimiter: str | None,
+    fixed_key: str | None,
+    headers: Headers,
+    codec: str | None,
+    empty_as_null: bool,
+    properties: dict[str, str],
+) -> None:
+    r"""Write lines from stdin as records.
+
+    \b
+    seq 1000 | sparklog produce --topic numbers
+    echo 'JFK:{"delay": 5}' | sparklog produce --topic delays -K:
+    """
+    line_format = LineFormat(
+        key_delimiter=_key_delimiter(key_delimiter, properties),
+        fixed_key=None if fixed_key is None else fixed_key.encode(),
+        empty_is_null=empty_as_null,
+        null_marker=properties["null.marker"].encode() if "null.marker" in properties else None,
+    )
+    log = current().open_log(create=True)
+    if sys.stdin.isatty():
+        note("Type records, one a line; end with Ctrl-D.")
+    producer = Producer(log, topic, partition, line_format, headers, codec)
+    try:
+        producer.run(sys.stdin.buffer)
+    except LineTooLongError as error:
+        raise click.ClickException(f"{error} {producer.summary()}") from None
+    except (SparklogError, KeyboardInterrupt):
+        note(producer.summary())
+        raise
+    if current().json:
+        show_json({"topic": topic, "records": producer.records, "partitions": producer.partitions()})
+    else:
+        note(producer.summary())
+
+
+def _key_delimiter(option: str | None, properties: dict[str, str]) -> bytes | None:
+    if option is not None:
+        return option.encode()
+    if properties.get("parse.key", "false").lower() == "true":
+        return properties.get("key.separator", "\t").encode()
+    return None
+
+
+class Producer:
+    """Appends groups of lines, and counts what was acknowledged."""
+
+    def __init__(
+        self,
+        log: SparkLog,
+        topic: str,
+        partition: int | None,
+        line_format: LineFormat,
+        headers: Headers,
+        codec: str | None,
+    ) -> None:
+        self.records = 0
+        self._log = log
+        self._topic = topic
+        self._partition = partition
+        self._format = line_format
+        self._headers = headers
+        self._codec = codec
+        self._base_offsets: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
+
+    def run(self, stream: BinaryIO) -> None:
+        live = sys.stderr.isatty()
+        for lines in read_line_groups(stream):
+            result = self._log.append(
+                self._topic, self._table(lines), partition=self._partition, compression_type=self._codec
+            )
+            for partition, appended in result.partitions.items():
+                self._base_offsets.setdefault(partition, appended.base_offset)
+                self._counts[partition] = self._counts.get(partition, 0) + appended.record_count
+            self.records += len(lines)
+            if live:
+                click.echo(f"\r{self.records:,} records acknowledged", err=True, nl=False)
+        if live and self.records:
+            click.echo("\r", err=True, nl=False)
+
+    def summary(self) -> str:
+        return f"{self.records:,} records acknowledged by topic {self._topic}."
+
+    def partitions(self) -> list[dict[str, int]]:
+        return [
+            {"partition": partition, "base_offset": self._base_offsets[partition], "records": count}
+            for partition, count in sorted(self._counts.items())
+        ]
+
+    def _table(self, lines: list[bytes]) -> pa.Table:
+        import pyarrow as pa
+
+        from sparklog.format.schema import HEADERS_TYPE
+
+        keys, values = zip(*map(self._format.parse, lines), strict=True)
+        columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+        if self._headers:
+            columns["headers"] = pa.repeat(pa.scalar(self._headers, HEADERS_TYPE), len(lines))
+        return pa.table(columns)

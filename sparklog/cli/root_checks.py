@@ -1,0 +1,120 @@
+"""What `sparklog doctor` looks at in a root: its version, rights, put-if-absent, leftovers, bytes.
+
+Writes one small file into the root and removes it again; everything else only reads. With `deep`
+every batch of every extent is read and its checksum compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from sparklog.cli.environment_checks import Finding, Status
+from sparklog.cli.output import human_bytes
+from sparklog.errors import AlreadyExistsError, SparklogError
+
+if TYPE_CHECKING:
+    from sparklog.client import SparkLog
+    from sparklog.storage.base import Store
+
+LOW_SPACE_BYTES = 1_000_000_000
+RACERS = 4
+
+
+def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
+    """All checks of one root; ends at the first failure that hides the others."""
+    import sparklog
+    from sparklog.storage import open_store
+
+    try:
+        store = open_store(root)
+        log = sparklog.open(root)
+    except (SparklogError, OSError) as error:
+        yield Finding("root", Status.FAIL, str(error), "name the directory that sparklog made")
+        return
+    topics = len(log.topics())
+    yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, {topics} topics")
+    yield check_put_if_absent(store)
+    yield from check_directory(store)
+    if deep:
+        yield check_extents(log)
+
+
+def check_put_if_absent(store: Store) -> Finding:
+    """Let several threads create one name: exactly one may win, or commits could be lost."""
+    name = f"doctor-{secrets.token_hex(8)}"
+    outcomes: list[SparklogError | None] = []
+
+    def race(number: int) -> None:
+        try:
+            store.put_if_absent(name, b"%d" % number)
+        except SparklogError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+
+    racers = [threading.Thread(target=race, args=(number,)) for number in range(RACERS)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    with contextlib.suppress(SparklogError):
+        store.delete(name)
+    refused = [error for error in outcomes if error is not None and not isinstance(error, AlreadyExistsError)]
+    if refused:
+        return Finding(
+            "writable", Status.FAIL, str(refused[0]), "correct the directory's rights, or free space"
+        )
+    winners = outcomes.count(None)
+    if winners != 1:
+        detail = f"{winners} of {RACERS} racing writers created the same name, expected exactly 1"
+        return Finding("put-if-absent", Status.FAIL, detail, "do not use this storage: commits would be lost")
+    return Finding("put-if-absent", Status.OK, f"1 of {RACERS} racing writers won; writable")
+
+
+def check_directory(store: Store) -> Iterator[Finding]:
+    """Free space, and what interrupted writers left behind."""
+    from sparklog.storage.names import TEMPORARY_DIRECTORY
+
+    parts = urlsplit(store.url)
+    if parts.scheme != "file":
+        return
+    directory = Path(unquote(parts.path))
+    free = shutil.disk_usage(directory).free
+    status = Status.OK if free >= LOW_SPACE_BYTES else Status.WARN
+    yield Finding("free space", status, human_bytes(free), "" if status is Status.OK else "free some space")
+    leftovers = [path for path in (directory / TEMPORARY_DIRECTORY).glob("*") if path.is_file()]
+    if leftovers:
+        size = human_bytes(sum(path.stat().st_size for path in leftovers))
+        yield Finding(
+            "temporary files",
+            Status.WARN,
+            f"{len(leftovers)} files of unfinished writes, {size}, in {directory / TEMPORARY_DIRECTORY}",
+            "harmless; when no writer runs, remove them",
+        )
+    else:
+        yield Finding("temporary files", Status.OK, "none left behind")
+
+
+def check_extents(log: SparkLog) -> Finding:
+    """Read everything that the metadata refers to."""
+    records = extents = 0
+    for name in sorted(log.topics()):
+        for one in log.describe_topic(name).partitions:
+            extents += one.extent_count
+            try:
+                for arrow_batch in log.read_batches(name, one.partition):
+                    records += arrow_batch.num_rows
+            except (SparklogError, OSError) as error:
+                return Finding(
+                    "segments", Status.FAIL, f"{name}-{one.partition}: {error}", "see FORMAT.md, recovery"
+                )
+    return Finding(
+        "segments", Status.OK, f"{extents:,} extents read, {records:,} records, all checksums right"
+    )

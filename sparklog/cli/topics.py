@@ -1,0 +1,206 @@
+"""`sparklog topics`: create, list, describe, alter, delete. Flag names are those of kafka-topics.
+
+Not here: what a configuration means (sparklog/log/config.py), Kafka's own grammar
+(kafka_aliases.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.group import LazyGroup
+from sparklog.cli.output import Column, cell, note, show_json, show_rows
+from sparklog.cli.settings import common_options, current
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import TopicDescription
+
+LIST_COLUMNS = (
+    Column("topic", "TOPIC"),
+    Column("partitions", "PARTITIONS", number=True),
+    Column("records", "RECORDS", number=True),
+    Column("size_bytes", "SIZE", number=True, bytes=True),
+)
+PARTITION_COLUMNS = (
+    Column("partition", "PARTITION", number=True),
+    Column("log_start_offset", "LOG-START-OFFSET", number=True),
+    Column("log_end_offset", "LOG-END-OFFSET", number=True),
+    Column("size_bytes", "SIZE", number=True, bytes=True),
+    Column("extents", "EXTENTS", number=True),
+)
+Document = dict[str, object]
+topic_option = click.option("--topic", "-t", "topic", required=True, metavar="NAME", help="The topic.")
+
+
+@click.group("topics", cls=LazyGroup)
+def topics() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+def topic_row(found: TopicDescription) -> Document:
+    """A topic in one row."""
+    return {
+        "topic": found.name,
+        "topic_id": found.topic_id,
+        "partitions": len(found.partitions),
+        "records": sum(one.log_end_offset - one.log_start_offset for one in found.partitions),
+        "size_bytes": sum(one.size_bytes for one in found.partitions),
+        "internal": found.internal,
+    }
+
+
+def topic_document(found: TopicDescription) -> Document:
+    """A topic with its settings and partitions."""
+    return {
+        "topic": found.name,
+        "topic_id": found.topic_id,
+        "partition_count": len(found.partitions),
+        "internal": found.internal,
+        "configs": found.configs,
+        "partitions": [
+            {
+                "partition": one.partition,
+                "log_start_offset": one.log_start_offset,
+                "log_end_offset": one.log_end_offset,
+                "size_bytes": one.size_bytes,
+                "extents": one.extent_count,
+            }
+            for one in found.partitions
+        ],
+    }
+
+
+def parse_configs(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """`key=value` options as a dict."""
+    configs = {}
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"found {value!r}, expected key=value.")
+        configs[key.strip()] = text.strip()
+    return configs
+
+
+def ignore_replication(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -> None:
+    """Kafka's --replication-factor is accepted; there is nothing to replicate to."""
+    if value is not None and value > 1:
+        note(f"Note: --replication-factor {value} has no effect: copies are the storage's affair.")
+
+
+@topics.command("create")
+@topic_option
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="How many; default: the root's num.partitions."
+)
+@click.option(
+    "--config", "configs", multiple=True, callback=parse_configs, help="A topic setting, key=value."
+)
+@click.option("--if-not-exists", is_flag=True, help="Do nothing when the topic exists.")
+@click.option(
+    "--replication-factor",
+    type=int,
+    hidden=True,
+    expose_value=False,
+    callback=ignore_replication,
+    default=None,
+)
+@common_options
+def create(topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool) -> None:
+    """Create a topic (and the root, when it is new)."""
+    log = current().open_log(create=True)
+    known = topic in log.topics()
+    log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
+    found = topic_document(log.describe_topic(topic))
+    if current().json:
+        show_json({**found, "created": not known})
+    elif known:
+        click.echo(f"Topic {topic} exists already.")
+    else:
+        click.echo(f"Created topic {topic} with {found['partition_count']} partitions.")
+
+
+@topics.command("list")
+@click.option("--exclude-internal", is_flag=True, help="Leave out topics whose name starts with __.")
+@click.option("--names", is_flag=True, help="Names only, one a line, as kafka-topics prints them.")
+@common_options
+def list_topics(exclude_internal: bool, names: bool) -> None:
+    """List the topics."""
+    log = current().open_log()
+    found = [name for name in sorted(log.topics()) if not (exclude_internal and name.startswith("__"))]
+    if names and not current().json:
+        for name in found:
+            click.echo(name)
+        return
+    rows = [topic_row(log.describe_topic(name)) for name in found]
+    show_rows(LIST_COLUMNS, rows)
+
+
+@topics.command("describe")
+@click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic; default: all.")
+@common_options
+def describe(names: tuple[str, ...]) -> None:
+    """Show settings, offsets and sizes of topics and their partitions."""
+    log = current().open_log()
+    show_descriptions([topic_document(log.describe_topic(name)) for name in names or sorted(log.topics())])
+
+
+def show_descriptions(found: Sequence[Document]) -> None:
+    """Print `topic_document`s, Kafka's heading line first."""
+    if current().json:
+        show_json(list(found))
+        return
+    for topic in found:
+        configs = cell(topic["configs"]) if topic["configs"] else ""
+        click.echo(
+            f"Topic: {topic['topic']}\tTopicId: {topic['topic_id']}"
+            f"\tPartitionCount: {topic['partition_count']}\tConfigs: {configs}"
+        )
+        partitions = topic["partitions"]
+        assert isinstance(partitions, list)
+        show_rows(PARTITION_COLUMNS, partitions)
+
+
+@topics.command("alter")
+@topic_option
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="The new number of partitions; it can only grow."
+)
+@click.option("--config", "configs", multiple=True, callback=parse_configs, help="Set key=value.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the default.")
+@common_options
+def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: tuple[str, ...]) -> None:
+    """Change settings, or add partitions."""
+    if partitions is None and not configs and not deleted:
+        raise click.UsageError(
+            "nothing to alter: give --partitions N, --config key=value or --delete-config KEY."
+        )
+    log = current().open_log()
+    if configs or deleted:
+        log.alter_topic(topic, set=configs, delete=list(deleted))
+    if partitions is not None:
+        log.add_partitions(topic, partitions)
+        note("Note: keys hash over the new number of partitions from now on; records already there stay.")
+    show_descriptions([topic_document(log.describe_topic(topic))])
+
+
+@topics.command("delete")
+@topic_option
+@click.option("--if-exists", is_flag=True, help="Do nothing when there is no such topic.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@common_options
+def delete(topic: str, if_exists: bool, yes: bool) -> None:
+    """Delete a topic and its records."""
+    log = current().open_log()
+    if if_exists and topic not in log.topics():
+        click.echo(f"Topic {topic} does not exist.")
+        return
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
+    log.delete_topic(topic)
+    click.echo(f"Deleted topic {topic}.")
