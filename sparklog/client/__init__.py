@@ -1,0 +1,29 @@
+"""The embedded client: producer, consumer, admin, groups. Knows no Spark and no sockets."""
+
+from sparklog.client.admin import PartitionDescription, TopicDescription, is_internal
+from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
+from sparklog.client.groups import OFFSETS_TOPIC, CommittedOffset, partition_for_group
+from sparklog.client.log import SparkLog, open_log
+from sparklog.client.partitioner import StickyPartitioner, partition_rows
+from sparklog.client.publish import AppendedRange, AppendResult, publish
+from sparklog.client.topic_plan import PlannedTopic
+
+__all__ = [
+    "OFFSETS_TOPIC",
+    "AppendOptions",
+    "AppendResult",
+    "AppendedRange",
+    "CommittedOffset",
+    "PartitionDescription",
+    "PartitionedAppender",
+    "PlannedTopic",
+    "SparkLog",
+    "StagedAppend",
+    "StickyPartitioner",
+    "TopicDescription",
+    "is_internal",
+    "open_log",
+    "partition_for_group",
+    "partition_rows",
+    "publish",
+]

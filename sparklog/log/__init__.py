@@ -1,0 +1,1 @@
+"""Segments, extents, and reading and writing partitions. Knows no topics' names but for errors."""

@@ -120,8 +120,13 @@ def setting(
     return dataclasses.field(default=default, metadata={"setting": declared})
 
 
+def declared_settings(cls: type) -> dict[str, tuple[str, Setting]]:
+    """Key -> (field name, declaration), sorted by key."""
+    return _declared(cls)
+
+
 @functools.cache
-def declared_settings(cls: Any) -> dict[str, tuple[str, Setting]]:
+def _declared(cls: Any) -> dict[str, tuple[str, Setting]]:
     """Key -> (field name, declaration), sorted by key."""
     declared = {}
     for field in sorted(dataclasses.fields(cls), key=lambda field: str(field.metadata["setting"].key)):
@@ -132,7 +137,7 @@ def declared_settings(cls: Any) -> dict[str, tuple[str, Setting]]:
 
 def parse_settings(cls: type[ConfigT], configs: Mapping[str, str], root: Mapping[str, str]) -> ConfigT:
     """An instance of a configuration class: `configs`, else `root`, else the declared defaults."""
-    declared = declared_settings(cast("Any", cls))
+    declared = declared_settings(cls)
     values: dict[str, Any] = {}
     for source in (root, configs):
         for key, text in source.items():

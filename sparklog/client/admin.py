@@ -1,0 +1,153 @@
+"""Topics and settings: create, alter, describe, delete. Each change is one metadata commit.
+
+Invariants: only declared settings with legal values are stored (log/config.py).
+Not here: what the metadata log checks itself: legal and colliding names, numbers of partitions.
+Concurrency: any thread; conflicts are resolved by planning again.
+Sources: kafka-topics, kafka-configs.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from sparklog.errors import InvalidRequestError
+from sparklog.log.config import (
+    RootConfig,
+    TopicConfig,
+    validate_config_keys,
+    validate_root_configs,
+    validate_topic_configs,
+)
+from sparklog.metadata.actions import Action
+from sparklog.metadata.extent_list import NUMBER_COLUMNS
+from sparklog.metadata.ids import new_id
+from sparklog.metadata.image import Image, PartitionState
+from sparklog.metadata.log import MetadataLog
+from sparklog.metadata.plan import (
+    plan_add_partitions,
+    plan_create_topic,
+    plan_delete_topic,
+    plan_set_configs,
+)
+
+INTERNAL_PREFIX = "__"
+
+
+def is_internal(topic: str) -> bool:
+    """Is the topic one of sparklog's (or Kafka's) own?"""
+    return topic.startswith(INTERNAL_PREFIX)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """What a partition holds; `size_bytes` as stored."""
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    size_bytes: int
+    extent_count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic: its overrides (`configs`) and the settings in force (`config`)."""
+
+    name: str
+    topic_id: str
+    internal: bool
+    configs: dict[str, str]
+    config: TopicConfig
+    partitions: tuple[PartitionDescription, ...]
+
+
+def create_topic(
+    metadata: MetadataLog,
+    name: str,
+    *,
+    partitions: int | None = None,
+    configs: Mapping[str, str] | None = None,
+    if_not_exists: bool = False,
+) -> bool:
+    """Create a topic; False if it was there and `if_not_exists`.
+
+    Args:
+        partitions: None means the root's num.partitions.
+
+    Raises:
+        InvalidRequestError: TOPIC_EXISTS; an illegal name, number of partitions or setting.
+    """
+    validate_topic_configs(configs or {})
+    topic_id = new_id()
+
+    def plan(image: Image) -> list[Action]:
+        if if_not_exists and name in image.topics:
+            return []
+        count = RootConfig.parse(image.configs).num_partitions if partitions is None else partitions
+        return [plan_create_topic(image, name, count, topic_id=topic_id, configs=configs)]
+
+    return bool(metadata.publish(plan).actions)
+
+
+def delete_topic(metadata: MetadataLog, name: str) -> None:
+    """Delete a topic; its records are gone for every later reader."""
+    metadata.publish(lambda image: [plan_delete_topic(image, name)])
+
+
+def add_partitions(metadata: MetadataLog, name: str, total: int) -> None:
+    """Let a topic have `total` partitions. Keys move: new records of a key may go elsewhere than the old."""
+    metadata.publish(lambda image: _some(plan_add_partitions(image, name, total)))
+
+
+def alter_topic(
+    metadata: MetadataLog, name: str, changed: Mapping[str, str], deleted: Iterable[str] = ()
+) -> None:
+    """Set and delete overrides of a topic."""
+    configs = _config_changes(changed, list(deleted), root=False)
+    metadata.publish(lambda image: _some(plan_set_configs(image, name, configs)))
+
+
+def alter_root(metadata: MetadataLog, changed: Mapping[str, str], deleted: Iterable[str] = ()) -> None:
+    """Set and delete settings of the root, among them the defaults of its topics."""
+    configs = _config_changes(changed, list(deleted), root=True)
+    metadata.publish(lambda image: _some(plan_set_configs(image, None, configs)))
+
+
+def describe_topic(image: Image, name: str) -> TopicDescription:
+    """What is known of a topic, as of an image."""
+    topic = image.topic(name)
+    return TopicDescription(
+        name=name,
+        topic_id=topic.topic_id,
+        internal=is_internal(name),
+        configs=dict(topic.configs),
+        config=TopicConfig.parse(topic.configs, image.configs),
+        partitions=tuple(_describe_partition(state) for state in topic.partitions),
+    )
+
+
+def _describe_partition(state: PartitionState) -> PartitionDescription:
+    sizes = state.extents.columns().numbers[NUMBER_COLUMNS.index("size")]
+    return PartitionDescription(
+        partition=state.partition,
+        log_start_offset=state.log_start_offset,
+        log_end_offset=state.log_end_offset,
+        size_bytes=int(sizes.sum()),
+        extent_count=len(sizes),
+    )
+
+
+def _config_changes(changed: Mapping[str, str], deleted: list[str], *, root: bool) -> dict[str, str | None]:
+    (validate_root_configs if root else validate_topic_configs)(changed)
+    validate_config_keys(deleted, root=root)
+    both = sorted(set(changed) & set(deleted))
+    if both:
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"found {', '.join(both)} both to set and to delete",
+            fix="name each setting once",
+        )
+    return {**changed, **dict.fromkeys(deleted)}
+
+
+def _some(action: Action | None) -> list[Action]:
+    return [] if action is None else [action]

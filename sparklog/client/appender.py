@@ -1,0 +1,287 @@
+"""Rows in, drafts out: groups rows by partition, encodes, appends, within a memory budget.
+
+    appender = PartitionedAppender(image, writer, clock, options)
+    appender.add(arrow_batch, topic="events")      # as often as needed
+    staged = appender.finish()                     # durable now, visible to nobody
+    publish(metadata, [staged], txn=(application, version))
+
+Invariants: rows of a partition keep the order in which they were added; nothing is returned before it is
+    durable; after an error only `abort` is allowed.
+Memory: buffered rows stay below `buffer_bytes` (largest partition first to storage), plus one partition's
+    encoding. Rows of a partition are copied out of the caller's batch, so that a few of them left waiting
+    do not keep whole batches alive.
+Not here: visibility (publish.py).
+Concurrency: one thread; the LogWriter may be shared.
+Sources: design.md section 3; Kafka RecordAccumulator.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
+from sparklog.client.rows import Rows, normalise_rows, validate_timestamps
+from sparklog.client.topic_plan import PlannedTopic, TopicPlanner, TopicTarget
+from sparklog.clock import Clock
+from sparklog.errors import InvalidRequestError
+from sparklog.format.codec import Codec
+from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.schema import RecordColumns, TimestampType
+from sparklog.log.config import TimestampMode
+from sparklog.log.writer import LogWriter
+from sparklog.metadata.actions import DraftExtent
+from sparklog.metadata.image import Image
+
+MIB = 1 << 20
+CHUNK_BYTES = 4 * MIB  # a table is taken in pieces of about this size
+PIECE_OVERHEAD_BYTES = 2048  # what a buffered piece costs besides its data
+MAX_EXTENT_RECORDS = (1 << 31) - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AppendOptions:
+    """How to write. `compression` counts where the topic's compression.type is producer."""
+
+    compression: str = "none"
+    buffer_bytes: int = 32 * MIB
+    partition_bytes: int = 4 * MIB
+    batch_bytes: int = 1 * MIB
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StagedAppend:
+    """Durable extents that are not visible yet, in order, and the topics they need. Picklable."""
+
+    drafts: tuple[DraftExtent, ...] = ()
+    planned: tuple[PlannedTopic, ...] = ()
+
+    @property
+    def record_count(self) -> int:
+        """Records in all drafts."""
+        return sum(int(draft.record_count) for draft in self.drafts)
+
+
+@dataclasses.dataclass(slots=True)
+class _Buffer:
+    """Rows of one partition that wait to be encoded."""
+
+    target: TopicTarget
+    partition: int
+    pieces: list[Rows] = dataclasses.field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, rows: Rows) -> int:
+        added = rows.data_bytes + PIECE_OVERHEAD_BYTES
+        self.pieces.append(rows)
+        self.size_bytes += added
+        return added
+
+
+class PartitionedAppender:
+    """Appends rows of any topics and partitions through one LogWriter."""
+
+    def __init__(
+        self,
+        image: Image,
+        writer: LogWriter,
+        clock: Clock,
+        options: AppendOptions | None = None,
+        *,
+        sticky_turn: int = 0,
+    ) -> None:
+        """`sticky_turn`: where rows without key start; different tasks give different numbers."""
+        self._writer = writer
+        self._clock = clock
+        self._options = options or AppendOptions()
+        self._codec = Codec.from_name(self._options.compression)
+        self.topics = TopicPlanner(image)
+        self._sticky_turn = sticky_turn
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._buffers: dict[tuple[str, int], _Buffer] = {}
+        self._drafts: dict[tuple[str, int], list[DraftExtent]] = {}
+        self._buffered_bytes = 0
+        self._usable = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    def add(self, rows: pa.RecordBatch | pa.Table, topic: str | None = None) -> None:
+        """Take rows; they may be written to storage now or later.
+
+        Args:
+            rows: columns as rows.py describes.
+            topic: where all of them go; None: the topic column says it.
+
+        Raises:
+            InvalidRequestError: a column, partition, timestamp or record that cannot be.
+            UnknownTopicError: no such topic, and it may not be created.
+            StorageError: storage full, failed, ...
+        """
+        assert self._usable, "the appender has finished, failed or been aborted"
+        self._usable = False
+        for arrow_batch in _arrow_batches(rows):
+            normalised = normalise_rows(arrow_batch)
+            for name, part in _split_by_topic(normalised, topic):
+                self._add_to_topic(self.topics.target(name), part)
+        self._usable = True
+
+    def finish(self) -> StagedAppend:
+        """Write what is buffered and make everything durable; the drafts are then ready to publish."""
+        assert self._usable, "the appender has finished, failed or been aborted"
+        self._usable = False
+        for buffer in list(self._buffers.values()):
+            self._flush(buffer)
+        drafts = tuple(draft for drafts in self._drafts.values() for draft in drafts)
+        if drafts:
+            self._writer.sync(drafts)
+        return StagedAppend(drafts=drafts, planned=self.topics.planned() if drafts else ())
+
+    def abort(self) -> None:
+        """Forget everything. What was written stays in the segment; nothing refers to it."""
+        self._usable = False
+        self._buffers.clear()
+        self._drafts.clear()
+        self._buffered_bytes = 0
+
+    def _add_to_topic(self, target: TopicTarget, rows: Rows) -> None:
+        now_ms = self._clock.now_ms()
+        timestamp_ms = rows.timestamp_ms
+        if target.config.message_timestamp_type == TimestampMode.LOG_APPEND_TIME:
+            timestamp_ms = np.full(rows.num_rows, now_ms, np.int64)
+        elif (timestamp_ms < 0).any():
+            timestamp_ms = np.where(timestamp_ms < 0, now_ms, timestamp_ms)
+        validate_timestamps(timestamp_ms, target.config, now_ms)
+        sticky = self._sticky.setdefault(target.name, StickyPartitioner(turn=self._sticky_turn))
+        partition = partition_rows(
+            rows.key,
+            rows.partition,
+            target.partitions,
+            sticky,
+            rows=rows.num_rows,
+            row_bytes=rows.data_bytes / max(1, rows.num_rows),
+        )
+        target.keyed = target.keyed or (rows.key is not None and rows.key.null_count < rows.num_rows)
+        rows = dataclasses.replace(rows, timestamp_ms=timestamp_ms, partition=None, topic=None)
+        for number, chosen in group_rows(partition):
+            self._add_to_partition(target, number, rows if chosen is None else rows.take(chosen))
+
+    def _add_to_partition(self, target: TopicTarget, partition: int, rows: Rows) -> None:
+        key = (target.topic_id, partition)
+        buffer = self._buffers.get(key)
+        if buffer is None:
+            buffer = self._buffers[key] = _Buffer(target, partition)
+        self._buffered_bytes += buffer.add(rows)
+        if buffer.size_bytes >= self._options.partition_bytes:
+            self._flush(buffer)
+        if self._buffered_bytes > self._options.buffer_bytes:
+            for largest in sorted(self._buffers.values(), key=lambda one: -one.size_bytes):
+                if self._buffered_bytes <= self._options.buffer_bytes // 2:
+                    break
+                self._flush(largest)
+
+    def _flush(self, buffer: _Buffer) -> None:
+        """Encode and append a partition's rows, as a continuation of its last extent where possible."""
+        if not buffer.pieces:
+            return
+        columns = _columns(buffer.pieces)
+        self._buffered_bytes -= buffer.size_bytes
+        buffer.pieces.clear()
+        buffer.size_bytes = 0
+        drafts = self._drafts.setdefault((buffer.target.topic_id, buffer.partition), [])
+        last = drafts[-1] if drafts else None
+        fits = last is not None and last.record_count + columns.num_rows <= MAX_EXTENT_RECORDS
+        if last is not None and fits and self._writer.is_end(last):
+            longer = self._append(buffer, columns, last)
+            if longer is not None:
+                drafts[-1] = longer
+                return
+        draft = self._append(buffer, columns, None)
+        assert draft is not None, "only an extension can be refused"
+        drafts.append(draft)
+
+    def _append(
+        self, buffer: _Buffer, columns: RecordColumns, extends: DraftExtent | None
+    ) -> DraftExtent | None:
+        target = buffer.target
+        try:
+            encoded = encode_batches(
+                columns, self._encode_options(target), base_offset=extends.record_count if extends else 0
+            )
+        except InvalidRequestError as error:
+            where = f"{target.name}-{buffer.partition}, among the rows of this partition not yet written"
+            raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
+        return self._writer.append(target.topic_id, buffer.partition, encoded, target.config, extends=extends)
+
+    def _encode_options(self, target: TopicTarget) -> EncodeOptions:
+        config = target.config
+        codec = self._codec
+        if config.compression_type != "producer":
+            codec = Codec.from_name(config.compression_type)
+        log_append_time = config.message_timestamp_type == TimestampMode.LOG_APPEND_TIME
+        return EncodeOptions(
+            codec=codec,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if log_append_time else TimestampType.CREATE_TIME,
+            max_batch_bytes=min(self._options.batch_bytes, max(1, config.max_message_bytes)),
+            max_message_bytes=config.max_message_bytes,
+        )
+
+
+def _columns(pieces: list[Rows]) -> RecordColumns:
+    """The pieces one after the other; a column that no piece has stays None."""
+
+    def joined(name: str) -> pa.Array | None:
+        columns = [getattr(piece, name) for piece in pieces]
+        kinds = {column.type for column in columns if column is not None}
+        if not kinds:
+            return None
+        kind = kinds.pop()
+        filled = [
+            pa.nulls(piece.num_rows, kind) if column is None else column
+            for piece, column in zip(pieces, columns, strict=True)
+        ]
+        return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
+
+    return RecordColumns(
+        key=joined("key"),
+        value=joined("value"),
+        headers=joined("headers"),
+        timestamp_ms=np.concatenate([piece.timestamp_ms for piece in pieces]),
+    )
+
+
+def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
+    """Pieces of bounded size, zero-copy."""
+    whole = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+    for arrow_batch in whole:
+        if arrow_batch.num_rows == 0:
+            normalise_rows(arrow_batch)  # a wrong column is an error, rows or not
+            continue
+        row_bytes = max(1.0, arrow_batch.nbytes / arrow_batch.num_rows)
+        step = max(1, int(CHUNK_BYTES / row_bytes))
+        for start in range(0, arrow_batch.num_rows, step):
+            yield arrow_batch.slice(start, step)
+
+
+def _split_by_topic(rows: Rows, topic: str | None) -> Iterator[tuple[str, Rows]]:
+    """(topic, its rows in order). A topic that is given beats the column."""
+    if topic is not None:
+        yield topic, rows
+        return
+    if rows.topic is None or rows.topic.null_count:
+        row = 0 if rows.topic is None else pc.index(rows.topic.is_null(), True).as_py()
+        raise InvalidRequestError(
+            "INVALID_ROWS",
+            f"row {row}: found no topic, expected one in the topic column or for all rows",
+            fix="fill the topic column, or name the topic to write to",
+        )
+    encoded = rows.topic.dictionary_encode()
+    for code, chosen in group_rows(encoded.indices.to_numpy(zero_copy_only=False)):
+        name = encoded.dictionary[code].as_py()
+        yield name, rows if chosen is None else rows.take(chosen)

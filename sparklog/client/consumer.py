@@ -1,0 +1,168 @@
+"""Reading a partition as Arrow tables, in bounded memory.
+
+Columns: key, value, topic, partition, offset, timestamp, timestamp_type, and headers when asked for: the
+    names and meanings of Spark's Kafka source, with timestamps in milliseconds, UTC.
+Invariants: offsets ascend; a read returns at least one record if there is one, whatever the limits.
+Not here: groups (groups.py), following the log (the caller refreshes).
+Concurrency: works on the image it is given; any number of threads.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.decode import DecodedRecords
+from sparklog.format.schema import HEADERS_TYPE
+from sparklog.log.read_plan import validate_range
+from sparklog.log.reader import STEP_BYTES, plan_read, read_ranges
+from sparklog.metadata.image import Image
+from sparklog.storage.base import Store
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+        pa.field("timestamp_type", pa.int32(), nullable=False),
+    ]
+)
+SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS_TYPE))
+_FIRST_WINDOW_OFFSETS = 1 << 16
+
+
+def read_batches(
+    store: Store,
+    image: Image,
+    topic: str,
+    partition: int,
+    *,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    include_headers: bool = False,
+    step_bytes: int = STEP_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """All records of [start_offset, end_offset), step by step; by default all that the image has.
+
+    Raises:
+        OffsetOutOfRangeError: before the first batch, if an offset is outside the log.
+        UnknownTopicError, DataLossError, CorruptLogError.
+    """
+    state = image.partition(topic, partition)
+    start = state.log_start_offset if start_offset is None else start_offset
+    end = state.log_end_offset if end_offset is None else end_offset
+    planned = plan_read(store, state, start, end, topic=topic)
+    decoded = read_ranges(store, planned, include_headers=include_headers, step_bytes=step_bytes)
+    return (to_arrow_batch(one, topic, partition, include_headers=include_headers) for one in decoded)
+
+
+def read_table(
+    store: Store,
+    image: Image,
+    topic: str,
+    partition: int,
+    start_offset: int,
+    *,
+    max_records: int | None = None,
+    max_bytes: int | None = None,
+    include_headers: bool = False,
+) -> pa.Table:
+    """Records from `start_offset` on, up to a limit; an empty table only at the log's end.
+
+    Args:
+        max_records: at most so many.
+        max_bytes: at most about so many bytes of keys and values, but always one record.
+    """
+    for name, limit in (("max_records", max_records), ("max_bytes", max_bytes)):
+        if limit is not None and limit < 1:
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"{name}: found {limit}, expected at least 1",
+                fix=f"raise {name}, or omit it",
+            )
+    state = image.partition(topic, partition)
+    validate_range(topic, state, start_offset, state.log_end_offset)
+    limits = _Limits(max_records, max_bytes)
+    step_bytes = STEP_BYTES if max_bytes is None else min(STEP_BYTES, max(64 * 1024, max_bytes))
+    window = max_records if max_records is not None else state.log_end_offset - start_offset
+    if max_bytes is not None:
+        window = min(window, _FIRST_WINDOW_OFFSETS)
+    start = start_offset
+    while start < state.log_end_offset and not limits.reached():
+        end = min(start + max(1, window), state.log_end_offset)
+        for one in read_ranges(
+            store,
+            plan_read(store, state, start, end, topic=topic),
+            include_headers=include_headers,
+            step_bytes=step_bytes,
+        ):
+            limits.take(to_arrow_batch(one, topic, partition, include_headers=include_headers))
+            if limits.reached():
+                break
+        start = end
+        window *= 2  # gaps (compaction) may leave a window without records
+    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    return pa.Table.from_batches(limits.taken, schema)
+
+
+class _Limits:
+    """Takes batches until a limit is reached, cutting the last."""
+
+    def __init__(self, max_records: int | None, max_bytes: int | None) -> None:
+        self.taken: list[pa.RecordBatch] = []
+        self._reached = False
+        self._records_left = max_records
+        self._bytes_left = max_bytes
+
+    def reached(self) -> bool:
+        """Is there room for no more records?"""
+        return self._reached
+
+    def take(self, arrow_batch: pa.RecordBatch) -> None:
+        rows = arrow_batch.num_rows
+        if self._records_left is not None:
+            rows = min(rows, self._records_left)
+            self._records_left -= rows
+            self._reached = self._records_left == 0
+        if self._bytes_left is not None:
+            ends = np.cumsum(_row_bytes(arrow_batch))
+            fitting = int(ends.searchsorted(self._bytes_left, "right"))
+            if fitting < rows:
+                rows = max(fitting, 0 if self.taken else 1)
+                self._reached = True
+            self._bytes_left -= int(ends[rows - 1]) if rows else 0
+            self._reached = self._reached or self._bytes_left <= 0
+        if rows:
+            self.taken.append(arrow_batch.slice(0, rows))
+
+
+def _row_bytes(arrow_batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    total = np.zeros(arrow_batch.num_rows, np.int64)
+    for name in ("key", "value"):
+        lengths = pc.binary_length(arrow_batch.column(name)).fill_null(0)
+        total += lengths.to_numpy(zero_copy_only=False)
+    return total
+
+
+def to_arrow_batch(
+    records: DecodedRecords, topic: str, partition: int, *, include_headers: bool
+) -> pa.RecordBatch:
+    """Decoded records with the columns of SCHEMA."""
+    rows = records.num_rows
+    columns = [
+        records.key,
+        records.value,
+        pa.repeat(pa.scalar(topic, pa.string()), rows),
+        pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        pa.array(records.offset, pa.int64()),
+        pa.array(records.timestamp_ms, pa.int64()).cast(pa.timestamp("ms", "UTC")),
+        pa.array(records.timestamp_type, pa.int32()),
+    ]
+    if include_headers:
+        columns.append(pa.nulls(rows, HEADERS_TYPE) if records.headers is None else records.headers)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS if include_headers else SCHEMA)

@@ -1,0 +1,191 @@
+"""Offsets that consumer groups have committed: records in __consumer_offsets, and a table in memory.
+
+Invariants: the topic is the truth, in Kafka's own schema; per (group, topic, partition) the latest record
+    wins, and one without a value (a tombstone) deletes. All records of a group are in one partition.
+Table: built from the records the first time, then kept up by reading only new ones.
+Not here: membership and coordination (the broker); compaction of the topic (maintenance).
+Concurrency: one lock around the table.
+After a crash: the table is built again.
+Sources: Kafka GroupMetadataManager, OffsetCommitValue; design.md section 3.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from sparklog.client.appender import PartitionedAppender, StagedAppend
+from sparklog.client.consumer import read_batches
+from sparklog.errors import InvalidRequestError
+from sparklog.format.consumer_offsets import (
+    OffsetKey,
+    OffsetValue,
+    decode_offset_key,
+    decode_offset_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+from sparklog.log.config import RootConfig
+from sparklog.metadata.image import Image
+from sparklog.storage.base import Store
+
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
+MAX_METADATA_BYTES = 4096  # Kafka's offset.metadata.max.bytes
+MAX_GROUP_BYTES = (1 << 15) - 1
+TopicPartition = tuple[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """The next offset to read, as a group committed it."""
+
+    offset: int
+    metadata: str
+    commit_timestamp_ms: int
+
+
+def partition_for_group(group: str, partitions: int) -> int:
+    """Kafka's choice: abs(Java's String.hashCode) % partitions."""
+    code = 0
+    units = group.encode("utf-16-be")
+    for at in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    signed = code - (1 << 32) if code >= 1 << 31 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+def stage_offsets(
+    appender: PartitionedAppender,
+    image: Image,
+    group: str,
+    offsets: Mapping[TopicPartition, int | None],
+    *,
+    metadata: str = "",
+    now_ms: int,
+) -> StagedAppend:
+    """Write a group's offsets as records, durable and not yet visible; None deletes.
+
+    Publish them together with records, and both happen or neither.
+    """
+    validate_group(group)
+    _validate_offsets(offsets, metadata)
+    if not offsets:
+        return StagedAppend()
+    target = appender.topics.target(
+        OFFSETS_TOPIC,
+        partitions=RootConfig.parse(image.configs).offsets_topic_num_partitions,
+        configs=OFFSETS_TOPIC_CONFIGS,
+    )
+    partition = partition_for_group(group, target.partitions)
+    target.keyed = True
+    keys = [
+        encode_offset_key(OffsetKey(group=group, topic=topic, partition=number)) for topic, number in offsets
+    ]
+    values = [
+        None
+        if offset is None
+        else encode_offset_value(
+            OffsetValue(offset=offset, leader_epoch=-1, metadata=metadata, commit_timestamp_ms=now_ms)
+        )
+        for offset in offsets.values()
+    ]
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "partition": pa.array([partition] * len(keys), pa.int32()),
+        }
+    )
+    appender.add(rows, OFFSETS_TOPIC)
+    return appender.finish()
+
+
+def validate_group(group: str) -> None:
+    """Refuse names that Kafka's schema cannot hold."""
+    if not group or len(group.encode("utf-8", "replace")) > MAX_GROUP_BYTES:
+        raise InvalidRequestError(
+            "INVALID_GROUP",
+            f"found group {group[:100]!r} of {len(group)} characters, expected 1 to {MAX_GROUP_BYTES} bytes",
+            fix="give the consumer group a name",
+        )
+
+
+def _validate_offsets(offsets: Mapping[TopicPartition, int | None], metadata: str) -> None:
+    for (topic, partition), offset in offsets.items():
+        if offset is not None and offset < 0:
+            raise InvalidRequestError(
+                "OFFSET_OUT_OF_RANGE",
+                f"{topic}-{partition}: found offset {offset} to commit, expected at least 0",
+                fix="commit the next offset to read",
+            )
+    size = len(metadata.encode())
+    if size > MAX_METADATA_BYTES:
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"offset metadata: found {size} bytes, expected at most {MAX_METADATA_BYTES}",
+            fix="shorten the metadata",
+        )
+
+
+class OffsetTable:
+    """The latest committed offsets, kept up to date from images."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._topic_id: str | None = None
+        self._next_offsets: dict[int, int] = {}
+        self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+
+    def committed(self, image: Image, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """What `group` has committed as of `image`."""
+        topic = image.topics.get(OFFSETS_TOPIC)
+        with self._lock:
+            if topic is None:
+                return {}
+            self._follow(image, [partition_for_group(group, len(topic.partitions))])
+            return dict(self._groups.get(group, {}))
+
+    def groups(self, image: Image) -> list[str]:
+        """Names of all groups that have committed offsets."""
+        topic = image.topics.get(OFFSETS_TOPIC)
+        with self._lock:
+            if topic is None:
+                return []
+            self._follow(image, range(len(topic.partitions)))
+            return sorted(group for group, offsets in self._groups.items() if offsets)
+
+    def _follow(self, image: Image, partitions: Iterable[int]) -> None:
+        topic = image.topics[OFFSETS_TOPIC]
+        if topic.topic_id != self._topic_id:
+            self._topic_id = topic.topic_id
+            self._next_offsets.clear()
+            self._groups.clear()
+        for partition in partitions:
+            state = topic.partitions[partition]
+            start = max(self._next_offsets.get(partition, 0), state.log_start_offset)
+            if start >= state.log_end_offset:
+                continue
+            for arrow_batch in read_batches(self._store, image, OFFSETS_TOPIC, partition, start_offset=start):
+                keys = arrow_batch.column("key").to_pylist()
+                values = arrow_batch.column("value").to_pylist()
+                offsets = arrow_batch.column("offset").to_pylist()
+                for offset, key, value in zip(offsets, keys, values, strict=True):
+                    self._apply(key, value, f"{OFFSETS_TOPIC}-{partition}@{offset}")
+            self._next_offsets[partition] = state.log_end_offset
+
+    def _apply(self, key: bytes | None, value: bytes | None, where: str) -> None:
+        decoded = None if key is None else decode_offset_key(key, where=where)
+        if not isinstance(decoded, OffsetKey):
+            return  # group metadata: the broker's
+        offsets = self._groups.setdefault(decoded.group, {})
+        tp = (decoded.topic, decoded.partition)
+        if value is None:
+            offsets.pop(tp, None)
+            return
+        stored = decode_offset_value(value, where=where)
+        offsets[tp] = CommittedOffset(
+            offset=stored.offset, metadata=stored.metadata, commit_timestamp_ms=stored.commit_timestamp_ms
+        )

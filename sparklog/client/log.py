@@ -1,0 +1,352 @@
+"""SparkLog: the embedded client. Everything that a root offers, without a server.
+
+    log = sparklog.open("/data/log")
+    log.create_topic("events", partitions=4)
+    log.append("events", table)
+    log.read("events", 0, 0)
+
+Invariants: reading calls look at the newest commit; `image` is as of the last call that looked.
+Not here: how it is done (admin.py, appender.py, publish.py, consumer.py, groups.py).
+Concurrency: any thread. After a fork the child writes to segments of its own (log/writer.py).
+After a crash: open it again; there is nothing to repair.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Self
+
+import pyarrow as pa
+
+from sparklog.client import admin, consumer
+from sparklog.client.admin import TopicDescription, is_internal
+from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
+from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
+from sparklog.client.publish import AppendResult, publish
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
+from sparklog.log.time_lookup import offset_for_time
+from sparklog.log.writer import LogWriter
+from sparklog.metadata.image import Image
+from sparklog.metadata.log import MetadataLog
+from sparklog.metadata.properties import META_PROPERTIES, decode_properties
+from sparklog.storage import Store, open_store
+
+TopicPartition = tuple[str, int]
+_APPEND_ATTEMPTS = 3
+
+
+def open_log(root: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None) -> "SparkLog":
+    """Open the log under a root.
+
+    Args:
+        root: a directory, file:///directory, or memory://name (this process only).
+        create: make an empty log where there is none; False makes that an error.
+        clock: for tests.
+
+    Raises:
+        NotFoundError, InvalidRequestError: no root there, or not one that can be opened.
+        CorruptLogError, UnsupportedVersionError: its metadata cannot be used.
+    """
+    clock = clock or SystemClock()
+    store = open_store(root, create=create)
+    return SparkLog(store, MetadataLog.open(store, clock, create=create), clock)
+
+
+class SparkLog:
+    """An opened root."""
+
+    def __init__(self, store: Store, metadata: MetadataLog, clock: Clock) -> None:
+        self.store = store
+        self.metadata = metadata
+        self.clock = clock
+        self._offsets = OffsetTable(store)
+        self._writer: LogWriter | None = None
+        self._writer_lock = threading.Lock()
+        self._sticky_turn = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"SparkLog({self.url!r}, commit {self.image.commit})"
+
+    def close(self) -> None:
+        """Close the writer's files. Using the log again opens new ones."""
+        with self._writer_lock:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    # The root
+
+    @property
+    def url(self) -> str:
+        """Where the root is; `open` takes it."""
+        return self.store.url
+
+    @property
+    def cluster_id(self) -> str:
+        """The root's identity, for ever."""
+        return self.image.cluster_id
+
+    @property
+    def image(self) -> Image:
+        """Topics, partitions and extents, as of the last refresh. Immutable."""
+        return self.metadata.image
+
+    def refresh(self) -> Image:
+        """Look for new commits; cheap when there are none."""
+        return self.metadata.refresh()
+
+    def is_same_root(self) -> bool:
+        """Is this root still what lies under its URL? (It may have been removed, and another one made.)"""
+        try:
+            data = self.store.read(META_PROPERTIES, 0, 4096)
+        except NotFoundError:
+            return False
+        return decode_properties(data, f"{self.url}/{META_PROPERTIES}") == self.cluster_id
+
+    # Topics and settings
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        *,
+        if_not_exists: bool = False,
+    ) -> bool:
+        """Create a topic (None partitions: the root's num.partitions); False if it was there already."""
+        return admin.create_topic(
+            self.metadata, name, partitions=partitions, configs=configs, if_not_exists=if_not_exists
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records."""
+        admin.delete_topic(self.metadata, name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Let a topic have `total` partitions; it cannot shrink."""
+        admin.add_partitions(self.metadata, name, total)
+
+    def alter_topic(
+        self,
+        name: str,
+        set: Mapping[str, str] | None = None,  # noqa: A002 - reads well at the call: set={...}
+        delete: Iterable[str] = (),
+    ) -> None:
+        """Set overrides of a topic, or delete them (back to the default)."""
+        admin.alter_topic(self.metadata, name, set or {}, delete)
+
+    def alter_root(
+        self,
+        set: Mapping[str, str] | None = None,  # noqa: A002
+        delete: Iterable[str] = (),
+    ) -> None:
+        """Set the root's settings, among them the defaults of its topics, or delete them."""
+        admin.alter_root(self.metadata, set or {}, delete)
+
+    def topics(self, *, include_internal: bool = False) -> list[str]:
+        """Names of the topics, sorted."""
+        return sorted(name for name in self.refresh().topics if include_internal or not is_internal(name))
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Settings, partitions, offsets and sizes of a topic."""
+        return admin.describe_topic(self.refresh(), name)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return len(self.refresh().topic(topic).partitions)
+
+    # Writing
+
+    @property
+    def writer(self) -> LogWriter:
+        """The segments of this process; opened with the first append."""
+        with self._writer_lock:
+            if self._writer is None:
+                self._writer = LogWriter(self.store, self.clock)
+            return self._writer
+
+    def appender(
+        self, options: AppendOptions | None = None, *, sticky_turn: int | None = None
+    ) -> PartitionedAppender:
+        """For appending piece by piece: add, finish, then `publish` what it staged."""
+        if sticky_turn is None:
+            sticky_turn = self._sticky_turn
+            self._sticky_turn += 1
+        return PartitionedAppender(self.image, self.writer, self.clock, options, sticky_turn=sticky_turn)
+
+    def publish(self, staged: Iterable[StagedAppend], *, txn: tuple[str, int] | None = None) -> AppendResult:
+        """Make staged appends visible, all in one commit; with `txn`, at most once."""
+        return publish(self.metadata, staged, txn=txn)
+
+    def append(
+        self,
+        topic: str,
+        rows: pa.Table | pa.RecordBatch,
+        *,
+        partition: int | None = None,
+        txn: tuple[str, int] | None = None,
+        compression_type: str | None = None,
+    ) -> AppendResult:
+        """Append rows, durably: they are visible to everybody when this returns.
+
+        Args:
+            rows: columns key, value (string or binary), headers, partition, timestamp; all optional but
+                one of key and value.
+            partition: where all of them go; None lets the partition column, the key's hash or the sticky
+                partitioner decide.
+            txn: (application, version): a rerun with the same pair, or an older version, changes nothing.
+            compression_type: none, gzip, snappy, lz4 or zstd; a topic's compression.type beats it.
+
+        Raises:
+            InvalidRequestError: rows or arguments that cannot be.
+            UnknownTopicError: no such topic, and auto.create.topics.enable is false.
+            StorageError: nothing was published. FatalStorageError: that is not known; a rerun with the same
+                txn is safe.
+        """
+        _validate_rows(rows)
+        if partition is not None:
+            rows = _with_partition(rows, partition)
+        options = AppendOptions(compression=compression_type or "none")
+        for attempt in range(_APPEND_ATTEMPTS):
+            image = self.refresh()
+            if txn is not None and image.has_applied(*txn):
+                return AppendResult(commit=None, duplicate=True, ranges={})
+            with self.appender(options) as appender:
+                appender.add(rows, topic)
+                staged = appender.finish()
+            try:
+                return self.publish([staged], txn=txn)
+            except RetriableError as error:
+                if error.code != "TOPIC_CHANGED" or attempt == _APPEND_ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    # Reading
+
+    def log_start_offset(self, topic: str, partition: int) -> int:
+        """The first offset that is kept."""
+        return self.refresh().partition(topic, partition).log_start_offset
+
+    def log_end_offset(self, topic: str, partition: int) -> int:
+        """The next offset to be assigned."""
+        return self.refresh().partition(topic, partition).log_end_offset
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset whose record is at or after a time; None if there is none."""
+        state = self.refresh().partition(topic, partition)
+        found = offset_for_time(self.store, state, timestamp_ms, topic=topic)
+        return None if found is None else found[0]
+
+    def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
+        """`offset_for_time` of every partition."""
+        return {
+            partition: self.offset_for_time(topic, partition, timestamp_ms)
+            for partition in range(self.partition_count(topic))
+        }
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        include_headers: bool = False,
+    ) -> pa.Table:
+        """Records from `start_offset` on; an empty table only at the log's end. Columns: consumer.py.
+
+        Raises:
+            OffsetOutOfRangeError: outside [log_start_offset, log_end_offset].
+            UnknownTopicError, CorruptLogError, DataLossError.
+        """
+        return consumer.read_table(
+            self.store,
+            self.refresh(),
+            topic,
+            partition,
+            start_offset,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            include_headers=include_headers,
+        )
+
+    def read_batches(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        include_headers: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """All records of a range (default: all there are now), in bounded memory."""
+        return consumer.read_batches(
+            self.store,
+            self.refresh(),
+            topic,
+            partition,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            include_headers=include_headers,
+        )
+
+    # Consumer groups
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | None], *, metadata: str = ""
+    ) -> None:
+        """Store the next offsets that `group` wants to read; None deletes one. All or nothing."""
+        self.publish([self.stage_offsets(group, offsets, metadata=metadata)])
+
+    def stage_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | None], *, metadata: str = ""
+    ) -> StagedAppend:
+        """As `commit_offsets`, for publishing together with records in one commit."""
+        return stage_offsets(
+            self.appender(sticky_turn=0),
+            self.image,
+            group,
+            offsets,
+            metadata=metadata,
+            now_ms=self.clock.now_ms(),
+        )
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """What `group` has committed; empty if nothing."""
+        return {where: one.offset for where, one in self.describe_offsets(group).items()}
+
+    def describe_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """As `committed_offsets`, with each commit's metadata and time."""
+        validate_group(group)
+        return self._offsets.committed(self.refresh(), group)
+
+    def groups(self) -> list[str]:
+        """Names of all groups that have committed offsets, sorted."""
+        return self._offsets.groups(self.refresh())
+
+
+def _validate_rows(rows: object) -> None:
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise InvalidRequestError(
+            "INVALID_ROWS",
+            f"found rows of type {type(rows).__name__}, expected pyarrow.Table or pyarrow.RecordBatch",
+            fix='give Arrow rows, for instance pyarrow.table({"value": ["a", "b"]})',
+        )
+
+
+def _with_partition(rows: pa.Table | pa.RecordBatch, partition: int) -> pa.Table:
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    if "partition" in table.column_names:
+        table = table.drop_columns(["partition"])
+    return table.append_column("partition", pa.repeat(pa.scalar(partition, pa.int64()), table.num_rows))
+
+
+__all__ = ["SparkLog", "open_log"]

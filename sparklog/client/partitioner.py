@@ -1,0 +1,101 @@
+"""Which partition a row goes to: the explicit one, else by its key's hash, else the sticky one.
+
+Invariants: the same key goes to the same partition as with Kafka's Java client (murmur2), as long as
+    the number of partitions stays; every result is in [0, partitions).
+Sticky: rows without a key go to one partition for a run of about `run_bytes`, then to the next, so
+    that batches stay large and, over time, all partitions get the same share.
+Concurrency: `partition_rows` is pure but for the `StickyPartitioner` it advances; one thread at a time.
+Sources: Kafka BuiltInPartitioner (KIP-480, KIP-794).
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.murmur2 import partition_for_keys
+
+Int32Array = npt.NDArray[np.int32]
+RUN_BYTES = 1 << 20  # one full record batch
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class StickyPartitioner:
+    """Where rows without a key go next; `turn` counts runs and may start anywhere (at the task's number)."""
+
+    turn: int = 0
+    run_bytes: int = RUN_BYTES
+    used_bytes: int = 0
+
+    def assign(self, rows: int, row_bytes: float, partitions: int) -> Int32Array:
+        """Partitions of the next `rows` rows of about `row_bytes` each, and advance."""
+        ends = self.used_bytes + row_bytes * np.arange(rows, dtype=np.float64)
+        runs = (ends // self.run_bytes).astype(np.int64)
+        assigned = ((self.turn + runs) % partitions).astype(np.int32)
+        turns, used = divmod(self.used_bytes + int(row_bytes * rows), self.run_bytes)
+        self.turn += turns
+        self.used_bytes = used
+        return assigned
+
+
+def partition_rows(
+    key: pa.Array | None,
+    explicit: pa.Array | None,
+    partitions: int,
+    sticky: StickyPartitioner,
+    *,
+    rows: int,
+    row_bytes: float = 100.0,
+) -> Int32Array:
+    """The partition of each row.
+
+    Args:
+        key: binary; null rows have no key. None: no row has one.
+        explicit: integers; null rows leave the choice to the key. None: no row has one.
+        row_bytes: average size of a row, to measure the sticky partition's run.
+
+    Raises:
+        InvalidRequestError: an explicit partition outside [0, partitions); the first such row is named.
+    Cost: vectorised; about 15 M keys/s.
+    """
+    chosen = np.zeros(rows, dtype=np.int32)
+    open_rows = np.ones(rows, dtype=np.bool_)
+    if explicit is not None and explicit.null_count < rows:
+        given = explicit.is_valid().to_numpy(zero_copy_only=False)
+        wanted = explicit.fill_null(0).to_numpy(zero_copy_only=False)
+        bad = np.flatnonzero(given & ((wanted < 0) | (wanted >= partitions)))
+        if bad.size:
+            raise InvalidRequestError(
+                "PARTITION_OUT_OF_RANGE",
+                f"row {bad[0]}: found partition {wanted[bad[0]]}, expected 0 to {partitions - 1}",
+                fix="correct the partition column, leave it null, or add partitions to the topic",
+            )
+        chosen[given] = wanted[given]
+        open_rows &= ~given
+    if key is not None and key.null_count < rows and open_rows.any():
+        keyed = key.is_valid().to_numpy(zero_copy_only=False) & open_rows
+        hashed = partition_for_keys(key, partitions)
+        chosen[keyed] = hashed[keyed]
+        open_rows &= ~keyed
+    left = int(np.count_nonzero(open_rows))
+    if left:
+        chosen[open_rows] = sticky.assign(left, row_bytes, partitions)
+    return chosen
+
+
+def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
+    """(partition, its rows in order) for each partition that has rows; rows is None for "all of them".
+
+    The sort is stable, so the order of a partition's rows is kept. No loop over rows.
+    """
+    if partition.size == 0:
+        return []
+    if (partition == partition[0]).all():
+        return [(int(partition[0]), None)]
+    order = np.argsort(partition, kind="stable")
+    ordered = partition[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    ends = np.append(starts[1:], ordered.size)
+    return [(int(ordered[a]), order[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]

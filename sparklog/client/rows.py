@@ -1,0 +1,177 @@
+"""What callers hand over to be appended: Arrow columns, brought into the form the encoder takes.
+
+Columns (all optional but one of key and value): key and value (string or binary), headers (list of
+    key and value), partition (integer), timestamp (timestamp, or int64 milliseconds), topic (string).
+Invariants: after `normalise_rows` key and value are binary, partition is int64, timestamps are
+    int64 milliseconds with no gaps, headers are list<struct<key, value>>.
+Not here: choosing partitions (partitioner.py), encoding (format).
+"""
+
+import dataclasses
+import difflib
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.schema import HEADERS_TYPE, as_binary
+from sparklog.log.config import TimestampMode, TopicConfig
+
+COLUMNS = ("key", "value", "headers", "partition", "timestamp", "topic")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Normalised columns of equal length; None where the caller gave none."""
+
+    key: pa.Array | None
+    value: pa.Array | None
+    headers: pa.Array | None
+    partition: pa.Array | None
+    topic: pa.Array | None
+    timestamp_ms: npt.NDArray[np.int64]  # -1: the time of the append
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+        return int(self.timestamp_ms.size)
+
+    @property
+    def data_bytes(self) -> int:
+        """About how much memory the rows' keys, values, headers and timestamps take."""
+        columns = (self.key, self.value, self.headers)
+        arrow_bytes = sum(int(column.nbytes) for column in columns if column is not None)
+        return int(self.timestamp_ms.nbytes) + arrow_bytes
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Rows":
+        """These rows, copied: they keep nothing else alive."""
+        index = pa.array(rows)
+        return Rows(
+            key=None if self.key is None else self.key.take(index),
+            value=None if self.value is None else self.value.take(index),
+            headers=None if self.headers is None else self.headers.take(index),
+            partition=None if self.partition is None else self.partition.take(index),
+            topic=None if self.topic is None else self.topic.take(index),
+            timestamp_ms=self.timestamp_ms[rows],
+        )
+
+
+def normalise_rows(arrow_batch: pa.RecordBatch) -> Rows:
+    """Check names and types, and bring the columns into the encoder's form.
+
+    Raises:
+        InvalidRequestError: an unknown column, a type that cannot be used, neither key nor value.
+    """
+    names = arrow_batch.schema.names
+    _validate_names(names)
+
+    def column(name: str) -> pa.Array | None:
+        if name not in names:
+            return None
+        found = arrow_batch.column(names.index(name))
+        return None if pa.types.is_null(found.type) else found
+
+    return Rows(
+        key=_binary("key", column("key")),
+        value=_binary("value", column("value")),
+        headers=_cast("headers", column("headers"), HEADERS_TYPE),
+        partition=_partition(column("partition")),
+        topic=_cast("topic", column("topic"), pa.string()),
+        timestamp_ms=_timestamps(column("timestamp"), arrow_batch.num_rows),
+    )
+
+
+def validate_timestamps(timestamp_ms: npt.NDArray[np.int64], config: TopicConfig, now_ms: int) -> None:
+    """Refuse CreateTime timestamps too far from now, as the topic's settings say."""
+    if config.message_timestamp_type == TimestampMode.LOG_APPEND_TIME or timestamp_ms.size == 0:
+        return
+    newest = int(timestamp_ms.max())
+    oldest = int(timestamp_ms.min())
+    latest_allowed = now_ms + config.message_timestamp_after_max_ms
+    earliest_allowed = now_ms - config.message_timestamp_before_max_ms
+    if newest > latest_allowed:
+        row, bound, key = int(timestamp_ms.argmax()), f"at most {latest_allowed}", "after"
+    elif oldest < earliest_allowed:
+        row, bound, key = int(timestamp_ms.argmin()), f"at least {earliest_allowed}", "before"
+    else:
+        return
+    raise InvalidRequestError(
+        "TIMESTAMP_OUT_OF_RANGE",
+        f"row {row}: found timestamp {int(timestamp_ms[row])} ms, expected {bound}",
+        fix=f"correct the timestamps, or raise the topic's message.timestamp.{key}.max.ms",
+    )
+
+
+def _validate_names(names: list[str]) -> None:
+    for name in names:
+        if name not in COLUMNS or names.count(name) > 1:
+            near = difflib.get_close_matches(name, COLUMNS, n=1)
+            unknown = name not in COLUMNS
+            raise InvalidRequestError(
+                "INVALID_ROWS",
+                f"found {'unknown' if unknown else 'duplicate'} column {name!r}, "
+                f"expected some of {', '.join(COLUMNS)}",
+                fix=f"rename it to {near[0]!r}"
+                if near and unknown
+                else "select only those columns, once each",
+            )
+    if "key" not in names and "value" not in names:
+        raise InvalidRequestError(
+            "INVALID_ROWS",
+            f"found columns {names}, expected key or value among them",
+            fix="give at least a value column",
+        )
+
+
+def _wrong_type(name: str, found: pa.Array, expected: str, cause: str = "") -> InvalidRequestError:
+    return InvalidRequestError(
+        "INVALID_ROWS",
+        f"column {name!r}: found type {found.type}, expected {expected}{cause and ': '}{cause}",
+        fix=f"cast {name!r} to {expected}",
+    )
+
+
+def _cast(name: str, found: pa.Array | None, wanted: pa.DataType) -> pa.Array | None:
+    if found is None or found.type == wanted:
+        return found
+    try:
+        return found.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise _wrong_type(name, found, str(wanted), str(error)) from None
+
+
+def _binary(name: str, found: pa.Array | None) -> pa.Array | None:
+    if found is None:
+        return None
+    if pa.types.is_dictionary(found.type):
+        found = found.dictionary_decode()
+    return as_binary(found, name)
+
+
+def _partition(found: pa.Array | None) -> pa.Array | None:
+    if found is None:
+        return None
+    if not pa.types.is_integer(found.type):
+        raise _wrong_type("partition", found, "int")
+    return _cast("partition", found, pa.int64())
+
+
+def _timestamps(found: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
+    if found is None:
+        return np.full(rows, -1, dtype=np.int64)
+    if pa.types.is_timestamp(found.type):
+        # Casting to a coarser unit truncates, as Spark and Kafka do.
+        found = pc.cast(found, pa.timestamp("ms", found.type.tz), safe=False).cast(pa.int64())
+    elif not pa.types.is_integer(found.type):
+        raise _wrong_type("timestamp", found, "timestamp or int64 milliseconds")
+    numbers: npt.NDArray[np.int64] = found.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(numbers < -1)
+    if bad.size:
+        raise InvalidRequestError(
+            "INVALID_ROWS",
+            f"row {bad[0]}: found timestamp {int(numbers[bad[0]])} ms, expected 0 or more",
+            fix="correct the timestamp column; null means the time of the append",
+        )
+    return numbers

@@ -1,0 +1,111 @@
+"""Which topic rows go to: one that exists, or one that is planned and created with the first append.
+
+Invariants: a planned topic's id is made up when it is planned; at publication all plans of one name,
+    from any number of tasks, become one topic, and drafts that carry a planned id are moved to it.
+Not here: the commit (publish.py).
+Concurrency: values are immutable; a `TopicPlanner` belongs to one thread.
+"""
+
+import dataclasses
+
+from sparklog.errors import UnknownTopicError
+from sparklog.log.config import RootConfig, TopicConfig
+from sparklog.metadata.ids import new_id
+from sparklog.metadata.image import Image
+from sparklog.metadata.plan import plan_create_topic
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTopic:
+    """A topic to be created together with the first records for it. Picklable."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    configs: tuple[tuple[str, str], ...] = ()
+    keyed: bool = False  # rows were placed by key: another number of partitions would misplace them
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class TopicTarget:
+    """A topic as the writer needs it; `planned` until it exists."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    config: TopicConfig
+    planned: PlannedTopic | None = None
+    keyed: bool = False
+
+
+class TopicPlanner:
+    """Resolves names against one image, and remembers what it planned."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._root = RootConfig.parse(image.configs)
+        self._targets: dict[str, TopicTarget] = {}
+
+    def target(
+        self, name: str, *, partitions: int | None = None, configs: dict[str, str] | None = None
+    ) -> TopicTarget:
+        """The topic called `name`, planned if it does not exist.
+
+        Args:
+            partitions, configs: of a topic that has to be created on purpose (an internal one); without
+                them the root's settings decide, and may forbid it.
+        """
+        found = self._targets.get(name)
+        if found is None:
+            found = self._existing(name) or self._plan(name, partitions, configs or {})
+            self._targets[name] = found
+        return found
+
+    def planned(self) -> tuple[PlannedTopic, ...]:
+        """What has to be created at publication."""
+        return tuple(
+            dataclasses.replace(target.planned, keyed=target.keyed)
+            for target in self._targets.values()
+            if target.planned
+        )
+
+    def _existing(self, name: str) -> TopicTarget | None:
+        topic = self._image.topics.get(name)
+        if topic is None:
+            return None
+        return TopicTarget(
+            name=name,
+            topic_id=topic.topic_id,
+            partitions=len(topic.partitions),
+            config=TopicConfig.parse(topic.configs, self._image.configs),
+        )
+
+    def _plan(self, name: str, partitions: int | None, configs: dict[str, str]) -> TopicTarget:
+        if partitions is None:
+            if not self._root.auto_create_topics_enable:
+                raise unknown_topic(name)
+            partitions = self._root.num_partitions
+        topic_id = new_id()
+        plan_create_topic(self._image, name, partitions, topic_id=topic_id, configs=configs)  # is it legal?
+        plan = PlannedTopic(
+            name=name,
+            topic_id=topic_id,
+            partitions=partitions,
+            configs=tuple(sorted(configs.items())),
+        )
+        return TopicTarget(
+            name=name,
+            topic_id=plan.topic_id,
+            partitions=partitions,
+            config=TopicConfig.parse(configs, self._image.configs),
+            planned=plan,
+        )
+
+
+def unknown_topic(name: str) -> UnknownTopicError:
+    """The error for a topic that is not there and may not be created."""
+    return UnknownTopicError(
+        "TOPIC_MISSING",
+        f"found no topic {name!r}",
+        fix="create it, correct the name, or set the root's auto.create.topics.enable=true to write to it",
+    )

@@ -1,0 +1,28 @@
+"""Names of segments and of the files beside them.
+
+    segments/<writer id>/<8 digits>.log      a process's own, extents of many partitions
+    <topic>-<p>/<20 digits>-<id>.log         merged, one partition, absolute offsets
+
+Sources: FORMAT.md#layout-of-a-root.
+"""
+
+import re
+
+SEGMENTS = "segments"
+_MERGED = re.compile(r"/(\d{20})-[^/]+\.log$")
+
+
+def segment_name(writer_id: str, number: int) -> str:
+    """A process's segment."""
+    return f"{SEGMENTS}/{writer_id}/{number:08d}.log"
+
+
+def index_name(segment: str) -> str:
+    """The offset index beside a segment."""
+    return segment.removesuffix(".log") + ".index"
+
+
+def index_base_offset(segment: str) -> int:
+    """What the relative offsets of a segment's index count from, in terms of its stored offsets."""
+    match = _MERGED.search(segment)
+    return int(match[1]) if match else 0

@@ -1,0 +1,227 @@
+"""One segment opened for reading: exact reads, a walk over batch headers, and its index as hints.
+
+Invariants: never reads past the span it was given; whatever is wrong with the bytes is raised with
+    segment@position and the topic-partition; an index entry is used only after the batch header it points
+    to has confirmed it.
+Memory: reads with pread into buffers of bounded size; only the index is mapped (mapped pages count as
+    resident memory).
+Not here: which bytes belong to whom (read_plan.py), records (reader.py).
+Concurrency: one thread at a time.
+Sources: design.md section 2; Kafka FileRecords, OffsetIndex.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, SparklogError, StorageError
+from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offset_entries
+from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
+from sparklog.log.names import index_base_offset, index_name
+from sparklog.storage.base import ReadFile, Store
+
+WINDOW_BYTES = 4096
+MAX_WINDOW_BYTES = 64 * 1024
+USELESS_INDEX_HEADERS = 256  # after walking so many headers in vain, the index is rebuilt
+REBUILT_INTERVAL_BYTES = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Consecutive batches of one partition in a segment; offsets are as stored."""
+
+    topic: str
+    partition: int
+    segment: str
+    position: int
+    size: int
+
+    @property
+    def end_position(self) -> int:
+        """The byte after the last."""
+        return self.position + self.size
+
+    @property
+    def where(self) -> str:
+        """For error messages, before @position."""
+        return f"{self.topic}-{self.partition} in {self.segment}"
+
+
+class SegmentFile:
+    """A segment's bytes, as far as spans refer to them."""
+
+    def __init__(self, store: Store, name: str, file: ReadFile) -> None:
+        self._store = store
+        self.name = name
+        self._file = file
+        self._index: OffsetIndex | None = None
+        self._rebuilt = False
+        self.bytes_read = 0
+
+    @classmethod
+    def open(cls, store: Store, span: Span) -> "SegmentFile":
+        """Open the span's segment; DataLossError if it is gone."""
+        try:
+            return cls(store, span.segment, store.open_read(span.segment))
+        except NotFoundError as error:
+            raise DataLossError(
+                "SEGMENT_MISSING",
+                f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
+                fix="restore the file from a copy; if merged or expired meanwhile, plan again",
+            ) from error
+
+    def close(self) -> None:
+        """Release the file. The index's mapping goes with its last user."""
+        self._index = None
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read_exactly(self, span: Span, position: int, size: int) -> bytearray:
+        """`size` bytes within the span; CorruptLogError if the file ends before."""
+        if self._file.size < span.end_position:
+            raise CorruptLogError(
+                "SEGMENT_TRUNCATED",
+                f"{span.where}@{span.position}: found a file of {self._file.size} bytes, "
+                f"expected at least {span.end_position}",
+                fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+            )
+        assert span.position <= position <= position + size <= span.end_position
+        buffer = bytearray(size)
+        count = self._file.read_into(memoryview(buffer), position)
+        self.bytes_read += count
+        if count < size:
+            raise CorruptLogError(
+                "SEGMENT_TRUNCATED",
+                f"{span.where}@{position}: found {count} bytes, expected {size}",
+                fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+            )
+        return buffer
+
+    def headers(self, span: Span, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the batches from `position` to the span's end. CRCs are not checked."""
+        window, start, window_bytes = bytearray(), position, WINDOW_BYTES
+        while position < span.end_position:
+            at = position - start
+            if at + HEADER.size > len(window):
+                near = at <= len(window)
+                window_bytes = min(MAX_WINDOW_BYTES, window_bytes * 4) if near and window else WINDOW_BYTES
+                window = self.read_exactly(span, position, min(window_bytes, span.end_position - position))
+                start, at = position, 0
+            header = _header_at(window, at, f"{span.where}@{position}")
+            if position + header.size > span.end_position:
+                raise CorruptLogError(
+                    "EXTENT_MISMATCH",
+                    f"{span.where}@{position}: found a batch of {header.size} bytes, "
+                    f"expected it to end by {span.end_position}",
+                    fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+                )
+            yield position, header
+            position += header.size
+
+    def locate(self, span: Span, offset: int) -> tuple[int, BatchHeader | None]:
+        """The first batch of the span whose last stored offset is >= `offset`; (end, None) if there is none.
+
+        Cost: a binary search in the index, then the headers in one index interval.
+        """
+        start = self._hint(span, offset)
+        for walked, (position, header) in enumerate(self.headers(span, start)):
+            if header.last_offset >= offset:
+                return position, header
+            if walked == USELESS_INDEX_HEADERS and not self._rebuilt:
+                self._rebuild_index()
+                return self.locate(span, offset)
+        return span.end_position, None
+
+    def _hint(self, span: Span, offset: int) -> int:
+        """Where to start walking: as the index says, if the header there agrees, else the span's start."""
+        index = self._load_index()
+        entries = index.entries_between(span.position, span.end_position)
+        base = index_base_offset(span.segment)
+        found = entries.floor(offset - base)
+        if found is None:
+            return span.position
+        relative_offset, position = found
+        if self._confirms(span, position, relative_offset + base):
+            return position
+        if not self._rebuilt:
+            self._rebuild_index()
+            return self._hint(span, offset)
+        return span.position
+
+    def _confirms(self, span: Span, position: int, offset: int) -> bool:
+        if not span.position <= position <= span.end_position - HEADER.size:
+            return False
+        try:
+            header = _header_at(self.read_exactly(span, position, HEADER.size), 0, span.where)
+        except SparklogError as error:
+            if error.code == "SEGMENT_TRUNCATED":
+                raise
+            return False
+        # Kafka's entries name the last offset of a batch, ours the first: both lie within it.
+        return (
+            header.base_offset <= offset <= header.last_offset and position + header.size <= span.end_position
+        )
+
+    def _load_index(self) -> OffsetIndex:
+        if self._index is None:
+            name = index_name(self.name)
+            try:
+                with self._store.open_read(name) as file:
+                    mapped = file.map()
+                # A last entry may be half written: its writer may be at work.
+                self._index = parse_offset_entries(mapped[: len(mapped) // 8 * 8], name)
+            except NotFoundError:
+                self._index = _EMPTY
+        return self._index
+
+    def _rebuild_index(self) -> None:
+        """Derive the index from the batch headers, and leave it for the next reader."""
+        self._rebuilt = True
+        entries = rebuild_entries(self, self.name, self._file.size)
+        self._index = parse_offset_entries(entries, self.name)
+        try:
+            self._store.put_hint(index_name(self.name), entries)
+        except StorageError:
+            return  # read-only storage: this reader has it in memory
+
+
+def _header_at(window: bytearray, at: int, where: str) -> BatchHeader:
+    """As parse_header, but `where` already names the position in the segment."""
+    if at + HEADER.size > len(window):
+        raise corrupt(where, f"{len(window) - at} bytes", f"a header of {HEADER.size} bytes")
+    header = BatchHeader(*HEADER.unpack_from(window, at))
+    error = header_error(header, where)
+    if error is not None:
+        raise error
+    return header
+
+
+_EMPTY = parse_offset_entries(b"", "no index")
+
+
+def rebuild_entries(segment: SegmentFile, name: str, file_bytes: int) -> bytes:
+    """Index entries for all whole batches from the segment's start. Torn bytes at its end are left out."""
+    everything = Span(topic="(any)", partition=-1, segment=name, position=0, size=file_bytes)
+    base = index_base_offset(name)
+    offsets: list[int] = []
+    positions: list[int] = []
+    try:
+        for position, header in segment.headers(everything, 0):
+            relative = header.base_offset - base
+            due = not positions or position - positions[-1] > REBUILT_INTERVAL_BYTES
+            if due and 0 <= relative < 1 << 31 and position < 1 << 31:
+                offsets.append(relative)
+                positions.append(position)
+    except SparklogError:
+        pass  # no extent refers to what follows; if one does, reading it reports the damage
+    return encode_offset_entries(np.array(offsets, np.int64), np.array(positions, np.int64))

@@ -1,0 +1,65 @@
+"""ListOffsets by time: the earliest offset whose record is at or after a time.
+
+Timestamps need not ascend (CreateTime): extents and then batches are passed over only if their largest
+timestamp is older; within a batch every record is looked at.
+Not here: a time index; merged segments will have one.
+Concurrency: any thread; reads only.
+Sources: Kafka UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp.
+"""
+
+import numpy as np
+
+from sparklog.format.batch_table import scan_batches
+from sparklog.format.decode import decode_records
+from sparklog.log.read_plan import extent_span
+from sparklog.log.segment_file import SegmentFile
+from sparklog.metadata.actions import Extent
+from sparklog.metadata.extent_list import NUMBER_COLUMNS
+from sparklog.metadata.image import PartitionState
+from sparklog.storage.base import Store
+
+
+def offset_for_time(
+    store: Store, state: PartitionState, timestamp_ms: int, *, topic: str | None = None
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record, by offset, with a timestamp >= `timestamp_ms`; None if none.
+
+    Args:
+        topic: the topic's name, for error messages.
+
+    Cost: no I/O for extents that are older; headers of one extent, usually, and one batch.
+    """
+    columns = state.extents.columns()
+    newest = columns.numbers[NUMBER_COLUMNS.index("max_timestamp_ms")]
+    candidates = np.flatnonzero((newest >= timestamp_ms) & (columns.end_offset > state.log_start_offset))
+    for index in candidates.tolist():
+        extent = state.extents[index]
+        found = _search_extent(store, topic or state.topic_id, extent, state.log_start_offset, timestamp_ms)
+        if found is not None:
+            return found
+    return None
+
+
+def _search_extent(
+    store: Store, topic: str, extent: Extent, log_start: int, timestamp_ms: int
+) -> tuple[int, int] | None:
+    span = extent_span(topic, extent)
+    first = max(log_start, extent.base_offset)
+    with SegmentFile.open(store, span) as segment:
+        start, _ = segment.locate(span, first - extent.offset_delta)
+        for position, header in segment.headers(span, start):
+            if header.max_timestamp_ms < timestamp_ms or header.is_control:
+                continue
+            data = segment.read_exactly(span, position, header.size)
+            records = decode_records(
+                data,
+                scan_batches(data, where=span.where, position=position),
+                offset_delta=extent.offset_delta,
+                start_offset=first,
+                end_offset=extent.end_offset,
+                where=span.where,
+            )
+            hits = np.flatnonzero(records.timestamp_ms >= timestamp_ms)
+            if hits.size:
+                return int(records.offset[hits[0]]), int(records.timestamp_ms[hits[0]])
+    return None

@@ -1,0 +1,332 @@
+"""The segments of one process: batches are appended, made durable, and only then may be published.
+
+Invariants:
+    1. A segment file is created exclusively and written by one process only. After a fork the child
+       forgets the parent's segments and starts under a writer id of its own.
+    2. A draft may be published only after `sync(drafts)` returned: its bytes, its file's name and its
+       directory are then durable.
+    3. After a failed write or sync nothing is ever added to that segment again: torn bytes are always
+       its last, and no extent refers to them.
+Index: an entry (offset of a batch within its extent, position of the batch) per
+    index.interval.bytes. Entries are hints; that one could not be written fails nothing.
+Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any
+    topic in the segment (the strictest counts). One append is never split over two segments.
+Not here: encoding (format), offsets and visibility (metadata), grouping rows (client/appender.py).
+Concurrency: thread-safe by one lock.
+After a crash: a new process means a new writer id; bytes without an extent are swept later.
+Sources: design.md sections 2 and 3; Kafka LogSegment.append, UnifiedLog.maybeRoll.
+"""
+
+import contextlib
+import dataclasses
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from sparklog.clock import Clock
+from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
+from sparklog.format.encode import EncodedBatches
+from sparklog.format.index import encode_offset_entries
+from sparklog.log.config import INT_MAX, TopicConfig
+from sparklog.log.names import index_name, segment_name
+from sparklog.metadata.actions import DraftExtent
+from sparklog.storage.base import AppendFile, Store
+
+INDEX_ENTRY_BYTES = 8
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class _Segment:
+    """An open segment and the strictest limits of the topics in it."""
+
+    name: str
+    file: AppendFile
+    created_ms: int
+    synced_ms: int
+    limit_bytes: int
+    limit_ms: int
+    limit_index_bytes: int
+    index: AppendFile | None = None
+    index_bytes: int = 0
+    index_broken: bool = False
+    since_entry_bytes: int = 0
+    unsynced_records: int = 0
+    synced_position: int = 0
+
+
+class LogWriter:
+    """Appends encoded batches of any topics to this process's segments."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        segment_bytes: int = INT_MAX,
+        segment_ms: int | None = None,
+        writer_id: str | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._start(writer_id or uuid.uuid4().hex)
+        _writers.add(self)
+
+    def _start(self, writer_id: str) -> None:
+        self.writer_id = writer_id
+        self._lock = threading.RLock()
+        self._number = 0
+        self._active: _Segment | None = None
+        self._rolled: list[_Segment] = []  # full, but not all synced
+        self._synced: dict[str, int] = {}  # segment -> durable up to this position
+        self._pid = os.getpid()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's segments; what the child appends goes to segments of its own."""
+        inherited = [*self._rolled, *([self._active] if self._active else [])]
+        self._start(uuid.uuid4().hex)
+        for segment in inherited:
+            _close_quietly(segment)  # the child's copies of the descriptors only
+
+    def append(
+        self,
+        topic_id: str,
+        partition: int,
+        encoded: EncodedBatches,
+        config: TopicConfig,
+        *,
+        extends: DraftExtent | None = None,
+    ) -> DraftExtent | None:
+        """Write batches, not yet durable, and say where they are.
+
+        Args:
+            topic_id, partition: whom the extent will belong to.
+            encoded: batches that count their offsets from 0, or from `extends.record_count`.
+            config: the topic's settings: rolling, index interval, flushing.
+            extends: a draft of the same partition that this append should continue. The draft returned
+                then covers both, and replaces it.
+
+        Returns: the draft; None if `extends` was given and is no longer the end of the active segment
+            (nothing was written then: encode again, counting from 0).
+
+        Raises:
+            StorageError: nothing refers to what may have been written; the next append starts a new
+                segment. Drafts returned before stay good.
+
+        Concurrency: any thread.
+        """
+        with self._lock:
+            assert self._pid == os.getpid(), "after_fork_in_child did not run"
+            segment = self._segment_for(encoded, config)
+            if extends is not None and not _is_end(segment, extends):
+                return None
+            if segment is None:
+                segment = self._create(config)
+            position = segment.file.position
+            try:
+                segment.file.write(*encoded.data)
+            except BaseException:
+                # Bytes may be torn (or an interrupt may have cut the write): never append after them.
+                self._retire()
+                raise
+            self._add_index_entries(segment, encoded, position, config)
+            segment.unsynced_records += encoded.record_count
+            draft = _draft(topic_id, partition, segment.name, position, encoded, extends)
+            self._flush_if_due(segment, config)
+            return draft
+
+    def sync(self, drafts: Sequence[DraftExtent] = ()) -> None:
+        """Make everything appended so far durable: data, file names and directories.
+
+        Args:
+            drafts: what is about to be published; checked to be durable, so that another thread's failed
+                sync cannot go unnoticed.
+
+        Raises:
+            StorageError: durability is unknown. Do not publish; append again, to a new segment.
+        """
+        with self._lock:
+            first_error: BaseException | None = None
+            for segment in [*self._rolled, *([self._active] if self._active else [])]:
+                try:
+                    self._sync_segment(segment)
+                except StorageError as error:
+                    first_error = first_error or error
+                    if segment is self._active:
+                        self._active = None
+                    _close_quietly(segment)
+            self._rolled.clear()
+            if first_error is not None:
+                raise first_error
+            for draft in drafts:
+                self._validate_durable(draft)
+
+    def close(self) -> None:
+        """Make durable and close. The writer may be used again: it starts a new segment then."""
+        with self._lock:
+            try:
+                self.sync()
+            finally:
+                if self._active is not None:
+                    _close_quietly(self._active)
+                    self._active = None
+
+    def is_end(self, draft: DraftExtent) -> bool:
+        """Would an append now continue this draft? (Another thread's append, or rolling, may change it.)"""
+        return _is_end(self._active, draft)
+
+    def _segment_for(self, encoded: EncodedBatches, config: TopicConfig) -> _Segment | None:
+        """The active segment if it can take these batches, after rolling it if it cannot."""
+        if encoded.size_bytes > INT_MAX:
+            raise InvalidRequestError(
+                "APPEND_TOO_LARGE",
+                f"found {encoded.size_bytes} bytes in one append, expected at most {INT_MAX}",
+                fix="append in smaller pieces",
+            )
+        segment = self._active
+        if segment is None:
+            return None
+        size = segment.file.position + encoded.size_bytes
+        index_bytes = segment.index_bytes + INDEX_ENTRY_BYTES
+        age_ms = self._clock.now_ms() - segment.created_ms
+        if (
+            size > min(segment.limit_bytes, config.segment_bytes)
+            or index_bytes > min(segment.limit_index_bytes, config.segment_index_bytes)
+            or age_ms > min(segment.limit_ms, config.segment_ms)
+        ):
+            self._retire()
+            return None
+        segment.limit_bytes = min(segment.limit_bytes, config.segment_bytes)
+        segment.limit_index_bytes = min(segment.limit_index_bytes, config.segment_index_bytes)
+        segment.limit_ms = min(segment.limit_ms, config.segment_ms)
+        return segment
+
+    def _create(self, config: TopicConfig) -> _Segment:
+        name = segment_name(self.writer_id, self._number)
+        self._number += 1  # also when creating fails: a name is tried once
+        now_ms = self._clock.now_ms()
+        limit_ms = config.segment_ms if self._segment_ms is None else min(config.segment_ms, self._segment_ms)
+        self._active = _Segment(
+            name=name,
+            file=self._store.append_file(name),
+            created_ms=now_ms,
+            synced_ms=now_ms,
+            limit_bytes=min(config.segment_bytes, self._segment_bytes),
+            limit_ms=limit_ms,
+            limit_index_bytes=config.segment_index_bytes,
+        )
+        return self._active
+
+    def _retire(self) -> None:
+        """Stop appending to the active segment; what it holds is synced with the next sync."""
+        if self._active is not None:
+            self._rolled.append(self._active)
+            self._active = None
+
+    def _flush_if_due(self, segment: _Segment, config: TopicConfig) -> None:
+        """flush.messages and flush.ms: spread the disk's work; publishing syncs in any case."""
+        age_ms = self._clock.now_ms() - segment.synced_ms
+        if segment.unsynced_records >= config.flush_messages or age_ms >= config.flush_ms:
+            self.sync()
+
+    def _sync_segment(self, segment: _Segment) -> None:
+        if segment.file.position > segment.synced_position:
+            position = segment.file.position
+            segment.file.sync()
+            segment.synced_position = position
+            segment.synced_ms = self._clock.now_ms()
+            segment.unsynced_records = 0
+            self._synced[segment.name] = position
+        if segment is not self._active:
+            _close_quietly(segment)
+
+    def _validate_durable(self, draft: DraftExtent) -> None:
+        durable = self._synced.get(draft.segment, 0)
+        if draft.position + draft.size > durable:
+            raise FatalStorageError(
+                "WRITER_FAILED",
+                f"{draft.segment}@{draft.position}: {draft.size} bytes are not durable, "
+                f"only those up to {durable}: a sync of this segment failed",
+                fix="append the rows again; the writer has started a new segment",
+            )
+
+    def _add_index_entries(
+        self, segment: _Segment, encoded: EncodedBatches, position: int, config: TopicConfig
+    ) -> None:
+        """One entry for the first batch that starts in each stretch of index.interval.bytes."""
+        if segment.index_broken:
+            return
+        sizes = encoded.size.astype(np.int64)
+        interval = max(1, config.index_interval_bytes)
+        before = segment.since_entry_bytes + np.cumsum(sizes) - sizes
+        stretch = before // interval
+        due = np.diff(stretch, prepend=0) > 0
+        segment.since_entry_bytes = int((before[-1] + sizes[-1]) - stretch[-1] * interval)
+        chosen = np.flatnonzero(due)
+        if not chosen.size:
+            return
+        room = (segment.limit_index_bytes - segment.index_bytes) // INDEX_ENTRY_BYTES
+        chosen = chosen[: max(0, room)]
+        try:
+            if segment.index is None:
+                segment.index = self._store.append_file(index_name(segment.name))
+            entries = encode_offset_entries(encoded.base_offset[chosen], position + encoded.position[chosen])
+            segment.index.write(entries)
+            segment.index_bytes += len(entries)
+        except StorageError:
+            # Readers do without; a torn entry is recognised by its header check.
+            segment.index_broken = True
+
+
+def _is_end(segment: _Segment | None, draft: DraftExtent) -> bool:
+    return (
+        segment is not None
+        and segment.name == draft.segment
+        and segment.file.position == draft.position + draft.size
+    )
+
+
+def _draft(
+    topic_id: str,
+    partition: int,
+    segment: str,
+    position: int,
+    encoded: EncodedBatches,
+    extends: DraftExtent | None,
+) -> DraftExtent:
+    first = extends.position if extends else position
+    count = encoded.record_count + (extends.record_count if extends else 0)
+    newest = max(encoded.max_timestamp_ms, extends.max_timestamp_ms if extends else -1)
+    return DraftExtent(
+        topic_id=topic_id,
+        partition=partition,
+        segment=segment,
+        position=first,
+        size=position + encoded.size_bytes - first,
+        record_count=count,
+        max_timestamp_ms=newest,
+    )
+
+
+def _close_quietly(segment: _Segment) -> None:
+    """Close files that nothing more depends on: synced, failed, or the parent's."""
+    for file in (segment.file, segment.index):
+        if file is not None:
+            with contextlib.suppress(StorageError, OSError):
+                file.close()
+
+
+_writers: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for writer in list(_writers):
+        writer.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
