@@ -1,0 +1,173 @@
+"""Compression as Kafka frames it: none, gzip, snappy (xerial), lz4 (frame), zstd.
+
+Invariants: decompress never returns more than `max_bytes`, and never touches much more memory than it
+    returns, whatever the input claims about itself.
+Not here: when to compress (encode.py); the codec's bits in the batch attributes (record_batch.py).
+Concurrency: pure functions.
+Sources: FORMAT.md#compression; Kafka CompressionType, SnappyFactory (xerial SnappyOutputStream), KIP-57 (lz4
+    framing), KIP-110 (zstd).
+"""
+
+import enum
+import struct
+from typing import Any, TypeAlias
+
+import cramjam
+import numpy as np
+
+from sparklog.errors import CorruptLogError, InvalidRequestError
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+# xerial's SnappyOutputStream: magic, version 1, readable since version 1; then blocks of (size i32 BE, raw
+# snappy).
+XERIAL_MAGIC = b"\x82SNAPPY\0"
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES = 32 * 1024  # what Java and kafka-python write; decoders may size their buffers by it
+_BLOCK_SIZE = struct.Struct(">i")
+
+_FIRST_GUESS_BYTES = 64 * 1024
+_FIRST_GUESS_RATIO = 8
+_GROWTH = 4
+_OUTPUT_FULL = (
+    "failed to write whole buffer"  # cramjam's words for "the output is larger than the space given"
+)
+
+
+class Codec(enum.IntEnum):
+    """Kafka's codec ids, as in bits 0-2 of the batch attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def label(self) -> str:
+        """Kafka's name of the codec, as in compression.type."""
+        return self.name.lower()
+
+    @classmethod
+    def from_name(cls, name: str) -> "Codec":
+        """The codec called so in Kafka's compression.type; `uncompressed` is Kafka's other word for none."""
+        wanted = name.strip().lower()
+        for codec in cls:
+            if wanted in (codec.label, "uncompressed" if codec is cls.NONE else codec.label):
+                return codec
+        raise InvalidRequestError(
+            "UNSUPPORTED_CODEC",
+            f"compression: found {name!r}, expected one of {', '.join(codec.label for codec in cls)}",
+            fix="name one of the supported codecs",
+        )
+
+
+def compress(codec: Codec, data: BytesLike, level: int | None = None) -> BytesLike:
+    """Compress one batch body. `level` has the codec's own meaning; snappy has none. NONE returns the
+    input.
+    """
+    if codec is Codec.NONE:
+        return data
+    if codec is Codec.GZIP:
+        return memoryview(cramjam.gzip.compress(data, level=6 if level is None else level))
+    if codec is Codec.SNAPPY:
+        return _xerial_compress(data)
+    if codec is Codec.LZ4:
+        # KIP-57: blocks must not depend on each other; no content checksum, as the batch has its CRC.
+        stream = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        stream.compress(bytes(data))  # takes nothing but bytes
+        return memoryview(stream.finish())
+    return memoryview(cramjam.zstd.compress(data, level=3 if level is None else level))
+
+
+def decompress(codec: Codec, data: BytesLike, *, max_bytes: int, where: str) -> BytesLike:
+    """Decompress one batch body into at most `max_bytes`; CorruptLogError BATCH_TOO_LARGE beyond that."""
+    if codec is Codec.NONE:
+        if len(data) > max_bytes:
+            raise _too_large(where, max_bytes)
+        return data
+    if codec is Codec.SNAPPY:
+        return _snappy_decompress(data, max_bytes, where)
+    module: Any = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
+    # Sizes inside the frame are claims. Guess instead, and grow: space that is not written is not backed by
+    # memory.
+    space = min(max_bytes, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))
+    while True:
+        output = np.empty(space, np.uint8)
+        try:
+            size = module.decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise _bad_frame(where, codec, str(error)) from error
+            if space >= max_bytes:
+                raise _too_large(where, max_bytes) from error
+            space = min(max_bytes, space * _GROWTH)
+        else:
+            return output[:size].data
+
+
+def _xerial_compress(data: BytesLike) -> bytes:
+    view = memoryview(data)
+    chunks: list[bytes | memoryview] = [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = memoryview(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        chunks += (_BLOCK_SIZE.pack(len(block)), block)
+    return b"".join(chunks)
+
+
+def _snappy_decompress(data: BytesLike, max_bytes: int, where: str) -> BytesLike:
+    view = memoryview(data)
+    blocks = _xerial_blocks(view, where) if view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [view]
+    sizes = [_snappy_size(block, where) for block in blocks]
+    if sum(sizes) > max_bytes:
+        raise _too_large(where, max_bytes)
+    output = np.empty(sum(sizes), np.uint8)
+    position = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        if size:
+            try:
+                cramjam.snappy.decompress_raw_into(block, output[position : position + size].data)
+            except cramjam.DecompressionError as error:
+                raise _bad_frame(where, Codec.SNAPPY, str(error)) from error
+        position += size
+    return output.data
+
+
+def _xerial_blocks(view: memoryview, where: str) -> list[memoryview]:
+    # The version fields are not checked, as in Kafka's clients: Redpanda writes them in the other byte order.
+    blocks, position = [], len(XERIAL_HEADER)
+    if position > len(view):
+        raise _bad_frame(where, Codec.SNAPPY, "xerial header is cut off")
+    while position < len(view):
+        if position + _BLOCK_SIZE.size > len(view):
+            raise _bad_frame(where, Codec.SNAPPY, "xerial block size is cut off")
+        (size,) = _BLOCK_SIZE.unpack_from(view, position)
+        position += _BLOCK_SIZE.size
+        if not 0 < size <= len(view) - position:
+            raise _bad_frame(where, Codec.SNAPPY, f"xerial block of {size} of {len(view) - position} bytes")
+        blocks.append(view[position : position + size])
+        position += size
+    return blocks
+
+
+def _snappy_size(block: memoryview, where: str) -> int:
+    try:
+        return int(cramjam.snappy.decompress_raw_len(block))
+    except cramjam.DecompressionError as error:
+        raise _bad_frame(where, Codec.SNAPPY, str(error)) from error
+
+
+def _bad_frame(where: str, codec: Codec, problem: str) -> CorruptLogError:
+    return CorruptLogError(
+        "CORRUPT_BATCH",
+        f"{where}: found a {codec.label} frame that does not decompress ({problem}), expected a whole frame",
+        fix="restore the segment from a copy, or read past the batch after `sparklog dump-log`",
+    )
+
+
+def _too_large(where: str, max_bytes: int) -> CorruptLogError:
+    return CorruptLogError(
+        "BATCH_TOO_LARGE",
+        f"{where}: found a record batch of more than {max_bytes} bytes uncompressed, expected at most that",
+        fix="raise the reader's limit if the batch is genuine",
+    )

@@ -1,0 +1,280 @@
+"""Record batches to Arrow columns, without a loop over records.
+
+Invariants: bytes are hostile: every count, length and position is checked before it is used, and memory is
+    bounded by the size of the input and max_decompressed_bytes; the result owns its memory, the buffer may
+    be unmapped.
+Not here: which byte ranges to read (log/reader.py).
+Concurrency: pure functions.
+Sources: FORMAT.md#record-batch, FORMAT.md#records; Kafka DefaultRecordBatch.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.arrow_bytes import Int64Array, UInt8Array, Words, cut_rows, data_views
+from sparklog.format.batch_table import BatchTable, scan_batches, scan_valid_prefix
+from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.record_batch import HEADER, MAX_INT32, corrupt
+from sparklog.format.record_fields import BadRecordError, RecordFields, parse_fields
+from sparklog.format.record_headers import decode_headers
+from sparklog.format.record_starts import Bodies, check_counts, guess_starts, walk_starts
+from sparklog.format.schema import HEADERS_TYPE, TimestampType
+
+__all__ = [
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "BatchTable",
+    "DecodedRecords",
+    "decode_bodies",
+    "decode_records",
+    "scan_batches",
+    "scan_valid_prefix",
+]
+
+DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024  # of one batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedRecords:
+    """Records as columns, ascending by offset.
+
+    Args:
+        offset: absolute. Gaps are legal.
+        timestamp_type: TimestampType of each record, as Spark's int32.
+        key, value: pa.binary(), nullable.
+        headers: list<struct<key: string, value: binary>>, null where a record has none; None unless asked
+            for.
+    """
+
+    offset: Int64Array
+    timestamp_ms: Int64Array
+    timestamp_type: npt.NDArray[np.int32]
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array | None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.offset)
+
+    def slice(self, start: int, end: int) -> "DecodedRecords":
+        """Rows start <= row < end, without a copy."""
+        start, end, _ = slice(start, end).indices(self.num_rows)
+        length = max(0, end - start)
+        return DecodedRecords(
+            offset=self.offset[start : start + length],
+            timestamp_ms=self.timestamp_ms[start : start + length],
+            timestamp_type=self.timestamp_type[start : start + length],
+            key=self.key.slice(start, length),
+            value=self.value.slice(start, length),
+            headers=None if self.headers is None else self.headers.slice(start, length),
+        )
+
+
+def decode_records(
+    buf: BytesLike,
+    table: BatchTable,
+    *,
+    offset_delta: int | Int64Array = 0,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    include_headers: bool = False,
+    where: str,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> DecodedRecords:
+    """The records of these batches with start_offset <= offset < end_offset; control batches are left out.
+
+    Args:
+        table: from scan_batches over `buf`.
+        offset_delta: added to stored offsets; one number, or one per batch of the table.
+        where: names the file in errors.
+        max_decompressed_bytes: limit for one batch.
+
+    Raises:
+        CorruptLogError: CORRUPT_BATCH, BATCH_TOO_LARGE.
+        InvalidRequestError: READ_TOO_LARGE for more than 2 GiB uncompressed; decode fewer batches at once.
+    """
+    deltas = np.broadcast_to(np.asarray(offset_delta, np.int64), len(table))
+    wanted = ~table.is_control & (table.record_count > 0)
+    if start_offset is not None:
+        wanted &= table.last_offset + deltas >= start_offset
+    if end_offset is not None:
+        wanted &= table.base_offset + deltas < end_offset
+    if not wanted.all():
+        table, deltas = table.select(wanted), deltas[wanted]
+    return decode_bodies(
+        buf,
+        table,
+        offset_delta=deltas,
+        include_headers=include_headers,
+        where=where,
+        max_decompressed_bytes=max_decompressed_bytes,
+        start_offset=start_offset,
+        end_offset=end_offset,
+    )
+
+
+def decode_bodies(
+    buf: BytesLike,
+    table: BatchTable,
+    *,
+    offset_delta: int | Int64Array = 0,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    include_headers: bool = False,
+    where: str,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> DecodedRecords:
+    """As decode_records, of all these batches, control batches included."""
+    if len(table) == 0:
+        return _no_records(include_headers)
+    bodies = _bodies(buf, table, where, max_decompressed_bytes)
+    check_counts(bodies)
+    words = Words(bodies.data)
+    batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
+    fields = _parse(bodies, words, batch_of)
+    offset, timestamp_ms = _numbers(bodies, table, batch_of, fields)
+    offset = offset + (offset_delta if isinstance(offset_delta, int) else offset_delta[batch_of])
+    headers = None
+    if include_headers:
+        headers = _headers(bodies, words, fields, batch_of)
+    elif fields.header_count.any():
+        _headers(bodies, words, fields, batch_of)  # only to validate
+    records = DecodedRecords(
+        offset=offset,
+        timestamp_ms=timestamp_ms,
+        timestamp_type=table.timestamp_type.astype(np.int32)[batch_of],
+        key=_cut(bodies.data, words, fields.key_position, fields.key_length),
+        value=_cut(bodies.data, words, fields.value_position, fields.value_length),
+        headers=headers,
+    )
+    first = 0 if start_offset is None else int(np.searchsorted(offset, start_offset))
+    last = len(offset) if end_offset is None else int(np.searchsorted(offset, end_offset))
+    return records if last - first == len(offset) else records.slice(first, last)
+
+
+def _bodies(buf: BytesLike, table: BatchTable, where: str, max_bytes: int) -> Bodies:
+    def describe(batch: int) -> str:
+        return f"{where}@{table.position[batch]}"
+
+    view = memoryview(buf).cast("B")
+    start, end = table.position + HEADER.size, table.position + table.size
+    if not table.codec.any():
+        data = np.frombuffer(view, np.uint8)
+        if int((table.size - HEADER.size).sum()) > MAX_INT32 or len(data) > MAX_INT32:
+            raise _read_too_large()
+        return Bodies(data, start, end, table.record_count, describe)
+    pieces = [
+        decompress(Codec(codec), view[first:last], max_bytes=max_bytes, where=describe(batch))
+        for batch, (codec, first, last) in enumerate(
+            zip(table.codec.tolist(), start.tolist(), end.tolist(), strict=True)
+        )
+    ]
+    sizes = np.array([len(piece) for piece in pieces], np.int64)
+    if int(sizes.sum()) > MAX_INT32:
+        raise _read_too_large()
+    data = np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
+    ends = np.cumsum(sizes)
+    return Bodies(data, ends - sizes, ends, table.record_count, describe)
+
+
+def _parse(bodies: Bodies, words: Words, batch_of: npt.NDArray[np.intp]) -> RecordFields:
+    """Parse by guessed starts; if they do not form a chain, by walked ones, whose errors count."""
+    last_of_batch = np.cumsum(bodies.record_count) - 1
+    for find_starts in (guess_starts, walk_starts):
+        starts = find_starts(bodies)
+        following = np.empty(len(starts), np.int64)
+        following[:-1] = starts[1:]
+        following[last_of_batch] = bodies.end
+        try:
+            fields = parse_fields(words, starts, len(bodies.data))
+        except BadRecordError as error:
+            if find_starts is walk_starts:
+                raise _located(bodies, batch_of, error) from None
+            continue
+        if (fields.end == following).all():
+            return fields
+    raise AssertionError("walked starts form a chain")
+
+
+def _numbers(
+    bodies: Bodies, table: BatchTable, batch_of: npt.NDArray[np.intp], fields: RecordFields
+) -> tuple[Int64Array, Int64Array]:
+    """Stored offsets and timestamps, checked against the headers of their batches."""
+    delta = fields.offset_delta
+    grows = np.empty(len(delta), np.bool_)
+    grows[1:] = delta[1:] > delta[:-1]
+    grows[bodies.first_record] = delta[bodies.first_record] >= 0
+    _check(bodies, batch_of, grows, delta, "offset delta", "ascending ones")
+    last = (table.last_offset - table.base_offset)[batch_of]
+    _check(bodies, batch_of, delta <= last, delta, "offset delta", "at most last_offset_delta")
+    base_times, max_times = table.first_timestamp_ms[batch_of], table.max_timestamp_ms[batch_of]
+    appended = table.timestamp_type[batch_of] == TimestampType.LOG_APPEND_TIME
+    times = np.where(appended, max_times, base_times + fields.timestamp_delta)
+    newer = times > max_times
+    if newer.any():
+        row = int(np.argmax(newer))
+        raise corrupt(
+            f"{bodies.describe(int(batch_of[row]))}",
+            f"a record's timestamp {times[row]} > {max_times[row]}",
+            "no timestamp above the batch's max_timestamp_ms",
+        )
+    return table.base_offset[batch_of] + delta, times
+
+
+def _check(
+    bodies: Bodies,
+    batch_of: npt.NDArray[np.intp],
+    holds: npt.NDArray[np.bool_],
+    value: Int64Array,
+    what: str,
+    expected: str,
+) -> None:
+    if not holds.all():
+        row = int(np.argmin(holds))
+        raise _located(bodies, batch_of, BadRecordError(row, f"{what} {value[row]}", expected))
+
+
+def _located(bodies: Bodies, batch_of: npt.NDArray[np.intp], error: BadRecordError) -> Exception:
+    batch = int(batch_of[error.row])
+    record = error.row - int(bodies.first_record[batch])
+    return corrupt(f"{bodies.describe(batch)}, record {record}", error.found, error.expected)
+
+
+def _headers(bodies: Bodies, words: Words, fields: RecordFields, batch_of: npt.NDArray[np.intp]) -> pa.Array:
+    try:
+        return decode_headers(bodies.data, words, fields.header_count, fields.header_position, fields.end)
+    except BadRecordError as error:
+        raise _located(bodies, batch_of, error) from None
+
+
+def _cut(data: UInt8Array, words: Words, position: Int64Array, length: Int64Array) -> pa.Array:
+    is_null = length < 0
+    if is_null.all():
+        return pa.nulls(len(length), pa.binary())
+    first, second = data_views(words, position, np.maximum(length, 0), 0)
+    return cut_rows(first, second, data, is_null)
+
+
+def _read_too_large() -> InvalidRequestError:
+    return InvalidRequestError(
+        "READ_TOO_LARGE",
+        f"one read: found more than {MAX_INT32} bytes of batches, expected at most that",
+        fix="read fewer batches at once",
+    )
+
+
+def _no_records(include_headers: bool) -> DecodedRecords:
+    none = np.zeros(0, np.int64)
+    nothing = pa.array([], pa.binary())
+    return DecodedRecords(
+        offset=none,
+        timestamp_ms=none,
+        timestamp_type=np.zeros(0, np.int32),
+        key=nothing,
+        value=nothing,
+        headers=pa.array([], HEADERS_TYPE) if include_headers else None,
+    )

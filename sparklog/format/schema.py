@@ -1,0 +1,156 @@
+"""The columns of records: what the encoder takes, and the Arrow types used for keys, values and headers.
+
+Invariants: keys and values are 32-bit-offset binary columns; timestamps are integer milliseconds;
+    a header is a (key: string, value: binary or null) pair, and keys may repeat, as in Kafka.
+Not here: topics, partitions and offsets; filling in missing timestamps (the caller owns the clock).
+Concurrency: immutable values.
+Sources: FORMAT.md#records; Kafka ProducerRecord, RecordHeaders; Spark's Kafka source schema.
+"""
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparklog.errors import InvalidRequestError
+
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS_TYPE = pa.list_(HEADER_TYPE)
+
+RECORD_INPUT = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("headers", HEADERS_TYPE),
+    ]
+)
+
+
+class TimestampType(enum.IntEnum):
+    """Who set the timestamp: the producer, or the log when it appended (attributes bit 3)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """The records to encode, one row each, in order.
+
+    Args:
+        key, value: binary, large_binary, binary_view, fixed_size_binary or string arrays; None = all null.
+            A ChunkedArray is combined (one copy).
+        timestamp_ms: int64, one per record, already filled in.
+        headers: list<struct<key: string, value: binary>>, or None; a null list means no headers.
+    """
+
+    key: pa.Array | None
+    value: pa.Array | None
+    timestamp_ms: npt.NDArray[np.int64]
+    headers: pa.Array | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.timestamp_ms)
+
+    def validated(self) -> "RecordColumns":
+        """The same records with every column in the encoder's own types, or InvalidRequestError."""
+        rows = self.num_rows
+        timestamp_ms = np.ascontiguousarray(self.timestamp_ms)
+        if timestamp_ms.ndim != 1 or timestamp_ms.dtype != np.int64:
+            raise InvalidRequestError(
+                "RECORD_COLUMN_TYPE",
+                f"column timestamp_ms: found {timestamp_ms.dtype}[{timestamp_ms.ndim}], expected int64[1]",
+                fix="pass one int64 of milliseconds per record",
+            )
+        columns = RecordColumns(
+            key=None if self.key is None else as_binary(self.key, "key"),
+            value=None if self.value is None else as_binary(self.value, "value"),
+            timestamp_ms=timestamp_ms,
+            headers=None if self.headers is None else _as_headers(self.headers),
+        )
+        for name in ("key", "value", "headers"):
+            column = getattr(columns, name)
+            if column is not None and len(column) != rows:
+                raise InvalidRequestError(
+                    "RECORD_COLUMN_LENGTH",
+                    f"column {name}: found {len(column)} rows, expected {rows}",
+                    fix="pass columns of equal length",
+                )
+        return columns
+
+
+def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
+    """View or cast one column as pa.binary(); InvalidRequestError when it holds something else."""
+    if isinstance(column, pa.ChunkedArray):
+        column = _combined(column, name)
+    kind = column.type
+    if pa.types.is_binary(kind):
+        return column
+    if pa.types.is_string(kind):
+        return column.view(pa.binary())
+    if pa.types.is_null(kind):
+        return pa.nulls(len(column), pa.binary())
+    if (
+        pa.types.is_large_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_string_view(kind)
+    ):
+        try:
+            return column.cast(pa.binary())
+        except pa.ArrowInvalid as error:
+            raise _too_large(name) from error
+    raise InvalidRequestError(
+        "RECORD_COLUMN_TYPE",
+        f"column {name}: found {kind}, expected binary or string",
+        fix=f"cast {name} to binary first",
+    )
+
+
+def _as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = _combined(column, "headers")
+    if column.type == HEADERS_TYPE:
+        return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), HEADERS_TYPE)
+    kind = column.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    entry = kind.value_type if is_list else None
+    if entry is None or not pa.types.is_struct(entry) or [field.name for field in entry] != ["key", "value"]:
+        raise InvalidRequestError(
+            "RECORD_COLUMN_TYPE",
+            f"column headers: found {kind}, expected list<struct<key: string, value: binary>>",
+            fix="cast headers to array<struct<key: string, value: binary>> first",
+        )
+    try:
+        return column.cast(HEADERS_TYPE)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            "RECORD_COLUMN_TYPE",
+            f"column headers: found {kind}, which does not cast to list<struct<key: string, value: binary>>: "
+            f"{error}",
+            fix="cast headers to array<struct<key: string, value: binary>> first",
+        ) from error
+
+
+def _combined(column: pa.ChunkedArray, name: str) -> pa.Array:
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):
+        if combined.num_chunks > 1:  # Arrow splits what 32-bit offsets cannot address
+            raise _too_large(name)
+        combined = combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
+    return combined
+
+
+def _too_large(name: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "RECORD_COLUMN_TOO_LARGE",
+        f"column {name}: found more than 2 GiB of bytes, expected less in one call",
+        fix="append in smaller tables",
+    )
