@@ -21,7 +21,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.format.consumer_offsets import (
     OffsetKey,
     OffsetValue,
-    decode_offset_key,
+    decode_key,
     decode_offset_value,
     encode_offset_key,
     encode_offset_value,
@@ -177,7 +177,7 @@ class OffsetTable:
             self._next_offsets[partition] = state.log_end_offset
 
     def _apply(self, key: bytes | None, value: bytes | None, where: str) -> None:
-        decoded = None if key is None else decode_offset_key(key, where=where)
+        decoded = None if key is None else decode_key(key, where=where)
         if not isinstance(decoded, OffsetKey):
             return  # group metadata: the broker's
         offsets = self._groups.setdefault(decoded.group, {})
