@@ -1,0 +1,66 @@
+"""The metadata log: what is where in a root, and the only source of truth."""
+
+from sparklog.metadata.actions import (
+    Action,
+    AddPartitions,
+    AdvanceLogStart,
+    AppendExtents,
+    CreateTopic,
+    DeleteTopic,
+    DraftExtent,
+    Extent,
+    ReplaceExtents,
+    SetConfigs,
+    WriterTxn,
+)
+from sparklog.metadata.extent_list import ExtentList
+from sparklog.metadata.ids import new_id
+from sparklog.metadata.image import Image, PartitionState, ProducerState, Topic
+from sparklog.metadata.log import MetadataLog, MetadataSettings, Plan, PublishResult
+from sparklog.metadata.plan import (
+    plan_add_partitions,
+    plan_advance_log_start,
+    plan_append,
+    plan_create_topic,
+    plan_delete_topic,
+    plan_replace_extents,
+    plan_set_configs,
+    plan_writer_txn,
+)
+from sparklog.metadata.sequences import SequenceCheck, check_sequence
+from sparklog.metadata.topic_names import why_illegal_topic_name
+
+__all__ = [
+    "Action",
+    "AddPartitions",
+    "AdvanceLogStart",
+    "AppendExtents",
+    "CreateTopic",
+    "DeleteTopic",
+    "DraftExtent",
+    "Extent",
+    "ExtentList",
+    "Image",
+    "MetadataLog",
+    "MetadataSettings",
+    "PartitionState",
+    "Plan",
+    "ProducerState",
+    "PublishResult",
+    "ReplaceExtents",
+    "SequenceCheck",
+    "SetConfigs",
+    "Topic",
+    "WriterTxn",
+    "check_sequence",
+    "new_id",
+    "plan_add_partitions",
+    "plan_advance_log_start",
+    "plan_append",
+    "plan_create_topic",
+    "plan_delete_topic",
+    "plan_replace_extents",
+    "plan_set_configs",
+    "plan_writer_txn",
+    "why_illegal_topic_name",
+]

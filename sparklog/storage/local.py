@@ -166,7 +166,7 @@ class LocalStore:
         except OSError as error:
             raise IndefinitePutError(
                 "PUT_INDEFINITE",
-                f"{path}: link failed ({cause.strerror}), and so did asking for the link count ({error.strerror})",
+                f"{path}: link failed ({cause.strerror}), and so did fstat ({error.strerror})",
                 fix="Repeat the same put",
             ) from error
 

@@ -1,0 +1,143 @@
+"""Typed actions: what one metadata commit can say.
+
+Invariants: an action names topics by id, so that it can never apply to a namesake created later. Unknown
+action types and unknown fields are refused (decode in document.py), never skipped.
+Not here: what an action does to the image (apply.py), and who makes it (plan.py).
+Format: each action is a JSON object with its name under "type"; fields with default values are left out.
+Sources: FORMAT.md#metadata-log.
+"""
+
+import msgspec
+
+NO_PRODUCER_ID = -1
+
+
+class DraftExtent(msgspec.Struct, frozen=True, kw_only=True):
+    """Durable batches of one partition that have no offsets yet: in the segment they count from 0."""
+
+    topic_id: str
+    partition: int
+    segment: str  # store name of the .log file
+    position: int
+    size: int
+    record_count: int
+    max_timestamp_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A byte range of a segment that holds consecutive batches of one partition.
+
+    record_count is the number of offsets spanned, also where compaction left gaps. A record's offset is
+    the stored one plus offset_delta.
+    """
+
+    topic_id: str
+    partition: int
+    segment: str
+    position: int
+    size: int
+    base_offset: int
+    record_count: int
+    max_timestamp_ms: int
+    offset_delta: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive."""
+        return self.base_offset + self.record_count
+
+
+class _Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class CreateTopic(_Action, tag="create_topic", frozen=True, kw_only=True):
+    """A new topic; its partitions start empty at offset 0."""
+
+    topic_id: str
+    name: str
+    partitions: int
+    configs: dict[str, str] = {}
+
+
+class DeleteTopic(_Action, tag="delete_topic", frozen=True, kw_only=True):
+    """The topic and everything in it; its files are swept later."""
+
+    topic_id: str
+
+
+class AddPartitions(_Action, tag="add_partitions", frozen=True, kw_only=True):
+    """The topic has `partitions` partitions from now on: more than before."""
+
+    topic_id: str
+    partitions: int
+
+
+class SetConfigs(_Action, tag="set_configs", frozen=True, kw_only=True):
+    """Settings of a topic, or of the root when topic_id is null; null deletes a setting."""
+
+    configs: dict[str, str | None]
+    topic_id: str | None = None
+
+
+class AppendExtents(_Action, tag="append_extents", frozen=True, kw_only=True):
+    """Each extent starts at the log end offset of its partition, in the order given."""
+
+    extents: tuple[Extent, ...]
+
+
+class ReplaceExtents(_Action, tag="replace_extents", frozen=True, kw_only=True):
+    """The `removed_count` extents that cover [start_offset, end_offset) make way for `added`.
+
+    Offsets stay what they were: `added` lies within the range, ascends, and may leave gaps.
+    """
+
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    removed_count: int
+    added: tuple[Extent, ...] = ()
+
+
+class AdvanceLogStart(_Action, tag="advance_log_start", frozen=True, kw_only=True):
+    """Records below log_start_offset are gone; extents wholly below it are dropped."""
+
+    topic_id: str
+    partition: int
+    log_start_offset: int
+
+
+class WriterTxn(_Action, tag="writer_txn", frozen=True, kw_only=True):
+    """The commit is `version` of `application`; versions of an application only grow."""
+
+    application: str
+    version: int
+
+
+Action = (
+    CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | SetConfigs
+    | AppendExtents
+    | ReplaceExtents
+    | AdvanceLogStart
+    | WriterTxn
+)
+ACTION_TYPES: tuple[type[msgspec.Struct], ...] = (
+    CreateTopic,
+    DeleteTopic,
+    AddPartitions,
+    SetConfigs,
+    AppendExtents,
+    ReplaceExtents,
+    AdvanceLogStart,
+    WriterTxn,
+)

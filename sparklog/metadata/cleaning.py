@@ -1,0 +1,117 @@
+"""Cleaning: removing commits and snapshots that a newer snapshot has made superfluous.
+
+The danger is not the removal but the number it frees. Told as steps, for commit n = 700:
+    1. publisher P has the image of commit 699, plans commit 700, and is stopped (SIGSTOP, a long pause)
+       just before its put;
+    2. others publish 700 to 2000; a cleaner removes 700;
+    3. P wakes up, and its put-if-absent of 700 *succeeds*, since there is no such file any more;
+    4. P acknowledges a commit that nobody will ever read.
+No clock and no grace period excludes that; the order of steps does. A publisher of commit n
+    (a) creates its temporary file, (b) checks that commit n-1 still exists, (c) links the name,
+and a cleaner, for n = 1, 2, ... in ascending order,
+    (1) has removed commit n-1, (2) aborts puts of n: unlinks temporary files, (3) removes commit n.
+If (b) finds commit n-1, it came before (1), so the temporary file was there before (2); then (c) either
+came before (2), when commit n still existed, and failed with "exists", or comes after, and fails with
+"aborted". If (b) does not find commit n-1, P gives up by itself. In no case is n created again.
+
+The chain needs an anchor: commit 0 is never removed (so a put of 0 always fails), and in the place of
+"commit 0 still exists" stands "the marker does not exist"; the marker is put before the first removal
+and stays for ever. The newest commit is never removed, since the next one needs it.
+
+The same rule serves followers: commit n+1 is missing, and commit n is still there: nothing is new.
+Commit n is missing too: both were cleaned, load a snapshot. In this order of asking it is exact.
+
+The grace period is a courtesy to slow followers (they need not load a snapshot), nothing more: clocks
+that are wrong by hours make cleaning earlier or later, never wrong.
+Not here: data files (log/), and stores whose puts cannot be aborted (object stores need another way).
+After a crash: removals are not synced; commits that come back below the oldest snapshot mean nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from sparklog.errors import AlreadyExistsError, CorruptLogError, NotFoundError, UnsupportedVersionError
+from sparklog.metadata.image import Image
+from sparklog.metadata.paths import (
+    CLEANED_MARKER,
+    DIRECTORY,
+    commit_name,
+    commit_of,
+    manifest_name,
+    manifest_of,
+    snapshot_directory,
+    snapshot_of,
+)
+from sparklog.metadata.snapshot import verify_snapshot
+from sparklog.storage import Store, StoredFile
+
+
+def commit_was_cleaned(store: Store, commit: int) -> bool:
+    """Has this commit, which the caller has seen, been removed since?"""
+    if commit <= 0:
+        return commit == 0 and store.exists(CLEANED_MARKER)
+    return not store.exists(commit_name(commit))
+
+
+def clean_metadata(store: Store, image: Image, *, grace_ms: int, snapshots_kept: int, now_ms: int) -> int:
+    """Remove what the `snapshots_kept`-newest intact snapshot makes superfluous; returns how much.
+
+    Older snapshots go at once, commits when they are older than `grace_ms` as well.
+    """
+    files = store.list(DIRECTORY, recursive=True)
+    names = [stored.name for stored in files]
+    kept = _oldest_to_keep(store, image, _numbers(map(manifest_of, names)), snapshots_kept)
+    if kept is None:
+        return 0
+    removed = 0
+    for commit in _numbers(_old_commits(files, below=kept, modified_until_ms=now_ms - grace_ms)):
+        if removed == 0:
+            put_marker(store)
+        store.abort_puts(commit_name(commit))
+        store.delete(commit_name(commit))
+        removed += 1
+    for snapshot in _numbers(map(snapshot_of, names)):
+        if snapshot < kept:
+            store.delete(manifest_name(snapshot))  # first, so that nobody starts on a snapshot in pieces
+            store.delete_directory(snapshot_directory(snapshot))
+            removed += 1
+    return removed
+
+
+def put_marker(store: Store) -> None:
+    """Say, durably and for ever, that commits of this root have been removed."""
+    try:
+        store.put_if_absent(
+            CLEANED_MARKER, b"Commits have been removed; see FORMAT.md, 'Metadata log', cleaning.\n"
+        )
+    except AlreadyExistsError:
+        return
+
+
+def _oldest_to_keep(store: Store, image: Image, snapshots: list[int], snapshots_kept: int) -> int | None:
+    intact = 0
+    for snapshot in reversed(snapshots):
+        if snapshot > image.commit:  # of commits that we have not seen; whoever has may clean
+            continue
+        try:
+            verify_snapshot(store, snapshot, cluster_id=image.cluster_id)
+        except (CorruptLogError, UnsupportedVersionError, NotFoundError):
+            continue
+        intact += 1
+        if intact >= snapshots_kept:
+            return snapshot
+    return None
+
+
+def _old_commits(files: Iterable[StoredFile], *, below: int, modified_until_ms: int) -> Iterator[int]:
+    """Ascending, without commit 0, and only as far as there is no younger one."""
+    for stored in files:  # sorted by name, and so by number
+        commit = commit_of(stored.name)
+        if commit is None or commit == 0:
+            continue
+        if commit >= below or stored.modified_ms > modified_until_ms:
+            return
+        yield commit
+
+
+def _numbers(found: Iterable[int | None]) -> list[int]:
+    return sorted({number for number in found if number is not None})

@@ -1,0 +1,234 @@
+"""Metadata documents: a header line and a body line of JSON, guarded by length, CRC-32C and UUID.
+
+Used for commits and for the manifests of snapshots. The checksum covers every byte of the file except
+its own eight digits, so that no bit can flip unnoticed, not even in the header.
+
+Invariants: the same input gives the same bytes; a document that does not check out in every respect is
+CorruptLogError, one that is intact but says things we do not know is UnsupportedVersionError.
+Not here: what the body means to the image (apply.py), files (log.py, snapshot.py).
+Sources: FORMAT.md#metadata-log; invariants 1, 6 and 9.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import crc32c
+import msgspec
+
+from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
+from sparklog.metadata.actions import ACTION_TYPES, Action, Extent
+
+VERSION = 1
+MAX_DOCUMENT_BYTES = 64 << 20
+_MAX_HEADER_BYTES = 4096
+_CRC_PLACEHOLDER = b"00000000"
+_CRC_SUFFIX = b'"}\n'
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """First line of a document. `crc32c` must stay the last field."""
+
+    version: int
+    kind: str  # "commit" or "snapshot"
+    commit: int
+    cluster_id: str
+    uuid: str  # of this commit; of a snapshot: of the commit it was taken after
+    previous: str  # UUID of the commit before; of commit 0 and of snapshots: empty
+    timestamp_ms: int  # by the writer's clock; for display and ages, never for ordering
+    length: int  # bytes of the second line, without its line feed
+    crc32c: str = _CRC_PLACEHOLDER.decode()
+
+
+class CommitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Second line of a commit."""
+
+    actions: tuple[Action, ...]
+
+
+class SnapshotPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of a snapshot, in the snapshot's directory."""
+
+    name: str
+    size: int
+    crc32c: str
+
+
+class ManifestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Second line of a snapshot's manifest."""
+
+    state: SnapshotPart
+    extents: SnapshotPart
+
+
+_Body = TypeVar("_Body", CommitBody, ManifestBody)
+_encoder = msgspec.json.Encoder()
+
+
+def checksum(*chunks: bytes | memoryview) -> str:
+    """CRC-32C of the chunks, as eight hexadecimal digits."""
+    value = 0
+    for chunk in chunks:
+        value = crc32c.crc32c(chunk, value)
+    return f"{value:08x}"
+
+
+def encode_document(header: Header, body: CommitBody | ManifestBody) -> bytes:
+    """The bytes of a document; `length` and `crc32c` of the header are filled in here."""
+    second = _encoder.encode(body)
+    header = msgspec.structs.replace(header, length=len(second), crc32c=_CRC_PLACEHOLDER.decode())
+    first = _encoder.encode(header)
+    prefix = first[: -len(_CRC_PLACEHOLDER) - 2]
+    data = b"".join((first, b"\n", second, b"\n"))
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise InvalidRequestError(
+            "COMMIT_TOO_LARGE",
+            f"commit {header.commit}: {len(data)} bytes, at most {MAX_DOCUMENT_BYTES} are allowed",
+            fix="Publish fewer extents at once",
+        )
+    crc = checksum(prefix, _CRC_PLACEHOLDER, data[len(first) - 2 :]).encode()
+    return b"".join((prefix, crc, data[len(first) - 2 :]))
+
+
+def decode_commit(
+    data: bytes, *, where: str, commit: int, cluster_id: str
+) -> tuple[Header, tuple[Action, ...]]:
+    """Check every byte of a commit; `commit` and `cluster_id` are what it must be."""
+    header, second = _decode_header(data, where=where, kind="commit", code="CORRUPT_METADATA_COMMIT")
+    _check_identity(header, where=where, commit=commit, cluster_id=cluster_id, code="CORRUPT_METADATA_COMMIT")
+    body = _decode_body(second, CommitBody, where=where, code="CORRUPT_METADATA_COMMIT")
+    return header, body.actions
+
+
+def decode_manifest(data: bytes, *, where: str, commit: int, cluster_id: str) -> tuple[Header, ManifestBody]:
+    """Check every byte of a snapshot's manifest."""
+    code = "CORRUPT_METADATA_SNAPSHOT"
+    header, second = _decode_header(data, where=where, kind="snapshot", code=code)
+    _check_identity(header, where=where, commit=commit, cluster_id=cluster_id, code=code)
+    return header, _decode_body(second, ManifestBody, where=where, code=code)
+
+
+def corrupt(code: str, where: str, problem: str) -> CorruptLogError:
+    """The error for a document that breaks FORMAT.md."""
+    return CorruptLogError(
+        code,
+        f"{where}: {problem}",
+        fix="Restore this file from a copy; see FORMAT.md, 'Metadata log', recovery",
+    )
+
+
+def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[Header, bytes]:
+    """The header, and the body's line without its line feed; lengths and checksum are right."""
+    line = data.find(b"\n", 0, _MAX_HEADER_BYTES)
+    if line < 0:
+        raise corrupt(code, f"{where}@0", f"no header line in {len(data)} bytes; truncated?")
+    digits = line + 1 - len(_CRC_SUFFIX) - len(_CRC_PLACEHOLDER)
+    if digits < 0:
+        raise corrupt(code, f"{where}@0", f"a header line of {line} bytes is too short")
+    found, expected = data[digits : digits + 8], checksum(data[:digits], _CRC_PLACEHOLDER, data[digits + 8 :])
+    intact = found == expected.encode()
+    try:
+        header = msgspec.json.decode(data[:line], type=Header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _undecodable(data[:line], where, intact=intact, code=code, error=error) from error
+    if intact and header.version != VERSION:
+        raise _newer(where, f"found version {header.version}, expected {VERSION}")
+    body_bytes = len(data) - line - 2
+    if header.length != body_bytes:
+        raise corrupt(
+            code,
+            f"{where}@{line + 1}",
+            f"found a body of {body_bytes} bytes, expected {header.length}; truncated?",
+        )
+    if not intact:
+        raise corrupt(code, f"{where}@0", f"found CRC-32C {found!r}, expected {expected}")
+    if data[-1:] != b"\n" or header.kind != kind:
+        raise corrupt(code, f"{where}@0", f"found a document of kind {header.kind!r}, expected {kind!r}")
+    return header, data[line + 1 : -1]
+
+
+def _check_identity(header: Header, *, where: str, commit: int, cluster_id: str, code: str) -> None:
+    if header.cluster_id != cluster_id:
+        raise corrupt(
+            code,
+            where,
+            f"found cluster id {header.cluster_id!r}, expected {cluster_id!r}; a file of another root?",
+        )
+    if header.commit != commit:
+        raise corrupt(code, where, f"found commit number {header.commit}, expected {commit}; was it renamed?")
+
+
+def _decode_body(data: bytes, kind: type[_Body], *, where: str, code: str) -> _Body:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _undecodable(data, where, intact=True, code=code, error=error) from error
+
+
+def _undecodable(
+    data: bytes, where: str, *, intact: bool, code: str, error: Exception
+) -> CorruptLogError | UnsupportedVersionError:
+    """An intact document that we cannot decode is either from a newer version, or was written wrong."""
+    if intact:
+        unknown = _unknown_things(data)
+        if unknown is not None:
+            return _newer(where, unknown)
+    return corrupt(code, where, f"cannot be decoded: {error}")
+
+
+def _newer(where: str, found: str) -> UnsupportedVersionError:
+    return UnsupportedVersionError(
+        "UNSUPPORTED_METADATA",
+        f"{where}: {found}; written by a newer version of sparklog",
+        fix="Upgrade sparklog on every machine that uses this root",
+    )
+
+
+def _unknown_things(data: bytes) -> str | None:
+    """The first field or action type that this version does not know, if that is the trouble."""
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    actions = document.get("actions")
+    if not isinstance(actions, list):
+        version = document.get("version")
+        if isinstance(version, int) and version != VERSION:
+            return f"found version {version}, expected {VERSION}"
+        return _unknown_field(document, _fields(Header) | _fields(ManifestBody), "document")
+    return _unknown_field(document, _fields(CommitBody), "commit") or _unknown_action(actions)
+
+
+def _unknown_action(actions: list[object]) -> str | None:
+    known = {kind.__struct_config__.tag: kind for kind in ACTION_TYPES}
+    for number, action in enumerate(actions):
+        if not isinstance(action, dict) or not isinstance(action.get("type"), str):
+            continue
+        kind = known.get(action["type"])
+        if kind is None:
+            return f"action {number} has the unknown type {action['type']!r}"
+        unknown = _unknown_field(action, _fields(kind) | {"type"}, f"action {number} ({action['type']})")
+        if unknown is not None:
+            return unknown
+        extents = [*_items(action.get("extents")), *_items(action.get("added"))]
+        for extent in extents:
+            unknown = _unknown_field(extent, _fields(Extent), f"action {number}, extent")
+            if unknown is not None:
+                return unknown
+    return None
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _fields(kind: type[msgspec.Struct]) -> set[str]:
+    return set(kind.__struct_encode_fields__)
+
+
+def _unknown_field(value: object, known: set[str], where: str) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    unknown = sorted(set(map(str, value)) - known)
+    return f"{where} has the unknown field {unknown[0]!r}" if unknown else None

@@ -1,0 +1,241 @@
+"""The extents of one partition, in offset order: an immutable list, mostly of columns.
+
+A root may hold a million extents. As Python objects they would cost hundreds of megabytes and seconds
+to load; as columns they are a few arrays that an Arrow file hands over without copying. New extents
+gather in a short tail of objects, and become columns when it is full.
+
+Invariants: base offsets ascend and extents do not overlap (checked by whoever appends, apply.py).
+Concurrency: immutable; every change makes a new list that shares the columns.
+"""
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from sparklog.metadata.actions import Extent
+
+NUMBER_COLUMNS = (
+    "position",
+    "size",
+    "base_offset",
+    "record_count",
+    "max_timestamp_ms",
+    "offset_delta",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+)
+_BASE_OFFSET = NUMBER_COLUMNS.index("base_offset")
+_RECORD_COUNT = NUMBER_COLUMNS.index("record_count")
+_MAX_TAIL = 512
+# A block that came from a snapshot stays as it is; younger ones merge until this size.
+_MAX_MERGED_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtentColumns:
+    """Extents of one partition as parallel arrays: segment names, and NUMBER_COLUMNS in that order."""
+
+    segment: npt.NDArray[Any]
+    numbers: tuple[npt.NDArray[np.int64], ...]
+
+    def __len__(self) -> int:
+        return len(self.segment)
+
+    @property
+    def base_offset(self) -> npt.NDArray[np.int64]:
+        return self.numbers[_BASE_OFFSET]
+
+    @property
+    def end_offset(self) -> npt.NDArray[np.int64]:
+        end: npt.NDArray[np.int64] = self.numbers[_BASE_OFFSET] + self.numbers[_RECORD_COUNT]
+        return end
+
+    def slice(self, start: int, stop: int) -> "ExtentColumns":
+        return ExtentColumns(self.segment[start:stop], tuple(column[start:stop] for column in self.numbers))
+
+    def extents(self, topic_id: str, partition: int) -> Iterator[Extent]:
+        columns = (self.segment.tolist(), *(column.tolist() for column in self.numbers))
+        for segment, *numbers in zip(*columns, strict=True):
+            fields = dict(zip(NUMBER_COLUMNS, numbers, strict=True))
+            yield Extent(topic_id=topic_id, partition=partition, segment=segment, **fields)
+
+
+def columns_of(extents: Sequence[Extent]) -> ExtentColumns:
+    """Columns from objects."""
+    segment = np.empty(len(extents), dtype=object)
+    segment[:] = [extent.segment for extent in extents]
+    return ExtentColumns(
+        segment,
+        tuple(
+            np.array([getattr(extent, name) for extent in extents], dtype=np.int64) for name in NUMBER_COLUMNS
+        ),
+    )
+
+
+def concat_columns(blocks: Sequence[ExtentColumns]) -> ExtentColumns:
+    """One block that holds all of `blocks`, in order."""
+    if len(blocks) == 1:
+        return blocks[0]
+    if not blocks:
+        return columns_of(())
+    return ExtentColumns(
+        np.concatenate([block.segment for block in blocks]),
+        tuple(np.concatenate(parts) for parts in zip(*(block.numbers for block in blocks), strict=True)),
+    )
+
+
+_Parts = tuple[tuple[ExtentColumns, ...], tuple[Extent, ...]]
+
+
+class ExtentList(Sequence[Extent]):
+    """Extents of one partition, ascending. Supports len, indexing, slicing, iteration."""
+
+    __slots__ = ("_blocks", "_tail", "partition", "topic_id")
+
+    def __init__(
+        self,
+        topic_id: str,
+        partition: int,
+        blocks: tuple[ExtentColumns, ...] = (),
+        tail: tuple[Extent, ...] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partition = partition
+        self._blocks = blocks  # none is empty
+        self._tail = tail
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) + len(self._tail)
+
+    def __iter__(self) -> Iterator[Extent]:
+        for block in self._blocks:
+            yield from block.extents(self.topic_id, self.partition)
+        yield from self._tail
+
+    @overload
+    def __getitem__(self, index: int) -> Extent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Extent]: ...
+    def __getitem__(self, index: int | slice) -> Extent | list[Extent]:
+        count = len(self)
+        if isinstance(index, slice):
+            start, stop, step = index.indices(count)
+            return self._range(start, stop) if step == 1 else list(self)[index]
+        position = index + count if index < 0 else index
+        if not 0 <= position < count:
+            raise IndexError(index)
+        return self._range(position, position + 1)[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExtentList) and len(self) == len(other) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash((self.topic_id, self.partition, len(self)))
+
+    def __repr__(self) -> str:
+        return f"ExtentList({self.topic_id!r}, {self.partition}, {len(self)} extents)"
+
+    def between(self, start_offset: int, end_offset: int) -> list[Extent]:
+        """Extents that hold any offset of [start_offset, end_offset)."""
+        if start_offset >= end_offset:
+            return []
+        return self._range(self.index_after(start_offset), self.index_from(end_offset))
+
+    def index_after(self, offset: int) -> int:
+        """Index of the first extent that ends after `offset`; len() when there is none."""
+        index = 0
+        for block in self._blocks:
+            if offset < _last_end(block):
+                # Ends ascend as well, and only the extent that starts at or before `offset` is in question.
+                inner = int(np.searchsorted(block.base_offset, offset, side="right"))
+                if inner and offset < int(block.base_offset[inner - 1]) + int(
+                    block.numbers[_RECORD_COUNT][inner - 1]
+                ):
+                    inner -= 1
+                return index + inner
+            index += len(block)
+        return index + bisect.bisect_right(self._tail, offset, key=lambda extent: extent.end_offset)
+
+    def columns(self) -> ExtentColumns:
+        """All extents as columns; do not modify."""
+        tail = (columns_of(self._tail),) if self._tail else ()
+        return concat_columns((*self._blocks, *tail))
+
+    def appended(self, extents: Sequence[Extent]) -> "ExtentList":
+        """A list with `extents` behind these."""
+        tail = (*self._tail, *extents)
+        if len(tail) < _MAX_TAIL:
+            return self._with(self._blocks, tail)
+        return self._with(_merged(self._blocks, columns_of(tail)), ())
+
+    def dropped_before(self, offset: int) -> "ExtentList":
+        """A list without the extents that end at or before `offset`."""
+        return self._with(*self._split(self.index_after(offset))[1])
+
+    def replaced(self, start: int, stop: int, added: Sequence[Extent]) -> "ExtentList":
+        """A list with `added` instead of the extents [start:stop]."""
+        (before, before_tail), rest = self._split(start)
+        middle = (*before_tail, *added)
+        after, after_tail = self._with(*rest)._split(stop - start)[1]
+        if not after:
+            return self._with(before, middle).appended(after_tail)
+        blocks = _merged(before, columns_of(middle)) if middle else before
+        return self._with((*blocks, *after), after_tail)
+
+    def _with(self, blocks: tuple[ExtentColumns, ...], tail: tuple[Extent, ...]) -> "ExtentList":
+        return ExtentList(self.topic_id, self.partition, blocks, tail)
+
+    def index_from(self, offset: int) -> int:
+        """Index of the first extent that starts at or after `offset`."""
+        index = 0
+        for block in self._blocks:
+            if offset <= int(block.base_offset[-1]):
+                return index + int(np.searchsorted(block.base_offset, offset, side="left"))
+            index += len(block)
+        return index + bisect.bisect_left(self._tail, offset, key=lambda extent: extent.base_offset)
+
+    def _range(self, start: int, stop: int) -> list[Extent]:
+        found: list[Extent] = []
+        for block in self._blocks:
+            if stop <= 0:
+                return found
+            if start < len(block):
+                part = block.slice(max(start, 0), min(stop, len(block)))
+                found.extend(part.extents(self.topic_id, self.partition))
+            start -= len(block)
+            stop -= len(block)
+        if stop > 0:
+            found.extend(self._tail[max(start, 0) : stop])
+        return found
+
+    def _split(self, index: int) -> tuple[_Parts, _Parts]:
+        before: list[ExtentColumns] = []
+        for number, block in enumerate(self._blocks):
+            if index < len(block):
+                if index:
+                    before.append(block.slice(0, index))
+                after = (block.slice(index, len(block)), *self._blocks[number + 1 :])
+                return (tuple(before), ()), (after, self._tail)
+            before.append(block)
+            index -= len(block)
+        return (tuple(before), self._tail[:index]), ((), self._tail[index:])
+
+
+def _last_end(block: ExtentColumns) -> int:
+    return int(block.base_offset[-1]) + int(block.numbers[_RECORD_COUNT][-1])
+
+
+def _merged(blocks: tuple[ExtentColumns, ...], block: ExtentColumns) -> tuple[ExtentColumns, ...]:
+    """Append a block, merging it with neighbours of its size: few blocks, each extent copied log n times."""
+    parts = [block]
+    size = len(block)
+    while blocks and len(blocks[-1]) <= 2 * size and len(blocks[-1]) + size <= _MAX_MERGED_BLOCK:
+        size += len(blocks[-1])
+        parts.insert(0, blocks[-1])
+        blocks = blocks[:-1]
+    return (*blocks, concat_columns(parts))

@@ -1,0 +1,102 @@
+"""The image: the state that replaying the metadata log yields, as of one commit.
+
+Invariants: log start <= log end per partition; extents ascend without overlap, none ends after the log
+end; both dictionaries of topics hold the same objects.
+Not here: how a commit changes it (apply.py).
+Concurrency: immutable; hold on to one and it stays as it is while the log moves on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sparklog.errors import UnknownTopicError
+from sparklog.metadata.actions import Extent
+from sparklog.metadata.extent_list import ExtentList
+
+NO_COMMIT = -1
+
+
+class ProducerState(msgspec.Struct, frozen=True, array_like=True):
+    """The last batches that an idempotent producer appended to a partition."""
+
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition of a topic."""
+
+    topic_id: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    extents: ExtentList
+    producers: Mapping[int, ProducerState] = field(default_factory=dict)
+
+    def extents_between(self, start_offset: int, end_offset: int) -> list[Extent]:
+        """Extents that hold any offset of [start_offset, end_offset), in offset order."""
+        return self.extents.between(start_offset, end_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic; partition p is partitions[p]."""
+
+    topic_id: str
+    name: str
+    partitions: Sequence[PartitionState]
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """The state after commit `commit` (NO_COMMIT: of an empty log)."""
+
+    commit: int
+    commit_uuid: str
+    cluster_id: str
+    topics: Mapping[str, Topic]
+    topic_by_id: Mapping[str, Topic]
+    writer_txns: Mapping[str, int]
+    configs: Mapping[str, str]
+
+    def topic(self, name: str) -> Topic:
+        """The topic of this name, or UnknownTopicError."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(
+                "TOPIC_MISSING", f"topic {name!r}: not found", fix="Create it, or fix the name"
+            )
+        return topic
+
+    def partition(self, name: str, partition: int) -> PartitionState:
+        """One partition by topic name, or UnknownTopicError."""
+        topic = self.topic(name)
+        if not 0 <= partition < len(topic.partitions):
+            raise UnknownTopicError(
+                "PARTITION_MISSING",
+                f"topic {name!r}: no partition {partition}, it has {len(topic.partitions)}",
+                fix="Use a partition from 0 on, or add partitions",
+            )
+        return topic.partitions[partition]
+
+    def has_applied(self, application: str, version: int) -> bool:
+        """Is `version` of the writer `application`, or a later one, in the log?"""
+        return self.writer_txns.get(application, -1) >= version
+
+
+def empty_image(cluster_id: str) -> Image:
+    """The state before commit 0."""
+    return Image(
+        commit=NO_COMMIT,
+        commit_uuid="",
+        cluster_id=cluster_id,
+        topics={},
+        topic_by_id={},
+        writer_txns={},
+        configs={},
+    )

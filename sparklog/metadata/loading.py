@@ -1,0 +1,151 @@
+"""Opening the metadata log: the newest usable snapshot, and the commits that follow it.
+
+Invariants: a damaged snapshot is reported and passed over, since an older one or the commits say the
+same; a damaged, missing or misplaced commit is an error, since nothing else does.
+Concurrency: cleaners may remove what we are about to read; then we look again.
+Sources: FORMAT.md#metadata-log, Reader MUST.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
+from sparklog.metadata.actions import Action
+from sparklog.metadata.apply import ActionRefusedError, ImageBuilder
+from sparklog.metadata.document import Header, corrupt, decode_commit
+from sparklog.metadata.image import Image, empty_image
+from sparklog.metadata.paths import DIRECTORY, commit_name, commit_of, manifest_name, manifest_of
+from sparklog.metadata.snapshot import read_snapshot
+from sparklog.storage import Store
+
+_log = logging.getLogger(__name__)
+_MAX_LOOKS = 20
+_CODE = "CORRUPT_METADATA_COMMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    commits: list[int]
+    snapshots: list[int]
+
+    @property
+    def oldest(self) -> tuple[list[int], list[int]]:
+        """What cleaning changes (commit 0 stays)."""
+        return self.commits[:2], self.snapshots[:1]
+
+
+def load_image(store: Store, cluster_id: str) -> Image:
+    """The image after the last commit there is.
+
+    Raises:
+        CorruptLogError: a commit is damaged or missing, or no way leads from a snapshot to the end.
+    """
+    listing = _look(store)
+    for _ in range(_MAX_LOOKS):
+        try:
+            return _load(store, cluster_id, listing)
+        except (CorruptLogError, NotFoundError) as error:
+            # Either that is so, or a cleaner removed files under our hands.
+            now = _look(store)
+            if now.oldest == listing.oldest:
+                if isinstance(error, CorruptLogError):
+                    raise
+                raise _missing(store, str(error)) from error
+            listing = now
+    raise _missing(store, f"{_MAX_LOOKS} looks found it changing each time")
+
+
+def read_commit(store: Store, commit: int, cluster_id: str) -> tuple[Header, tuple[Action, ...]]:
+    """Read and check one commit. NotFoundError when there is none."""
+    name = commit_name(commit)
+    return decode_commit(store.read(name), where=f"{store.url}/{name}", commit=commit, cluster_id=cluster_id)
+
+
+def follow(store: Store, image: Image) -> tuple[Image, SparklogError | None]:
+    """Apply the commits that follow an image, and tell which broken one stopped us, if any.
+
+    The image is right up to the commit before the error.
+    """
+    good: list[tuple[Header, tuple[Action, ...]]] = []
+    builder = ImageBuilder(image)
+    try:
+        for header, actions in _commits_after(store, image):
+            _apply(store, builder, header, actions)
+            good.append((header, actions))
+    except (CorruptLogError, UnsupportedVersionError) as error:
+        builder = ImageBuilder(image)
+        for header, actions in good:
+            _apply(store, builder, header, actions)
+        return (builder.image() if good else image), error
+    return (builder.image() if good else image), None
+
+
+def _commits_after(store: Store, image: Image) -> Iterator[tuple[Header, tuple[Action, ...]]]:
+    commit, uuid = image.commit, image.commit_uuid
+    while True:
+        commit += 1
+        try:
+            header, actions = read_commit(store, commit, image.cluster_id)
+        except NotFoundError:
+            return
+        if header.previous != uuid:
+            raise corrupt(
+                _CODE,
+                f"{store.url}/{commit_name(commit)}",
+                f"found previous commit {header.previous!r}, expected {uuid!r}; two histories are mixed",
+            )
+        uuid = header.uuid
+        yield header, actions
+
+
+def _apply(store: Store, builder: ImageBuilder, header: Header, actions: tuple[Action, ...]) -> None:
+    try:
+        builder.apply(actions, commit=header.commit, commit_uuid=header.uuid)
+    except ActionRefusedError as error:
+        where = f"{store.url}/{commit_name(header.commit)}"
+        raise corrupt(_CODE, where, f"does not apply: {error}") from error
+
+
+def _look(store: Store) -> _Listing:
+    names = [stored.name for stored in store.list(DIRECTORY, recursive=True)]
+    commits = sorted(number for number in map(commit_of, names) if number is not None)
+    snapshots = sorted(number for number in map(manifest_of, names) if number is not None)
+    return _Listing(commits, snapshots)
+
+
+def _load(store: Store, cluster_id: str, listing: _Listing) -> Image:
+    base, damage = _newest_snapshot(store, cluster_id, listing)
+    image, error = follow(store, base)
+    if error is None and listing.commits and listing.commits[-1] > image.commit:
+        error = _missing(
+            store, f"commit {image.commit + 1} is missing, but commit {listing.commits[-1]} exists"
+        )
+    if error is None and listing.snapshots and listing.snapshots[-1] > image.commit:
+        error = _missing(store, f"the commits end at {image.commit}, before snapshot {listing.snapshots[-1]}")
+    if error is not None:
+        raise error from damage
+    return image
+
+
+def _newest_snapshot(
+    store: Store, cluster_id: str, listing: _Listing
+) -> tuple[Image, CorruptLogError | NotFoundError | None]:
+    damage: CorruptLogError | NotFoundError | None = None
+    for snapshot in reversed(listing.snapshots):
+        try:
+            return read_snapshot(store, snapshot, cluster_id=cluster_id), damage
+        except (CorruptLogError, NotFoundError) as error:
+            if not store.exists(manifest_name(snapshot)):
+                raise NotFoundError(error.code, error.message, fix=error.fix) from error
+            _log.warning("passing over a damaged snapshot: %s", error)
+            damage = damage or error
+    return empty_image(cluster_id), damage
+
+
+def _missing(store: Store, problem: str) -> CorruptLogError:
+    return CorruptLogError(
+        "CORRUPT_METADATA_LOG",
+        f"{store.url}/{DIRECTORY}: {problem}",
+        fix="Restore the missing files from a copy; see FORMAT.md, 'Metadata log', recovery",
+    )

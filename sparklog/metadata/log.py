@@ -1,0 +1,385 @@
+"""The metadata log of one root: follow it, and publish to it.
+
+Invariants (numbers: design.md section 4):
+    1. commits are dense and immutable: commit n+1 is planned against the image of commit n, names its
+       UUID, and is created by put-if-absent;
+    4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a
+       follower syncs the directory before it shows (or builds on) commits that somebody else linked;
+    5. after a failed fsync nothing is published any more;
+    6. an indefinite put is repeated, same bytes to the same name, until it is definite, and then our UUID
+       is looked for; while it is open, nothing else is published.
+Not here: what actions do (apply.py), how they are planned (plan.py), why commit numbers are never used
+twice although old commits are removed (cleaning.py).
+Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
+child has a fresh lock and loads the image anew. Publishers of other processes compete; a loser replays
+the winner's commit, waits a random moment that shrinks with every loss, and plans again.
+After a crash: a commit exists whole or not at all; opening again shows which.
+"""
+
+import logging
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from sparklog.clock import Clock
+from sparklog.errors import (
+    AlreadyExistsError,
+    CorruptLogError,
+    FatalStorageError,
+    InvalidRequestError,
+    NotFoundError,
+    RetriableError,
+    SparklogError,
+    StorageError,
+)
+from sparklog.metadata.actions import Action
+from sparklog.metadata.apply import ActionRefusedError, apply_actions
+from sparklog.metadata.cleaning import clean_metadata, commit_was_cleaned
+from sparklog.metadata.document import VERSION, CommitBody, Header, encode_document
+from sparklog.metadata.ids import new_id
+from sparklog.metadata.image import Image
+from sparklog.metadata.loading import follow, load_image, read_commit
+from sparklog.metadata.paths import DIRECTORY, commit_name
+from sparklog.metadata.properties import open_properties
+from sparklog.metadata.snapshot import write_snapshot
+from sparklog.storage import IndefinitePutError, Store
+
+_log = logging.getLogger(__name__)
+_EXTENTS_PER_INTERVAL = 1 << 16
+Plan = Callable[[Image], Sequence[Action]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataSettings:
+    """Numbers of the metadata log; every process of a root may have its own.
+
+    Fields:
+        snapshot_interval: commits between snapshots. Larger: slower opening, fewer files rewritten.
+        clean_grace_ms: how old a snapshot must be before what it covers is removed. Larger: more files,
+            fewer followers that must load a snapshot after a pause.
+        snapshots_kept: at least so many; two, so that a damaged one is no disaster.
+        publish_timeout_ms: give up publishing after losing races, or being unsure, for so long.
+        backoff_ms: upper bound of the random wait after the first lost race.
+    """
+
+    snapshot_interval: int = 256
+    clean_grace_ms: int = 3_600_000
+    snapshots_kept: int = 2
+    publish_timeout_ms: int = 60_000
+    backoff_ms: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult:
+    """What publish did: the actions as applied, in commit `commit`.
+
+    Without actions nothing was published, and `commit` is the one that the plan looked at.
+    """
+
+    commit: int
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A commit that we try to create, and what it makes of the image."""
+
+    name: str
+    data: bytes
+    uuid: str
+    image: Image
+    actions: tuple[Action, ...]
+
+    def guard(self, store: Store) -> Callable[[], bool]:
+        """False once the number may be free again only because it was used and cleaned; see cleaning.py."""
+        return lambda: not commit_was_cleaned(store, self.image.commit - 1)
+
+
+class MetadataLog:
+    """See the module's docstring. Make one with MetadataLog.open, and share it within the process."""
+
+    def __init__(self, store: Store, clock: Clock, cluster_id: str, settings: MetadataSettings) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._random = random.Random()
+        self._lock = threading.RLock()
+        self._fatal: FatalStorageError | None = None
+        self._unresolved: _Candidate | None = None
+        self._forked = False
+        store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
+        self._image = self._loaded(cluster_id)
+        _all_logs.add(self)
+
+    @classmethod
+    def open(
+        cls, store: Store, clock: Clock, *, create: bool = False, settings: MetadataSettings | None = None
+    ) -> Self:
+        """Open the log of a root; with `create`, make the root if it is none yet.
+
+        Raises:
+            InvalidRequestError: ROOT_NOT_FOUND, not a root.
+            CorruptLogError, UnsupportedVersionError: see FORMAT.md.
+        """
+        cluster_id = open_properties(store, create=create, new_cluster_id=new_id())
+        return cls(store, clock, cluster_id, settings if settings is not None else MetadataSettings())
+
+    @property
+    def store(self) -> Store:
+        """The root's files."""
+        return self._store
+
+    @property
+    def cluster_id(self) -> str:
+        """22 url-safe characters."""
+        return self._image.cluster_id
+
+    @property
+    def image(self) -> Image:
+        """As of the last refresh or publish; immutable. Costs nothing."""
+        return self._image
+
+    def refresh(self) -> Image:
+        """Follow the log to its end. Nothing new: two lookups of file names, no more.
+
+        Raises:
+            CorruptLogError: a commit is damaged; the image stays at the one before, and so it goes at
+                every further call.
+        """
+        with self._lock:
+            self._refresh_locked()
+            return self._image
+
+    def publish(self, plan: Plan) -> PublishResult:
+        """Publish the actions of `plan`, all or nothing, and return them as applied.
+
+        Args:
+            plan: pure; called with the newest image, again after every lost race. Returns no actions when
+                there is nothing to do. What it raises goes to the caller, with nothing published.
+
+        Raises:
+            InvalidRequestError: the actions do not apply to the image, or are too large; nothing published.
+            RetriableError: PUBLISH_CONTENDED, lost races until the time was up; nothing published.
+            StorageError: the store refused (full, read-only); nothing published. PUBLISH_UNRESOLVED:
+                unknown whether published; the next publish finds out before it does anything else.
+            FatalStorageError: durability unknown; stop the process.
+        """
+        with self._lock:
+            result = self._publish_locked(plan)
+            image = self._image
+        if result.actions and self._is_due(image):
+            self._snapshot_and_clean(image)
+        return result
+
+    def write_snapshot(self) -> int:
+        """Write a snapshot of the newest image now; returns its commit."""
+        image = self.refresh()
+        if image.commit >= 0:
+            write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
+        return image.commit
+
+    def clean(self, *, grace_ms: int | None = None) -> int:
+        """Remove commits and snapshots that are no longer needed; returns the number of files."""
+        return clean_metadata(
+            self._store,
+            self.refresh(),
+            grace_ms=self._settings.clean_grace_ms if grace_ms is None else grace_ms,
+            snapshots_kept=self._settings.snapshots_kept,
+            now_ms=self._clock.now_ms(),
+        )
+
+    # --- following -----------------------------------------------------------------------------------
+
+    def _refresh_locked(self) -> None:
+        if self._forked:
+            self._image, self._forked = self._loaded(self._image.cluster_id), False
+            return
+        image = self._image
+        # The order matters: see cleaning.py. Missing n+1, then present n: nothing is new.
+        if not self._store.exists(commit_name(image.commit + 1)):
+            if commit_was_cleaned(self._store, image.commit):
+                self._show(self._loaded(image.cluster_id))
+            return
+        newer, error = follow(self._store, image)
+        if newer is not image:
+            self._store.sync_directory(DIRECTORY)
+            self._show(newer)
+        if error is not None:
+            raise error
+
+    def _loaded(self, cluster_id: str) -> Image:
+        image = load_image(self._store, cluster_id)
+        if image.commit >= 0:
+            self._store.sync_directory(DIRECTORY)
+        return image
+
+    def _show(self, image: Image) -> None:
+        if image.commit < self._image.commit:
+            raise CorruptLogError(
+                "CORRUPT_METADATA_LOG",
+                f"{self._store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least "
+                f"{self._image.commit}, which this process has seen; was the root replaced by an older copy?",
+                fix="Stop all processes, restore the newest copy of the root, and open it again",
+            )
+        self._image = image
+
+    # --- publishing ----------------------------------------------------------------------------------
+
+    def _publish_locked(self, plan: Plan) -> PublishResult:
+        self._refuse_if_fatal()
+        deadline_ms = self._clock.monotonic_ms() + self._settings.publish_timeout_ms
+        self._resolve(deadline_ms)
+        self._refresh_locked()
+        losses = 0
+        while True:
+            candidate = self._candidate(plan)
+            if candidate is None:
+                return PublishResult(commit=self._image.commit, actions=())
+            if self._put(candidate, deadline_ms):
+                self._image = candidate.image
+                return PublishResult(commit=candidate.image.commit, actions=candidate.actions)
+            losses += 1
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise RetriableError(
+                    "PUBLISH_CONTENDED",
+                    f"{self._store.url}/{candidate.name}: lost {losses} races, until the time was up",
+                    fix="Publish again, less often or from fewer processes",
+                )
+            self._back_off(losses)
+            self._refresh_locked()
+
+    def _candidate(self, plan: Plan) -> _Candidate | None:
+        image = self._image
+        actions = tuple(plan(image))
+        if not actions:
+            return None
+        commit, uuid = image.commit + 1, new_id()
+        try:
+            newer = apply_actions(image, actions, commit=commit, commit_uuid=uuid)
+        except ActionRefusedError as error:
+            raise InvalidRequestError(
+                "INVALID_ACTIONS",
+                f"commit {commit} would not apply: {error}",
+                fix="Fix the plan; nothing was published",
+            ) from error
+        header = Header(
+            version=VERSION,
+            kind="commit",
+            commit=commit,
+            cluster_id=image.cluster_id,
+            uuid=uuid,
+            previous=image.commit_uuid,
+            timestamp_ms=self._clock.now_ms(),
+            length=0,
+        )
+        data = encode_document(header, CommitBody(actions=actions))
+        return _Candidate(commit_name(commit), data, uuid, newer, actions)
+
+    def _put(self, candidate: _Candidate, deadline_ms: int) -> bool:
+        """Create the commit: true when it is ours, false when the race was lost and nothing changed."""
+        while True:
+            unsure = candidate is self._unresolved
+            try:
+                self._store.put_if_absent(candidate.name, candidate.data, guard=candidate.guard(self._store))
+            except (AlreadyExistsError, RetriableError) as error:
+                # Nothing came of this attempt; of an earlier, indefinite one it may have.
+                ours = (unsure or isinstance(error, AlreadyExistsError)) and self._is_ours(candidate, unsure)
+                self._unresolved = None
+                return ours
+            except FatalStorageError as error:
+                self._fatal = error
+                raise
+            except StorageError as error:
+                if isinstance(error, IndefinitePutError):
+                    self._unresolved = candidate
+                    if self._clock.monotonic_ms() <= deadline_ms:
+                        self._back_off(1)
+                        continue
+                elif not unsure:
+                    raise
+                raise _unresolved_error(self._store, candidate, error.message) from error
+            else:
+                self._unresolved = None
+                return True
+
+    def _is_ours(self, candidate: _Candidate, unsure: bool) -> bool:
+        """The name is taken: by ourselves, in an attempt whose answer was lost?"""
+        try:
+            header, _ = read_commit(self._store, candidate.image.commit, candidate.image.cluster_id)
+        except NotFoundError as error:
+            if not unsure:
+                return False  # cleaned already; the refresh that follows finds its way
+            raise _unresolved_error(
+                self._store, candidate, "cleaned before we could see whose it was"
+            ) from error
+        if header.uuid != candidate.uuid:
+            return False
+        self._store.sync_directory(DIRECTORY)
+        return True
+
+    def _resolve(self, deadline_ms: int) -> None:
+        """Invariant 6: nothing is published while an earlier put is open."""
+        if self._unresolved is not None and self._put(self._unresolved, deadline_ms):
+            _log.warning(
+                "commit %s was published by an earlier call that could not tell", self._image.commit + 1
+            )
+
+    def _back_off(self, losses: int) -> None:
+        # Who has lost often waits less than who has just begun: so nobody loses for ever.
+        self._clock.sleep_ms(self._random.uniform(0, self._settings.backoff_ms / losses))
+
+    def _refuse_if_fatal(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _is_due(self, image: Image) -> bool:
+        """A pure function of the image, so that exactly one process finds a snapshot due.
+
+        Large images are written less often: the work stays in proportion to what was committed.
+        """
+        if image.commit <= 0 or image.commit % self._settings.snapshot_interval:
+            return False
+        extents = sum(len(state.extents) for topic in image.topics.values() for state in topic.partitions)
+        stride = 1 << (extents // _EXTENTS_PER_INTERVAL).bit_length()
+        return image.commit // self._settings.snapshot_interval % stride == 0
+
+    def _snapshot_and_clean(self, image: Image) -> None:
+        """After a publish that has succeeded, and must not fail any more because of this."""
+        try:
+            write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
+            self.clean()
+        except FatalStorageError as error:
+            self._fatal = error
+            _log.error("no snapshot after commit %s: %s", image.commit, error)
+        except SparklogError as error:
+            _log.warning("no snapshot after commit %s: %s", image.commit, error)
+
+    def _after_fork(self) -> None:
+        """In the child: another thread of the parent may have held the lock, or been at work on anything."""
+        self._lock = threading.RLock()
+        self._random = random.Random()
+        self._unresolved = None  # the parent's to resolve
+        self._forked = True
+
+
+def _unresolved_error(store: Store, candidate: _Candidate, problem: str) -> StorageError:
+    return StorageError(
+        "PUBLISH_UNRESOLVED",
+        f"{store.url}/{candidate.name}: unknown whether commit {candidate.uuid} was made: {problem}",
+        fix="Repair the storage; the next publish of this process finds out, or open the root again and look",
+    )
+
+
+_all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for log in list(_all_logs):
+        log._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

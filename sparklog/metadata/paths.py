@@ -1,0 +1,48 @@
+"""Names of the metadata log's files.
+
+Sources: FORMAT.md#metadata-log.
+"""
+
+import re
+
+DIRECTORY = "__cluster_metadata"
+# Put before the first commit is ever removed, and never removed itself; see cleaning.py.
+CLEANED_MARKER = f"{DIRECTORY}/cleaned"
+MANIFEST = "manifest.json"
+_COMMIT = re.compile(DIRECTORY + r"/(\d{20})\.json")
+_MANIFEST = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/manifest\.json")
+_SNAPSHOT = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/.+")
+
+
+def commit_name(commit: int) -> str:
+    """The file of a commit."""
+    return f"{DIRECTORY}/{commit:020d}.json"
+
+
+def snapshot_directory(commit: int) -> str:
+    """The directory of the snapshot taken after `commit`."""
+    return f"{DIRECTORY}/{commit:020d}.snapshot"
+
+
+def manifest_name(commit: int) -> str:
+    """The file whose presence makes a snapshot."""
+    return f"{snapshot_directory(commit)}/{MANIFEST}"
+
+
+def commit_of(name: str) -> int | None:
+    """The commit that a file is, if it is one."""
+    return _number(_COMMIT.fullmatch(name))
+
+
+def manifest_of(name: str) -> int | None:
+    """The snapshot that a file is the manifest of, if it is one."""
+    return _number(_MANIFEST.fullmatch(name))
+
+
+def snapshot_of(name: str) -> int | None:
+    """The snapshot that a file belongs to, complete or not."""
+    return _number(_SNAPSHOT.fullmatch(name))
+
+
+def _number(match: re.Match[str] | None) -> int | None:
+    return int(match.group(1)) if match else None

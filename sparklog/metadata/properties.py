@@ -1,0 +1,94 @@
+"""meta.properties: which cluster a root is, and which version of the layout it has.
+
+Invariants: created once by put-if-absent, so that racing creators agree; never changed. Unknown keys or
+versions are refused; so is a damaged file, since the cluster id guards every commit.
+Sources: FORMAT.md#layout-of-a-root; Kafka's meta.properties.
+"""
+
+from sparklog.errors import (
+    AlreadyExistsError,
+    CorruptLogError,
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedVersionError,
+)
+from sparklog.metadata.document import checksum
+from sparklog.metadata.ids import is_id
+from sparklog.storage import Store
+
+META_PROPERTIES = "meta.properties"
+VERSION = 1
+_MAX_BYTES = 4096
+
+
+def encode_properties(cluster_id: str) -> bytes:
+    """The file's bytes."""
+    text = f"version={VERSION}\ncluster.id={cluster_id}\n".encode()
+    return text + f"crc32c={checksum(text)}\n".encode()
+
+
+def decode_properties(data: bytes, where: str) -> str:
+    """The cluster id."""
+    body, mark, crc = data.rpartition(b"crc32c=")
+    pairs = dict(_pairs(body, where)) if mark else {}
+    if not mark or crc != f"{checksum(body)}\n".encode():
+        raise _damaged(where, f"found checksum {crc[:16]!r}, expected {checksum(body)}")
+    version = pairs.pop("version", "")
+    if version.isdecimal() and int(version[:9]) > VERSION:
+        raise UnsupportedVersionError(
+            "UNSUPPORTED_META_VERSION",
+            f"{where}: found version {version}, expected {VERSION}; made by a newer version of sparklog",
+            fix="Upgrade sparklog on every machine that uses this root",
+        )
+    cluster_id = pairs.pop("cluster.id", "")
+    if version != str(VERSION) or pairs or not is_id(cluster_id):
+        raise _damaged(
+            where, f"found version {version!r}, cluster.id {cluster_id!r}, other keys {sorted(pairs)}"
+        )
+    return cluster_id
+
+
+def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
+    """The cluster id of a root; creates the file if allowed. `new_cluster_id` is used only then.
+
+    Raises:
+        InvalidRequestError: not a root, and `create` is false.
+    """
+    where = f"{store.url}/{META_PROPERTIES}"
+    try:
+        return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
+    except NotFoundError:
+        pass
+    if store.list("__cluster_metadata"):
+        raise _damaged(where, "the file is missing, but the root has metadata commits")
+    if not create:
+        raise InvalidRequestError(
+            "ROOT_NOT_FOUND",
+            f"{where}: not found, so this is no root",
+            fix="Check the path, or open it with create=True",
+        )
+    try:
+        store.put_if_absent(META_PROPERTIES, encode_properties(new_cluster_id))
+    except AlreadyExistsError:
+        # Another creator was faster. Its name may not be durable yet, and we are about to rely on it.
+        store.sync_directory("")
+    return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
+
+
+def _pairs(body: bytes, where: str) -> list[tuple[str, str]]:
+    try:
+        lines = body.decode("ascii").splitlines()
+    except UnicodeDecodeError as error:
+        raise _damaged(where, f"not ASCII text: {error}") from error
+    split = [line.partition("=") for line in lines]
+    if not all(mark for _, mark, _ in split) or len({key for key, _, _ in split}) != len(split):
+        raise _damaged(where, "a line is not key=value, or a key is there twice")
+    return [(key, value) for key, _, value in split]
+
+
+def _damaged(where: str, problem: str) -> CorruptLogError:
+    return CorruptLogError(
+        "CORRUPT_META_PROPERTIES",
+        f"{where}: {problem}",
+        fix="Restore the file from a copy; the cluster id is also in every file of __cluster_metadata",
+    )

@@ -1,0 +1,262 @@
+"""Snapshots: the image after a commit, in files, so that opening need not replay everything.
+
+A snapshot is a directory: two parts with unique names, and then the manifest, put last, whose presence
+makes the snapshot. The extents, of which there may be a million, are Arrow columns; the rest is JSON.
+
+Invariants: parts are durable before the manifest; the manifest holds their sizes and checksums, the
+cluster id, and the UUID of the commit, which the following commit must name as its previous one.
+Concurrency: several processes may write the same snapshot; one manifest wins, the others' parts are
+left behind until the snapshot is cleaned.
+After a crash: a directory without a manifest is no snapshot; cleaning removes it.
+Sources: FORMAT.md#metadata-snapshots.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from sparklog.errors import AlreadyExistsError, InvalidRequestError
+from sparklog.metadata.document import (
+    VERSION,
+    Header,
+    ManifestBody,
+    SnapshotPart,
+    checksum,
+    corrupt,
+    decode_manifest,
+    encode_document,
+)
+from sparklog.metadata.extent_list import NUMBER_COLUMNS, ExtentColumns, ExtentList, concat_columns
+from sparklog.metadata.ids import is_id, new_id
+from sparklog.metadata.image import Image, PartitionState, ProducerState, Topic
+from sparklog.metadata.paths import manifest_name, snapshot_directory
+from sparklog.metadata.topic_names import why_illegal_topic_name
+from sparklog.storage import Store, validate_name
+
+_CODE = "CORRUPT_METADATA_SNAPSHOT"
+_MAX_PART_BYTES = 16 << 30
+_SCHEMA = pa.schema(
+    [
+        pa.field("segment", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        *(pa.field(name, pa.int64(), nullable=False) for name in NUMBER_COLUMNS),
+    ]
+)
+
+
+class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    log_start_offset: int
+    log_end_offset: int
+    extents: int  # how many of the extents part's rows, which are in the order of topics and partitions
+    producers: dict[int, ProducerState] = {}
+
+
+class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topic_id: str
+    name: str
+    configs: dict[str, str]
+    partitions: tuple[_Partition, ...]
+
+
+class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    configs: dict[str, str]
+    writer_txns: dict[str, int]
+    topics: tuple[_Topic, ...]
+
+
+def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
+    """Write the snapshot of an image, durably; no error when it is there already."""
+    if store.exists(manifest_name(image.commit)):
+        return
+    body = ManifestBody(
+        state=_put_part(store, image.commit, "state", "json", _encode_state(image)),
+        extents=_put_part(store, image.commit, "extents", "arrow", _encode_extents(image)),
+    )
+    header = Header(
+        version=VERSION,
+        kind="snapshot",
+        commit=image.commit,
+        cluster_id=image.cluster_id,
+        uuid=image.commit_uuid,
+        previous="",
+        timestamp_ms=timestamp_ms,
+        length=0,
+    )
+    try:
+        store.put_if_absent(manifest_name(image.commit), encode_document(header, body))
+    except AlreadyExistsError:
+        return
+
+
+def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
+    """Load the image of a snapshot.
+
+    Raises:
+        NotFoundError: a file is missing (perhaps cleaned meanwhile).
+        CorruptLogError: any byte of any file is not what was written.
+        UnsupportedVersionError: written by a newer version.
+    """
+    header, body = read_manifest(store, commit, cluster_id=cluster_id)
+    where = f"{store.url}/{snapshot_directory(commit)}"
+    state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}")
+    columns = _decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
+    topics = _topics(state, columns, where)
+    return Image(
+        commit=commit,
+        commit_uuid=header.uuid,
+        cluster_id=cluster_id,
+        topics={topic.name: topic for topic in topics},
+        topic_by_id={topic.topic_id: topic for topic in topics},
+        writer_txns=state.writer_txns,
+        configs=state.configs,
+    )
+
+
+def read_manifest(store: Store, commit: int, *, cluster_id: str) -> tuple[Header, ManifestBody]:
+    """The manifest alone."""
+    name = manifest_name(commit)
+    return decode_manifest(
+        store.read(name), where=f"{store.url}/{name}", commit=commit, cluster_id=cluster_id
+    )
+
+
+def verify_snapshot(store: Store, commit: int, *, cluster_id: str) -> Header:
+    """Check that every byte of a snapshot is what was written, without building the image."""
+    header, body = read_manifest(store, commit, cluster_id=cluster_id)
+    for part in (body.state, body.extents):
+        _read_part(store, commit, part)
+    return header
+
+
+def _put_part(store: Store, commit: int, kind: str, suffix: str, data: bytes) -> SnapshotPart:
+    part = SnapshotPart(name=f"{kind}-{new_id()}.{suffix}", size=len(data), crc32c=checksum(data))
+    store.put_if_absent(f"{snapshot_directory(commit)}/{part.name}", data)
+    return part
+
+
+def _read_part(store: Store, commit: int, part: SnapshotPart) -> memoryview:
+    directory = snapshot_directory(commit)
+    where = f"{store.url}/{directory}/{part.name}"
+    try:
+        name = validate_name(f"{directory}/{part.name}")
+    except InvalidRequestError as error:
+        raise corrupt(_CODE, f"{store.url}/{manifest_name(commit)}", error.message) from error
+    with store.open_read(name) as file:
+        if file.size != part.size or part.size > _MAX_PART_BYTES:
+            raise corrupt(_CODE, where, f"found {file.size} bytes, expected {part.size}")
+        data = file.map()
+    found = checksum(data)
+    if found != part.crc32c:
+        raise corrupt(_CODE, where, f"found CRC-32C {found}, expected {part.crc32c}")
+    return data
+
+
+# --- state -------------------------------------------------------------------------------------------
+
+
+def _encode_state(image: Image) -> bytes:
+    topics = tuple(
+        _Topic(
+            topic.topic_id,
+            topic.name,
+            dict(topic.configs),
+            tuple(
+                _Partition(
+                    state.log_start_offset, state.log_end_offset, len(state.extents), dict(state.producers)
+                )
+                for state in topic.partitions
+            ),
+        )
+        for topic in image.topics.values()
+    )
+    return msgspec.json.encode(_State(dict(image.configs), dict(image.writer_txns), topics))
+
+
+def _decode_state(data: memoryview, where: str) -> _State:
+    try:
+        return msgspec.json.decode(data, type=_State)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
+
+
+def _topics(state: _State, columns: ExtentColumns, where: str) -> list[Topic]:
+    row = 0
+    topics: list[Topic] = []
+    for topic in state.topics:
+        if not is_id(topic.topic_id) or why_illegal_topic_name(topic.name) is not None:
+            raise corrupt(_CODE, where, f"found the topic name {topic.name!r} and id {topic.topic_id!r}")
+        partitions: list[PartitionState] = []
+        for partition, stored in enumerate(topic.partitions):
+            if not 0 <= stored.log_start_offset <= stored.log_end_offset or stored.extents < 0:
+                raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {stored}")
+            part = columns.slice(row, row + stored.extents)
+            _check_extents(part, stored, f"{where}, topic {topic.name!r} partition {partition}")
+            row += stored.extents
+            partitions.append(
+                PartitionState(
+                    topic_id=topic.topic_id,
+                    partition=partition,
+                    log_start_offset=stored.log_start_offset,
+                    log_end_offset=stored.log_end_offset,
+                    extents=ExtentList(topic.topic_id, partition, (part,) if len(part) else ()),
+                    producers=stored.producers,
+                )
+            )
+        topics.append(
+            Topic(topic_id=topic.topic_id, name=topic.name, partitions=partitions, configs=topic.configs)
+        )
+    if row != len(columns):
+        raise corrupt(_CODE, where, f"found {len(columns)} extents, expected {row}")
+    return topics
+
+
+def _check_extents(part: ExtentColumns, stored: _Partition, where: str) -> None:
+    if len(part) != stored.extents:
+        raise corrupt(_CODE, where, f"found {len(part)} extents, expected {stored.extents}")
+    if len(part) and (
+        int(part.base_offset[0]) < 0
+        or int(part.end_offset[-1]) > stored.log_end_offset
+        or bool(np.any(part.end_offset <= part.base_offset))
+        or bool(np.any(part.base_offset[1:] < part.end_offset[:-1]))
+    ):
+        raise corrupt(_CODE, where, "extents overlap, or end after the log end offset")
+
+
+# --- extents -----------------------------------------------------------------------------------------
+
+
+def _encode_extents(image: Image) -> bytes:
+    blocks: Sequence[ExtentColumns] = [
+        state.extents.columns()
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if len(state.extents)
+    ]
+    columns = concat_columns(blocks)
+    segment = pa.array(columns.segment, type=pa.string()).dictionary_encode()
+    batch = pa.record_batch([segment, *(pa.array(numbers) for numbers in columns.numbers)], schema=_SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, _SCHEMA) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _decode_extents(data: memoryview, where: str) -> ExtentColumns:
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(data))
+        if not reader.schema.equals(_SCHEMA) or reader.num_record_batches != 1:
+            raise corrupt(_CODE, where, f"found {reader.num_record_batches} batches of {reader.schema}")
+        batch = reader.get_batch(0)
+        batch.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
+    if any(column.null_count for column in batch.columns):
+        raise corrupt(_CODE, where, "found a null")
+    segment: Any = batch.column(0)
+    names = np.array([*segment.dictionary.to_pylist(), None], dtype=object)[:-1]
+    codes = segment.indices.to_numpy()
+    numbers = tuple(batch.column(index + 1).to_numpy() for index in range(len(NUMBER_COLUMNS)))
+    return ExtentColumns(names[codes], numbers)

@@ -1,0 +1,27 @@
+"""Kafka's rules for topic names; they keep names safe in paths, and metrics unambiguous.
+
+Sources: Kafka Topic.java (validate, hasCollision); reliability.md section 2.
+"""
+
+import re
+
+MAX_TOPIC_NAME_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def why_illegal_topic_name(name: str) -> str | None:
+    """The rule that `name` breaks, or None."""
+    if not name:
+        return "it is empty"
+    if name in {".", ".."}:
+        return "'.' and '..' are not allowed"
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return f"it has {len(name)} characters, at most {MAX_TOPIC_NAME_LENGTH} are allowed"
+    if _LEGAL.fullmatch(name) is None:
+        return "only ASCII letters, digits, '.', '_' and '-' are allowed"
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Names with equal keys would share their metrics, where '.' becomes '_'."""
+    return name.replace(".", "_")

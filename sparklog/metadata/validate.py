@@ -1,0 +1,72 @@
+"""Rules for single actions that need no image: the same for our own plans and for bytes from disk.
+
+Each function returns the rule that is broken, or None; the caller knows whether that means a wrong call
+or a corrupt log.
+"""
+
+from collections.abc import Mapping
+
+from sparklog.errors import InvalidRequestError
+from sparklog.metadata.actions import NO_PRODUCER_ID, Extent
+from sparklog.storage import validate_name
+
+MAX_OFFSET = (1 << 63) - 1
+MAX_PARTITIONS = 100_000
+MAX_APPLICATION_LENGTH = 1024
+_MIN_BATCH_BYTES = 61  # a record batch's header
+
+
+def why_illegal_extent(extent: Extent) -> str | None:
+    """Bounds of every field, and whether they fit together."""
+    try:
+        validate_name(extent.segment)
+    except InvalidRequestError as error:
+        return error.message
+    if extent.position < 0 or extent.position > MAX_OFFSET - extent.size:
+        return f"position {extent.position} is out of range"
+    if extent.size < _MIN_BATCH_BYTES:
+        return f"size {extent.size} is below {_MIN_BATCH_BYTES}, the smallest record batch"
+    if extent.base_offset < 0:
+        return f"base_offset {extent.base_offset} is negative"
+    if not 1 <= extent.record_count <= MAX_OFFSET - extent.base_offset:
+        return f"record_count {extent.record_count} is out of range"
+    if not -1 <= extent.max_timestamp_ms <= MAX_OFFSET:
+        return f"max_timestamp_ms {extent.max_timestamp_ms} is out of range"
+    if not -extent.base_offset <= extent.offset_delta <= extent.base_offset:
+        return f"offset_delta {extent.offset_delta} does not fit base_offset {extent.base_offset}"
+    return _why_illegal_producer(extent)
+
+
+def _why_illegal_producer(extent: Extent) -> str | None:
+    if extent.producer_id == NO_PRODUCER_ID:
+        if extent.producer_epoch != -1 or extent.base_sequence != -1:
+            return "a producer epoch or sequence without a producer id"
+        return None
+    if not 0 <= extent.producer_id <= MAX_OFFSET:
+        return f"producer_id {extent.producer_id} is out of range"
+    if not 0 <= extent.producer_epoch < 1 << 15:
+        return f"producer_epoch {extent.producer_epoch} is out of range"
+    if not 0 <= extent.base_sequence < 1 << 31:
+        return f"base_sequence {extent.base_sequence} is out of range"
+    return None
+
+
+def why_illegal_partition_count(partitions: int) -> str | None:
+    """A topic has at least one partition."""
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        return f"{partitions} partitions, expected 1 to {MAX_PARTITIONS}"
+    return None
+
+
+def why_illegal_configs(configs: Mapping[str, str | None]) -> str | None:
+    """Settings have names; what they mean is checked by log/config.py."""
+    return "a setting has an empty name" if "" in configs else None
+
+
+def why_illegal_writer_txn(application: str, version: int) -> str | None:
+    """An application has a name, versions count from 0."""
+    if not 1 <= len(application) <= MAX_APPLICATION_LENGTH:
+        return f"application name of {len(application)} characters, expected 1 to {MAX_APPLICATION_LENGTH}"
+    if not 0 <= version <= MAX_OFFSET:
+        return f"version {version}, expected 0 to {MAX_OFFSET}"
+    return None
