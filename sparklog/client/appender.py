@@ -44,12 +44,22 @@ MAX_EXTENT_RECORDS = (1 << 31) - 1
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppendOptions:
-    """How to write. `compression` counts where the topic's compression.type is producer."""
+    """How to write. `compression` counts where the topic's compression.type is producer.
+
+    What is None is as the topic or the root says: `max_record_bytes` (never more than the topic's
+    max.message.bytes), `flush_messages` and `flush_ms` between the syncs that publishing needs anyway,
+    `auto_create_topics` and `num_partitions` of topics that do not exist.
+    """
 
     compression: str = "none"
     buffer_bytes: int = 32 * MIB
     partition_bytes: int = 4 * MIB
     batch_bytes: int = 1 * MIB
+    max_record_bytes: int | None = None
+    flush_messages: int | None = None
+    flush_ms: int | None = None
+    auto_create_topics: bool | None = None
+    num_partitions: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +108,12 @@ class PartitionedAppender:
         self._clock = clock
         self._options = options or AppendOptions()
         self._codec = Codec.from_name(self._options.compression)
-        self.topics = TopicPlanner(image)
+        self.topics = TopicPlanner(
+            image,
+            auto_create=self._options.auto_create_topics,
+            num_partitions=self._options.num_partitions,
+            overrides=_config_overrides(self._options),
+        )
         self._sticky_turn = sticky_turn
         self._sticky: dict[str, StickyPartitioner] = {}
         self._buffers: dict[tuple[str, int], _Buffer] = {}
@@ -231,6 +246,16 @@ class PartitionedAppender:
             max_batch_bytes=min(self._options.batch_bytes, max(1, config.max_message_bytes)),
             max_message_bytes=config.max_message_bytes,
         )
+
+
+def _config_overrides(options: AppendOptions) -> dict[str, int]:
+    """The topic settings that the caller overrides for this append."""
+    given = {
+        "max_message_bytes": options.max_record_bytes,
+        "flush_messages": options.flush_messages,
+        "flush_ms": options.flush_ms,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _columns(pieces: list[Rows]) -> RecordColumns:

@@ -94,7 +94,8 @@ def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArra
         return []
     if (partition == partition[0]).all():
         return [(int(partition[0]), None)]
-    order = np.argsort(partition, kind="stable")
+    narrow = partition.astype(np.int16) if partition.max() < 1 << 15 else partition  # sorts by radix
+    order = np.argsort(narrow, kind="stable")
     ordered = partition[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     ends = np.append(starts[1:], ordered.size)

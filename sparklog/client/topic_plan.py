@@ -7,6 +7,7 @@ Concurrency: values are immutable; a `TopicPlanner` belongs to one thread.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from sparklog.errors import UnknownTopicError
 from sparklog.log.config import RootConfig, TopicConfig
@@ -41,9 +42,22 @@ class TopicTarget:
 class TopicPlanner:
     """Resolves names against one image, and remembers what it planned."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(
+        self,
+        image: Image,
+        *,
+        auto_create: bool | None = None,
+        num_partitions: int | None = None,
+        overrides: Mapping[str, int] | None = None,
+    ) -> None:
+        """`auto_create` and `num_partitions`: instead of the root's; `overrides`: fields of TopicConfig, which
+        can only lower a topic's limits.
+        """
         self._image = image
         self._root = RootConfig.parse(image.configs)
+        self._auto_create = self._root.auto_create_topics_enable if auto_create is None else auto_create
+        self._num_partitions = num_partitions or self._root.num_partitions
+        self._overrides = dict(overrides or {})
         self._targets: dict[str, TopicTarget] = {}
 
     def target(
@@ -77,14 +91,14 @@ class TopicPlanner:
             name=name,
             topic_id=topic.topic_id,
             partitions=len(topic.partitions),
-            config=TopicConfig.parse(topic.configs, self._image.configs),
+            config=self._config(topic.configs),
         )
 
     def _plan(self, name: str, partitions: int | None, configs: dict[str, str]) -> TopicTarget:
         if partitions is None:
-            if not self._root.auto_create_topics_enable:
+            if not self._auto_create:
                 raise unknown_topic(name)
-            partitions = self._root.num_partitions
+            partitions = self._num_partitions
         topic_id = new_id()
         plan_create_topic(self._image, name, partitions, topic_id=topic_id, configs=configs)  # is it legal?
         plan = PlannedTopic(
@@ -97,9 +111,14 @@ class TopicPlanner:
             name=name,
             topic_id=plan.topic_id,
             partitions=partitions,
-            config=TopicConfig.parse(configs, self._image.configs),
+            config=self._config(configs),
             planned=plan,
         )
+
+    def _config(self, configs: Mapping[str, str]) -> TopicConfig:
+        config = TopicConfig.parse(configs, self._image.configs)
+        lowered = {name: min(value, getattr(config, name)) for name, value in self._overrides.items()}
+        return dataclasses.replace(config, **lowered)
 
 
 def unknown_topic(name: str) -> UnknownTopicError:

@@ -4,26 +4,34 @@ Invariants: every batch's CRC is verified; records come in offset order, each on
     or the plan is raised with topic-partition, segment and position, never skipped.
 Memory: stored bytes are read in steps of whole batches of about `step_bytes`, and decoded in groups whose
     uncompressed size is estimated to be about as much; a batch larger than that is read by itself.
+Small ranges (a streaming query leaves one per micro-batch) are gathered and decoded together; if anything
+    about them is not as expected, each is read by itself, which tells exactly what is wrong and where.
 Not here: which bytes to read (read_plan.py, which needs the metadata; this needs only the storage).
-Concurrency: a generator belongs to one thread; it holds one open file.
+Concurrency: a generator belongs to one thread; it holds a few open files.
 Sources: design.md section 3; reliability.md section 1.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from sparklog.errors import CorruptLogError
+import numpy as np
+import numpy.typing as npt
+
+from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
+from sparklog.format.codec import BytesLike
 from sparklog.format.decode import DecodedRecords, decode_records
 from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END
 from sparklog.log.read_plan import ByteRange, plan_read
-from sparklog.log.segment_file import SegmentFile, Span
+from sparklog.log.segment_file import SegmentFile, SegmentFiles, Span
 from sparklog.storage.base import Store
 
 __all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges"]
 
 STEP_BYTES = 4 << 20
+GATHERED_RANGES = 2048
 _FIRST_RATIO = 8.0  # assumed for compressed batches until some have been decoded
 _MIN_RATIO = 1.5
+_ROW_BYTES = 24  # offset, timestamp, positions
 
 
 def read_ranges(
@@ -44,56 +52,127 @@ def read_ranges(
 
     Shape: parts of 1 or more records, offsets ascending over all parts of a partition.
     """
-    opened: SegmentFile | None = None
-    ratio = _Ratio()
-    try:
-        for one in ranges:
-            if opened is None or opened.name != one.segment:
-                if opened is not None:
-                    opened.close()
-                opened = SegmentFile.open(store, one.span)
-            yield from _read_range(opened, one, include_headers, step_bytes, ratio)
-    finally:
-        if opened is not None:
-            opened.close()
+    with SegmentFiles(store) as files:
+        reader = _Reader(files, include_headers, step_bytes)
+        for group in _gather(ranges, step_bytes):
+            if len(group) == 1:
+                yield from reader.read_range(group[0])
+            else:
+                yield from reader.read_group(group)
 
 
-class _Ratio:
-    """How far compressed batches expand, as seen so far; lags behind by one group."""
+def _gather(ranges: Iterable[ByteRange], step_bytes: int) -> Iterator[list[ByteRange]]:
+    """Consecutive ranges of a partition that together fit into a step; a large one stays alone."""
+    group: list[ByteRange] = []
+    size = 0
+    for one in ranges:
+        last = group[-1] if group else one
+        follows = (one.topic, one.partition, one.start_offset) == (
+            last.topic,
+            last.partition,
+            last.end_offset,
+        )
+        if group and (not follows or size + one.size > step_bytes or len(group) == GATHERED_RANGES):
+            yield group
+            group, size = [], 0
+        group.append(one)
+        size += one.size
+    if group:
+        yield group
 
-    def __init__(self) -> None:
-        self.value = _FIRST_RATIO
 
-    def learn(self, stored_bytes: int, decoded_bytes: int) -> None:
-        self.value = max(_MIN_RATIO, decoded_bytes / max(1, stored_bytes))
+class _Reader:
+    """Reads and decodes; remembers how far compressed batches expand, one group behind."""
 
+    def __init__(self, files: SegmentFiles, include_headers: bool, step_bytes: int) -> None:
+        self._files = files
+        self._include_headers = include_headers
+        self._step_bytes = step_bytes
+        self._ratio = _FIRST_RATIO
 
-def _read_range(
-    segment: SegmentFile, one: ByteRange, include_headers: bool, step_bytes: int, ratio: _Ratio
-) -> Iterator[DecodedRecords]:
-    span = one.span
-    position = span.position
-    next_offset = one.start_offset
-    while position < span.end_position:
-        data = _read_step(segment, span, position, step_bytes)
-        table = scan_batches(data, where=span.where, position=position)
-        next_offset = _validate_table(table, one, position, next_offset)
-        for start, end in _groups(table, step_bytes, ratio):
+    def read_range(self, one: ByteRange) -> Iterator[DecodedRecords]:
+        """One range, step by step."""
+        span = one.span
+        position = span.position
+        next_offset = one.start_offset
+        segment = self._files.open(span)
+        while position < span.end_position:
+            data = _read_step(segment, span, position, self._step_bytes)
+            table = scan_batches(data, where=span.where, position=position)
+            next_offset = _validate_table(table, one, position, next_offset)
+            deltas = np.full(len(table), one.offset_delta, np.int64)
+            yield from self._decode(data, table, deltas, one, one.end_offset)
+            position += len(data)
+            del data, table
+
+    def read_group(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
+        """Small ranges that follow each other, at once."""
+        data = b"".join(
+            [self._files.open(one.span).read_exactly(one.span, one.position, one.size) for one in group]
+        )
+        try:
+            table = scan_batches(data, where="gathered ranges")
+        except SparklogError:
+            yield from self._read_each(group)
+            return
+        deltas = _group_deltas(table, group)
+        if deltas is None:
+            yield from self._read_each(group)
+            return
+        try:
+            yield from self._decode(data, table, deltas, group[0], group[-1].end_offset)
+        except SparklogError:
+            for _ in self._read_each(group):
+                pass  # to raise the same error with its position
+            raise
+
+    def _read_each(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
+        for one in group:
+            yield from self.read_range(one)
+
+    def _decode(
+        self,
+        data: BytesLike,
+        table: BatchTable,
+        deltas: npt.NDArray[np.int64],
+        first: ByteRange,
+        end_offset: int,
+    ) -> Iterator[DecodedRecords]:
+        for start, end in self._parts(table):
+            part = table.select(slice(start, end))
             records = decode_records(
                 data,
-                table.select(slice(start, end)),
-                offset_delta=one.offset_delta,
-                start_offset=one.start_offset,
-                end_offset=one.end_offset,
-                include_headers=include_headers,
-                where=span.where,
+                part,
+                offset_delta=deltas[start:end],
+                start_offset=first.start_offset,
+                end_offset=end_offset,
+                include_headers=self._include_headers,
+                where=first.span.where,
             )
-            _learn(table, start, end, records, ratio)
+            self._learn(part, records)
             if records.num_rows:
                 yield records
             del records
-        position += len(data)
-        del data, table
+
+    def _parts(self, table: BatchTable) -> Iterator[tuple[int, int]]:
+        """Index ranges of batches that are decoded together."""
+        start, count = 0, len(table)
+        if not table.codec.any():
+            yield 0, count
+            return
+        ends = table.size.cumsum()
+        while start < count:
+            done = int(ends[start - 1]) if start else 0
+            end = int(ends.searchsorted(done + self._step_bytes / self._ratio, "right"))
+            end = max(start + 1, min(end, count))
+            yield start, end
+            start = end
+
+    def _learn(self, table: BatchTable, records: DecodedRecords) -> None:
+        if records.num_rows and (table.attributes[0] & CODEC_MASK) != 0:
+            decoded = records.key.nbytes + records.value.nbytes + _ROW_BYTES * records.num_rows
+            share = records.num_rows / max(1, int(table.record_count.sum()))
+            self._ratio = max(_MIN_RATIO, decoded / share / int(table.size.sum()))
 
 
 def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int) -> memoryview:
@@ -103,9 +182,8 @@ def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int)
     whole = _whole_batches_bytes(data)
     if whole:
         return data[:whole]
-    needed = (
-        LENGTH_END + int.from_bytes(data[8:LENGTH_END], "big", signed=True) if len(data) >= LENGTH_END else 0
-    )
+    length = int.from_bytes(data[8:LENGTH_END], "big", signed=True) if len(data) >= LENGTH_END else 0
+    needed = LENGTH_END + length
     if not HEADER.size <= needed <= left:
         raise CorruptLogError(
             "EXTENT_MISMATCH",
@@ -148,24 +226,18 @@ def _validate_table(table: BatchTable, one: ByteRange, position: int, next_offse
     return int(last[-1]) + 1
 
 
-def _groups(table: BatchTable, step_bytes: int, ratio: _Ratio) -> Iterator[tuple[int, int]]:
-    """Index ranges of batches that are decoded together."""
-    start, count = 0, len(table)
-    compressed = (table.attributes & CODEC_MASK) != 0
-    if not compressed.any():
-        yield 0, count
-        return
-    ends = table.size.cumsum()
-    while start < count:
-        done = int(ends[start - 1]) if start else 0
-        end = int(ends.searchsorted(done + step_bytes / ratio.value, "right"))
-        end = max(start + 1, min(end, count))
-        yield start, end
-        start = end
-
-
-def _learn(table: BatchTable, start: int, end: int, records: DecodedRecords, ratio: _Ratio) -> None:
-    if (table.attributes[start] & CODEC_MASK) != 0 and records.num_rows:
-        decoded = records.key.nbytes + records.value.nbytes + 16 * records.num_rows
-        share = records.num_rows / max(1, int(table.record_count[start:end].sum()))
-        ratio.learn(int(table.size[start:end].sum()), int(decoded / share))
+def _group_deltas(table: BatchTable, group: Sequence[ByteRange]) -> npt.NDArray[np.int64] | None:
+    """Each batch's offset delta; None if the batches are not what the ranges say."""
+    ends = np.cumsum([one.size for one in group])
+    of_range = ends.searchsorted(table.position, "right")
+    same_range = ends.searchsorted(table.position + table.size - 1, "right")
+    deltas = np.array([one.offset_delta for one in group], np.int64)[of_range]
+    base, last = table.base_offset + deltas, table.last_offset + deltas
+    starts = np.array([one.start_offset for one in group], np.int64)[of_range]
+    stops = np.array([one.end_offset for one in group], np.int64)[of_range]
+    fine = (of_range == same_range) & (last >= starts) & (base < stops)
+    # Only the group's own first and last offsets may cut a batch.
+    fine &= (base >= starts) | (of_range == 0)
+    fine &= (last < stops) | (of_range == len(group) - 1)
+    ascending = (base[1:] > last[:-1]).all()
+    return deltas if fine.all() and ascending else None

@@ -73,6 +73,11 @@ class SegmentFile:
                 fix="restore the file from a copy; if merged or expired meanwhile, plan again",
             ) from error
 
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file when it was opened."""
+        return self._file.size
+
     def close(self) -> None:
         """Release the file. The index's mapping goes with its last user."""
         self._index = None
@@ -193,6 +198,39 @@ class SegmentFile:
             self._store.put_hint(index_name(self.name), entries)
         except StorageError:
             return  # read-only storage: this reader has it in memory
+
+
+class SegmentFiles:
+    """A few segments kept open, for readers that go back and forth between writers' segments."""
+
+    def __init__(self, store: Store, *, limit: int = 8) -> None:
+        self._store = store
+        self._limit = limit
+        self._opened: dict[str, SegmentFile] = {}  # least recently used first
+
+    def open(self, span: Span) -> SegmentFile:
+        """The span's segment; stays open until others push it out, or `close`."""
+        segment = self._opened.pop(span.segment, None)
+        if segment is not None and segment.file_bytes < span.end_position:
+            segment.close()  # it has grown since it was opened, or it is truncated: look again
+            segment = None
+        if segment is None:
+            segment = SegmentFile.open(self._store, span)
+            if len(self._opened) >= self._limit:
+                self._opened.pop(next(iter(self._opened))).close()
+        self._opened[span.segment] = segment
+        return segment
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._opened:
+            self._opened.popitem()[1].close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _header_at(window: bytearray, at: int, where: str) -> BatchHeader:
