@@ -17,14 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from sparklog.errors import CorruptLogError, SparklogError, UnsupportedVersionError
-from sparklog.format.codec import BytesLike
+from sparklog.format.codec import BytesLike, Codec
 from sparklog.format.record_batch import (
     CODEC_MASK,
     CONTROL_MASK,
     CRC_START,
     HEADER,
     HEADER_FIELDS,
+    KNOWN_ATTRIBUTES,
     LENGTH_END,
+    MAGIC,
+    MAX_OFFSET,
+    MIN_BATCH_LENGTH,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
@@ -37,8 +41,8 @@ Int64Array = npt.NDArray[np.int64]
 _NUMPY_CODES = {"q": ">i8", "i": ">i4", "h": ">i2", "b": "i1", "I": ">u4"}
 HEADER_DTYPE = np.dtype([(name, _NUMPY_CODES[code]) for name, code, _ in HEADER_FIELDS])
 assert HEADER_DTYPE.itemsize == HEADER.size
-_LENGTH = struct.Struct(">i")
-_LENGTH_POSITION = LENGTH_END - _LENGTH.size
+_LENGTH_TO_CRC = struct.Struct(">iibI")
+_LENGTH_POSITION = LENGTH_END - 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ class BatchTable:
     def concat(tables: Sequence["BatchTable"]) -> "BatchTable":
         """All batches of several tables over one buffer (see `shifted`)."""
         if not tables:
-            return _table(b"", [])
+            return _table(b"", [])[0]
         return BatchTable(
             **{name: np.concatenate([getattr(table, name) for table in tables]) for name in _COLUMNS}
         )
@@ -141,37 +145,49 @@ def scan_valid_prefix(
                 f"{where}@{position + at}", f"{end - at} bytes", f"a header of {HEADER.size} bytes"
             )
             break
-        (length,) = _LENGTH.unpack_from(view, at + _LENGTH_POSITION)
+        length, _, magic, crc = _LENGTH_TO_CRC.unpack_from(view, at + _LENGTH_POSITION)
         size = LENGTH_END + length
-        error = _batch_error(view, at, size, f"{where}@{position + at}", verify_crc)
-        if error is not None:
+        is_whole = magic == MAGIC and length >= MIN_BATCH_LENGTH and at + size <= end
+        if not is_whole or (verify_crc and crc32c(view[at + CRC_START : at + size]) != crc):
+            error = _batch_error(view, at, f"{where}@{position + at}")
             break
         starts.append(at)
         at += size
+    table, bad = _table(view, starts)
+    if bad is not None:
+        at = starts[bad]
+        error = _batch_error(view, at, f"{where}@{position + at}")
+        table = table.select(slice(0, bad))
     assert error is None or isinstance(error, CorruptLogError | UnsupportedVersionError)
-    return _table(view, starts), at, error
+    return table, at, error
 
 
-def _batch_error(view: memoryview, at: int, size: int, where: str, verify_crc: bool) -> SparklogError | None:
+def _batch_error(view: memoryview, at: int, where: str) -> SparklogError:
+    """What is wrong with the batch at `at`; called when something is."""
     header = BatchHeader(*HEADER.unpack_from(view, at))
     error = header_error(header, where)
     if error is not None:
         return error
-    if at + size > len(view):
-        return corrupt(where, f"{len(view) - at} bytes", f"a batch of {size} bytes")
-    if verify_crc:
-        crc = crc32c(view[at + CRC_START : at + size])
-        if crc != header.crc:
-            return corrupt(where, f"CRC-32C {crc:#010x}", f"{header.crc:#010x}")
-    return None
+    if at + header.size > len(view):
+        return corrupt(where, f"{len(view) - at} bytes", f"a batch of {header.size} bytes")
+    crc = crc32c(view[at + CRC_START : at + header.size])
+    return corrupt(where, f"CRC-32C {crc:#010x}", f"{header.crc:#010x}")
 
 
-def _table(view: BytesLike, starts: list[int]) -> BatchTable:
+def _table(view: BytesLike, starts: list[int]) -> tuple[BatchTable, int | None]:
+    """The table of these batches, and the first whose header breaks a rule; header_error says which."""
     headers = np.frombuffer(b"".join([view[at : at + HEADER.size] for at in starts]), HEADER_DTYPE)
     column = {name: headers[name].astype(np.int64) for name, _, _ in HEADER_FIELDS}
-    return BatchTable(
+    attributes, count, last = column["attributes"], column["record_count"], column["last_offset_delta"]
+    wrong = (attributes & ~KNOWN_ATTRIBUTES) != 0
+    wrong |= (attributes & CODEC_MASK) > max(Codec)
+    wrong |= (last < 0) | (column["base_offset"] < 0) | (column["base_offset"] > MAX_OFFSET - last)
+    wrong |= (count < 0) | (count > last + 1)
+    bad = int(np.argmax(wrong)) if wrong.any() else None
+    table = BatchTable(
         position=np.array(starts, np.int64),
         size=column["batch_length"] + LENGTH_END,
         last_offset=column["base_offset"] + column["last_offset_delta"],
         **{name: column[name] for name in _COLUMNS if name in column},
     )
+    return table, bad

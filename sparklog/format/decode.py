@@ -8,21 +8,21 @@ Concurrency: pure functions.
 Sources: FORMAT.md#record-batch, FORMAT.md#records; Kafka DefaultRecordBatch.
 """
 
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.errors import InvalidRequestError
 from sparklog.format.arrow_bytes import Int64Array, UInt8Array, Words, cut_rows, data_views
 from sparklog.format.batch_table import BatchTable, scan_batches, scan_valid_prefix
 from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.decoded_records import DecodedRecords, join_records, no_records, read_too_large
 from sparklog.format.record_batch import HEADER, MAX_INT32, corrupt
 from sparklog.format.record_fields import BadRecordError, RecordFields, parse_fields
 from sparklog.format.record_headers import decode_headers
 from sparklog.format.record_starts import Bodies, check_counts, guess_starts, walk_starts
-from sparklog.format.schema import HEADERS_TYPE, TimestampType
+from sparklog.format.schema import TimestampType
 
 __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
@@ -35,43 +35,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024  # of one batch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedRecords:
-    """Records as columns, ascending by offset.
-
-    Args:
-        offset: absolute. Gaps are legal.
-        timestamp_type: TimestampType of each record, as Spark's int32.
-        key, value: pa.binary(), nullable.
-        headers: list<struct<key: string, value: binary>>, null where a record has none; None unless asked
-            for.
-    """
-
-    offset: Int64Array
-    timestamp_ms: Int64Array
-    timestamp_type: npt.NDArray[np.int32]
-    key: pa.Array
-    value: pa.Array
-    headers: pa.Array | None
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.offset)
-
-    def slice(self, start: int, end: int) -> "DecodedRecords":
-        """Rows start <= row < end, without a copy."""
-        start, end, _ = slice(start, end).indices(self.num_rows)
-        length = max(0, end - start)
-        return DecodedRecords(
-            offset=self.offset[start : start + length],
-            timestamp_ms=self.timestamp_ms[start : start + length],
-            timestamp_type=self.timestamp_type[start : start + length],
-            key=self.key.slice(start, length),
-            value=self.value.slice(start, length),
-            headers=None if self.headers is None else self.headers.slice(start, length),
-        )
+_GROUP_ROWS = 64 * 1024
 
 
 def decode_records(
@@ -105,16 +69,30 @@ def decode_records(
         wanted &= table.base_offset + deltas < end_offset
     if not wanted.all():
         table, deltas = table.select(wanted), deltas[wanted]
-    return decode_bodies(
-        buf,
-        table,
-        offset_delta=deltas,
-        include_headers=include_headers,
-        where=where,
-        max_decompressed_bytes=max_decompressed_bytes,
-        start_offset=start_offset,
-        end_offset=end_offset,
-    )
+    parts = []
+    for group in _groups(table):
+        part = decode_bodies(
+            buf,
+            table.select(group),
+            offset_delta=deltas[group],
+            include_headers=include_headers,
+            where=where,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+        first = 0 if start_offset is None else int(np.searchsorted(part.offset, start_offset))
+        last = part.num_rows if end_offset is None else int(np.searchsorted(part.offset, end_offset))
+        parts.append(part if last - first == part.num_rows else part.slice(first, last))
+    return join_records(parts, include_headers)
+
+
+def _groups(table: BatchTable) -> list[slice]:
+    """Consecutive batches that are decoded together, to bound the memory for intermediate columns."""
+    rows = np.cumsum(table.record_count)
+    bounds = [0]
+    while bounds[-1] < len(table):
+        done = int(rows[bounds[-1] - 1]) if bounds[-1] else 0
+        bounds.append(max(int(np.searchsorted(rows, done + _GROUP_ROWS, side="right")), bounds[-1] + 1))
+    return [slice(start, end) for start, end in pairwise(bounds)]
 
 
 def decode_bodies(
@@ -122,15 +100,13 @@ def decode_bodies(
     table: BatchTable,
     *,
     offset_delta: int | Int64Array = 0,
-    start_offset: int | None = None,
-    end_offset: int | None = None,
     include_headers: bool = False,
     where: str,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> DecodedRecords:
-    """As decode_records, of all these batches, control batches included."""
+    """All records of these batches at once, control batches included."""
     if len(table) == 0:
-        return _no_records(include_headers)
+        return no_records(include_headers)
     bodies = _bodies(buf, table, where, max_decompressed_bytes)
     check_counts(bodies)
     words = Words(bodies.data)
@@ -143,7 +119,7 @@ def decode_bodies(
         headers = _headers(bodies, words, fields, batch_of)
     elif fields.header_count.any():
         _headers(bodies, words, fields, batch_of)  # only to validate
-    records = DecodedRecords(
+    return DecodedRecords(
         offset=offset,
         timestamp_ms=timestamp_ms,
         timestamp_type=table.timestamp_type.astype(np.int32)[batch_of],
@@ -151,9 +127,6 @@ def decode_bodies(
         value=_cut(bodies.data, words, fields.value_position, fields.value_length),
         headers=headers,
     )
-    first = 0 if start_offset is None else int(np.searchsorted(offset, start_offset))
-    last = len(offset) if end_offset is None else int(np.searchsorted(offset, end_offset))
-    return records if last - first == len(offset) else records.slice(first, last)
 
 
 def _bodies(buf: BytesLike, table: BatchTable, where: str, max_bytes: int) -> Bodies:
@@ -163,10 +136,11 @@ def _bodies(buf: BytesLike, table: BatchTable, where: str, max_bytes: int) -> Bo
     view = memoryview(buf).cast("B")
     start, end = table.position + HEADER.size, table.position + table.size
     if not table.codec.any():
-        data = np.frombuffer(view, np.uint8)
-        if int((table.size - HEADER.size).sum()) > MAX_INT32 or len(data) > MAX_INT32:
-            raise _read_too_large()
-        return Bodies(data, start, end, table.record_count, describe)
+        first, last = int(start.min()), int(end.max())
+        if last - first > MAX_INT32:
+            raise read_too_large()
+        data = np.frombuffer(view[first:last], np.uint8)
+        return Bodies(data, start - first, end - first, table.record_count, describe)
     pieces = [
         decompress(Codec(codec), view[first:last], max_bytes=max_bytes, where=describe(batch))
         for batch, (codec, first, last) in enumerate(
@@ -175,7 +149,7 @@ def _bodies(buf: BytesLike, table: BatchTable, where: str, max_bytes: int) -> Bo
     ]
     sizes = np.array([len(piece) for piece in pieces], np.int64)
     if int(sizes.sum()) > MAX_INT32:
-        raise _read_too_large()
+        raise read_too_large()
     data = np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
     ends = np.cumsum(sizes)
     return Bodies(data, ends - sizes, ends, table.record_count, describe)
@@ -257,24 +231,3 @@ def _cut(data: UInt8Array, words: Words, position: Int64Array, length: Int64Arra
         return pa.nulls(len(length), pa.binary())
     first, second = data_views(words, position, np.maximum(length, 0), 0)
     return cut_rows(first, second, data, is_null)
-
-
-def _read_too_large() -> InvalidRequestError:
-    return InvalidRequestError(
-        "READ_TOO_LARGE",
-        f"one read: found more than {MAX_INT32} bytes of batches, expected at most that",
-        fix="read fewer batches at once",
-    )
-
-
-def _no_records(include_headers: bool) -> DecodedRecords:
-    none = np.zeros(0, np.int64)
-    nothing = pa.array([], pa.binary())
-    return DecodedRecords(
-        offset=none,
-        timestamp_ms=none,
-        timestamp_type=np.zeros(0, np.int32),
-        key=nothing,
-        value=nothing,
-        headers=pa.array([], HEADERS_TYPE) if include_headers else None,
-    )

@@ -31,7 +31,7 @@ from sparklog.format.record_layout import Rows, lay_out, prepare_rows
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.format.varint import varint_sizes
 
-MIB = 1024 * 1024
+KIB, MIB = 1024, 1024 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # Kafka's max.message.bytes
 # Rows are laid out this many at a time, so that the columns of intermediate numbers stay in the processor's
 # cache.
@@ -57,7 +57,7 @@ class EncodeOptions:
     codec: Codec = Codec.NONE
     level: int | None = None
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    max_batch_bytes: int = MIB
+    max_batch_bytes: int = 64 * KIB
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH

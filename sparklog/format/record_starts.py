@@ -31,7 +31,7 @@ from sparklog.format.varint import read_varint
 MIN_RECORD_BYTES = (
     7  # length, attributes, timestamp delta, offset delta, key length, value length, header count
 )
-_LOCKSTEP_BATCHES = 64  # fewer than that, and a step of NumPy costs more than Python's steps
+_LOCKSTEP_BATCHES = 16  # fewer than that, and a step of NumPy costs more than the steps of the loop
 _LOCKSTEP_WASTE = 4  # batches of very different record counts leave most of the table of steps empty
 _UNIFORM_LIMIT = 8000  # longer records have a length of 3 bytes; there are few of them in a batch
 
@@ -88,7 +88,8 @@ def guess_starts(bodies: Bodies) -> Int64Array:
         pending = _fill_lockstep(bodies, first, starts, pending)
     for batch in pending.tolist():
         begin, count = int(first[batch]), int(bodies.record_count[batch])
-        starts[begin : begin + count] = _hop(bodies, batch) or _walk(bodies, batch)
+        found = _hop(bodies, batch)
+        starts[begin : begin + count] = _walk(bodies, batch) if found is None else found
     return starts
 
 
@@ -114,10 +115,16 @@ _PAIR = Struct("<H").unpack_from
 def _fill_uniform(bodies: Bodies, first: Int64Array, starts: Int64Array) -> npt.NDArray[np.intp]:
     """Fill in the batches whose size fits records of the first one's length; return the others."""
     data, begin, count = bodies.data, bodies.start, bodies.record_count
-    size = _HOPS.take(data.take(begin) | (data.take(begin + 1).astype(np.intp) << 8))
+    size = _sizes_at(data, begin)
     # The offset delta grows by a byte at record 64 and at record 8192, and with it the record.
     predicted = count * size + np.maximum(count - 64, 0) + np.maximum(count - 8192, 0)
     fits = (predicted == bodies.end - begin) & (size > 0) & (size < _UNIFORM_LIMIT)
+    # Sizes may add up by chance: look at a few more records before believing it.
+    for share in (2, 3, 5, 7):
+        record = count // share
+        at = begin + record * size + np.maximum(record - 64, 0) + np.maximum(record - 8192, 0)
+        grown = size + (record >= 64) + (record >= 8192)
+        fits &= _sizes_at(data, np.where(fits, at, begin)) == np.where(fits, grown, size)
     for batch in np.flatnonzero(fits).tolist():
         series = np.arange(int(count[batch]))
         guess = series * int(size[batch]) + int(begin[batch])
@@ -125,6 +132,10 @@ def _fill_uniform(bodies: Bodies, first: Int64Array, starts: Int64Array) -> npt.
         guess[8192:] += series[: max(0, len(series) - 8192)]
         starts[int(first[batch]) : int(first[batch]) + len(series)] = guess
     return np.flatnonzero(~fits)
+
+
+def _sizes_at(data: UInt8Array, position: Int64Array) -> Int64Array:
+    return _HOPS.take(data.take(position) | (data.take(position + 1).astype(np.intp) << 8))
 
 
 def _fill_lockstep(
@@ -161,7 +172,7 @@ def _fill_lockstep(
     return rest
 
 
-def _hop(bodies: Bodies, batch: int) -> list[int] | None:
+def _hop(bodies: Bodies, batch: int) -> Int64Array | None:
     """Loop over one body as if all lengths took one or two bytes; None if that does not lead to its end."""
     base, end = int(bodies.start[batch]), int(bodies.end[batch])
     body = bodies.data[base:end].tobytes()
@@ -183,7 +194,7 @@ def _hop(bodies: Bodies, batch: int) -> list[int] | None:
                 at += hops[pair(body, at)[0]]
     except (IndexError, ValueError):
         return None
-    return [base + start for start in starts] if at == len(body) else None
+    return np.array(starts, np.int64) + base if at == len(body) else None
 
 
 def _walk(bodies: Bodies, batch: int) -> list[int]:
