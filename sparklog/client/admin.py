@@ -17,17 +17,18 @@ from sparklog.log.config import (
     validate_root_configs,
     validate_topic_configs,
 )
-from sparklog.metadata.actions import Action
-from sparklog.metadata.extent_list import NUMBER_COLUMNS
-from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import Image, PartitionState
-from sparklog.metadata.log import MetadataLog
-from sparklog.metadata.plan import (
+from sparklog.metadata import (
+    Action,
+    Image,
+    MetadataLog,
+    PartitionState,
+    new_id,
     plan_add_partitions,
     plan_create_topic,
     plan_delete_topic,
     plan_set_configs,
 )
+from sparklog.metadata.extent_list import NUMBER_COLUMNS
 
 INTERNAL_PREFIX = "__"
 

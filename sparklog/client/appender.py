@@ -33,8 +33,7 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.log.config import TimestampMode
 from sparklog.log.writer import LogWriter
-from sparklog.metadata.actions import DraftExtent
-from sparklog.metadata.image import Image
+from sparklog.metadata import DraftExtent, Image
 
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB  # a table is taken in pieces of about this size

@@ -18,8 +18,8 @@ from sparklog.format.decode import DecodedRecords
 from sparklog.format.schema import HEADERS_TYPE
 from sparklog.log.read_plan import validate_range
 from sparklog.log.reader import STEP_BYTES, plan_read, read_ranges
-from sparklog.metadata.image import Image
-from sparklog.storage.base import Store
+from sparklog.metadata import Image
+from sparklog.storage import Store
 
 SCHEMA = pa.schema(
     [

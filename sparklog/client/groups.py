@@ -27,8 +27,8 @@ from sparklog.format.consumer_offsets import (
     encode_offset_value,
 )
 from sparklog.log.config import RootConfig
-from sparklog.metadata.image import Image
-from sparklog.storage.base import Store
+from sparklog.metadata import Image
+from sparklog.storage import Store
 
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}

@@ -27,8 +27,7 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.log.writer import LogWriter
-from sparklog.metadata.image import Image
-from sparklog.metadata.log import MetadataLog
+from sparklog.metadata import Image, MetadataLog
 from sparklog.metadata.properties import META_PROPERTIES, decode_properties
 from sparklog.storage import Store, open_store
 

@@ -21,11 +21,18 @@ import msgspec
 from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.errors import RetriableError
-from sparklog.metadata.actions import Action, AppendExtents, CreateTopic, Extent
+from sparklog.metadata import (
+    Action,
+    AppendExtents,
+    CreateTopic,
+    Extent,
+    Image,
+    MetadataLog,
+    plan_append,
+    plan_create_topic,
+    plan_writer_txn,
+)
 from sparklog.metadata.apply import apply_actions
-from sparklog.metadata.image import Image
-from sparklog.metadata.log import MetadataLog
-from sparklog.metadata.plan import plan_append, plan_create_topic, plan_writer_txn
 
 TopicPartition = tuple[str, int]
 

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 
 from sparklog.errors import UnknownTopicError
 from sparklog.log.config import RootConfig, TopicConfig
-from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import Image
-from sparklog.metadata.plan import plan_create_topic
+from sparklog.metadata import Image, new_id, plan_create_topic
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +48,8 @@ class TopicPlanner:
         num_partitions: int | None = None,
         overrides: Mapping[str, int] | None = None,
     ) -> None:
-        """`auto_create` and `num_partitions`: instead of the root's; `overrides`: fields of TopicConfig, which
-        can only lower a topic's limits.
+        """`auto_create` and `num_partitions`: instead of the root's; `overrides`: fields of TopicConfig,
+        which can only lower a topic's limits.
         """
         self._image = image
         self._root = RootConfig.parse(image.configs)

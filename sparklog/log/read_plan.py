@@ -11,9 +11,8 @@ import dataclasses
 
 from sparklog.errors import OffsetOutOfRangeError
 from sparklog.log.segment_file import SegmentFile, Span
-from sparklog.metadata.actions import Extent
-from sparklog.metadata.image import PartitionState
-from sparklog.storage.base import Store
+from sparklog.metadata import Extent, PartitionState
+from sparklog.storage import Store
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from sparklog.format.decode import DecodedRecords, decode_records
 from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END
 from sparklog.log.read_plan import ByteRange, plan_read
 from sparklog.log.segment_file import SegmentFile, SegmentFiles, Span
-from sparklog.storage.base import Store
+from sparklog.storage import Store
 
 __all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges"]
 

@@ -21,7 +21,7 @@ from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, Spark
 from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offset_entries
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
 from sparklog.log.names import index_base_offset, index_name
-from sparklog.storage.base import ReadFile, Store
+from sparklog.storage import ReadFile, Store
 
 WINDOW_BYTES = 4096
 MAX_WINDOW_BYTES = 64 * 1024

@@ -33,8 +33,8 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.format.index import encode_offset_entries
 from sparklog.log.config import INT_MAX, TopicConfig
 from sparklog.log.names import index_name, segment_name
-from sparklog.metadata.actions import DraftExtent
-from sparklog.storage.base import AppendFile, Store
+from sparklog.metadata import DraftExtent
+from sparklog.storage import AppendFile, Store
 
 INDEX_ENTRY_BYTES = 8
 
