@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """One small local session for the whole run, with sparklog registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     import sparklog.spark
@@ -30,14 +31,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={home} -Djava.io.tmpdir={home}",
-        "spark.local.dir": str(home / "local"),
         "spark.sql.python.filterPushdown.enabled": True,
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": True,
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")
     sparklog.spark.register(session)
     yield session
     session.stop()

@@ -5,7 +5,6 @@ columns are left alone, as Kafka's sink does, so that rows read from a topic can
 Source: Spark's KafkaWriter.
 """
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -78,8 +77,3 @@ def _same_type(found: DataType, wanted: DataType) -> bool:
             )
         case _:
             return type(found) is type(wanted)
-
-
-def select_columns(arrow_batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """The columns to write; Arrow's struct fields keep Spark's names."""
-    return arrow_batch.select(names)

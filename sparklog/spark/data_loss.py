@@ -59,7 +59,9 @@ class DataLossPolicy:
             elif current.topic_id != offset.topic_ids.get(topic, current.topic_id):
                 self.report(f"{topic} was deleted and created again since the checkpoint was written")
             elif partition >= len(current.partitions):
-                self.report(f"{topic}-{partition} is gone; the topic has {len(current.partitions)} partitions")
+                self.report(
+                    f"{topic}-{partition} is gone; the topic has {len(current.partitions)} partitions"
+                )
             else:
                 kept[topic, partition] = position
         return kept

@@ -46,7 +46,7 @@ class SparklogDataSource(DataSource):
         _refuse_overwrite("mode overwrite" if overwrite else None)
         return SparklogBatchWriter(schema, parse_sink_options(self._given(), streaming=False))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:  # noqa: ARG002
         # Spark says "overwrite" for the output mode complete: every micro-batch holds the whole
         # result again. Kafka's sink appends it, and so do we; readers take the latest per key.
         return SparklogStreamWriter(schema, parse_sink_options(self._given(), streaming=True))

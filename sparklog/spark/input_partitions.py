@@ -46,7 +46,11 @@ def plan_input_partitions(
             log.url,
             r,
             plan_read(
-                log.store, partition_state(log.image, (r.topic, r.partition)), r.start_offset, r.end_offset
+                log.store,
+                partition_state(log.image, (r.topic, r.partition)),
+                r.start_offset,
+                r.end_offset,
+                topic=r.topic,
             ),
             include_headers=include_headers,
         )

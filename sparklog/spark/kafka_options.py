@@ -39,15 +39,50 @@ _REFUSED_PREFIXES = {
 }
 # Tuning of a network client: no promise depends on it, so a migrated job may keep it.
 _WITHOUT_EFFECT = frozenset(
-    """bootstrap.servers allow.auto.create.topics buffer.memory check.crcs client.dns.lookup client.id
-    client.rack connections.max.idle.ms default.api.timeout.ms delivery.timeout.ms exclude.internal.topics
-    fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.instance.id heartbeat.interval.ms linger.ms
-    max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
-    max.poll.records metadata.max.age.ms metadata.max.idle.ms metadata.recovery.strategy metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms partition.assignment.strategy
-    receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
-    retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms
-    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms transaction.timeout.ms""".split()
+    {
+        "allow.auto.create.topics",
+        "bootstrap.servers",
+        "buffer.memory",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "delivery.timeout.ms",
+        "exclude.internal.topics",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.instance.id",
+        "heartbeat.interval.ms",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "transaction.timeout.ms",
+    }
 )
 
 

@@ -84,7 +84,9 @@ class StreamingLagListener(StreamingQueryListener):
         )
         with self._lock:
             self._latest[lag.query_id] = lag
-        logger.info("query %s, batch %d: %d records behind", lag.name or lag.query_id, lag.batch_id, lag.total)
+        logger.info(
+            "query %s, batch %d: %d records behind", lag.name or lag.query_id, lag.batch_id, lag.total
+        )
         if self._on_lag is not None:
             self._on_lag(lag)
 

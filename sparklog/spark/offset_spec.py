@@ -70,18 +70,14 @@ def _parse(
 ) -> OffsetSpec:
     timestamp_ms = parse_int(given, f"{side}Timestamp", minimum=0)
     if timestamp_ms is not None:
-        return OffsetSpec(
-            kind="timestamps", timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest
-        )
+        return OffsetSpec(kind="timestamps", timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
     by_timestamp = given.get(f"{side}offsetsbytimestamp")
     if by_timestamp is not None:
         name = f"{side}OffsetsByTimestamp"
         timestamps = parse_partition_map(name, by_timestamp)
         if any(value < 0 for value in timestamps.values()):
             raise invalid(name, by_timestamp, "timestamps in milliseconds, not negative")
-        return OffsetSpec(
-            kind="timestamps", by_partition=timestamps, no_match_is_latest=no_match_is_latest
-        )
+        return OffsetSpec(kind="timestamps", by_partition=timestamps, no_match_is_latest=no_match_is_latest)
     text = given.get(f"{side}offsets", "").strip()
     named = {"": default, "earliest": EARLIEST, "latest": LATEST, "group": GROUP}.get(text.lower())
     if named is not None:

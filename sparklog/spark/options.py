@@ -113,14 +113,23 @@ SINK_OPTIONS = (
     Option(name="includeHeaders", default="true", doc="false: leave the column headers out."),
     Option(
         name="compression.type",
-        default="the topic's",
-        doc="none, gzip, snappy, lz4 or zstd; kafka.compression.type means the same.",
+        default="none",
+        doc="none, gzip, snappy, lz4 or zstd, unless the topic's compression.type says otherwise; "
+        "kafka.compression.type means the same.",
     ),
-    Option(name="batch.size", default="1048576", doc="Aim at record batches of so many bytes, before "
-           "compression; kafka.batch.size means the same."),
-    Option(name="max.request.size", default="the topic's max.message.bytes",
-           doc="Refuse records larger than this; kafka.max.request.size means the same."),
-    Option(name="flush.messages", default="", doc="Besides the flush before each commit, flush after so many."),
+    Option(
+        name="batch.size",
+        default="1048576",
+        doc="Aim at record batches of so many bytes, before compression; kafka.batch.size means the same.",
+    ),
+    Option(
+        name="max.request.size",
+        default="the topic's max.message.bytes",
+        doc="Refuse records larger than this; kafka.max.request.size means the same.",
+    ),
+    Option(
+        name="flush.messages", default="", doc="Besides the flush before each commit, flush after so many."
+    ),
     Option(name="flush.ms", default="", doc="Besides the flush before each commit, flush this often."),
     Option(name="auto.create.topics.enable", default="the root's (true)", doc="Create topics on write."),
     Option(name="num.partitions", default="the root's (1)", doc="Partitions of a topic created on write."),
@@ -268,11 +277,17 @@ def _known(
         elif option is None:
             nearest = difflib.get_close_matches(lower, by_name, n=1, cutoff=0.6)
             hint = f"did you mean {by_name[nearest[0]].name}?" if nearest else "see the README's option table"
-            raise InvalidRequestError("UNKNOWN_OPTION", f"the {side} has no option {name!r}; {hint}",
-                                      fix="correct or remove the option")
+            raise InvalidRequestError(
+                "UNKNOWN_OPTION",
+                f"the {side} has no option {name!r}; {hint}",
+                fix="correct or remove the option",
+            )
         elif option.only == "batch" and streaming:
-            raise InvalidRequestError("INVALID_OPTION", f"{option.name} is not valid in streaming queries",
-                                      fix=f"remove {option.name}")
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"{option.name} is not valid in streaming queries",
+                fix=f"remove {option.name}",
+            )
         elif option.only == "stream" and not streaming and lower != "checkpointlocation":
             # Kafka's connector warns here as well, so that one option set serves both kinds of query.
             logger.warning("%s is ignored in batch queries", option.name)
@@ -284,8 +299,9 @@ def _known(
 def _same_value(given: Mapping[str, str], *names: str) -> str | None:
     values = {given[name.lower()] for name in names if name.lower() in given}
     if len(values) > 1:
-        raise InvalidRequestError("INVALID_OPTION", f"{' and '.join(names)} differ: {sorted(values)}",
-                                  fix="set only one of them")
+        raise InvalidRequestError(
+            "INVALID_OPTION", f"{' and '.join(names)} differ: {sorted(values)}", fix="set only one of them"
+        )
     return values.pop() if values else None
 
 
@@ -295,5 +311,8 @@ def _root(given: Mapping[str, str], method: str) -> str:
     extra = ""
     if "kafka.bootstrap.servers" in given:
         extra = "; kafka.bootstrap.servers names a broker, and this version reads the storage itself"
-    raise InvalidRequestError("MISSING_OPTION", f"no root directory is given{extra}",
-                              fix=f"call {method}(root), or set option path to the log's directory")
+    raise InvalidRequestError(
+        "MISSING_OPTION",
+        f"no root directory is given{extra}",
+        fix=f"call {method}(root), or set option path to the log's directory",
+    )

@@ -4,7 +4,7 @@ Conditions on topic, partition and offset decide by themselves; a lower bound on
 prunes extents whose largest timestamp is below it, so Spark still filters the rows.
 """
 
-import datetime
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from sparklog.client import SparkLog
 from sparklog.spark.ranges import OffsetRange
 from sparklog.spark.resolve import partition_state
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MAX_OFFSET = 2**63 - 1
 
 
@@ -130,7 +130,7 @@ class Pruning:
 
 def _to_ms(value: object) -> int | None:
     """Spark hands timestamps out as datetimes; rounded down, so that nothing is pruned too early."""
-    if not isinstance(value, datetime.datetime):
+    if not isinstance(value, dt.datetime):
         return None
-    moment = value if value.tzinfo is not None else value.astimezone(datetime.UTC)
-    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
+    moment = value if value.tzinfo is not None else value.astimezone(dt.UTC)
+    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)

@@ -8,6 +8,7 @@ Sources: KafkaMicroBatchStream.rateLimit, KafkaOffsetRangeCalculator.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from sparklog.spark.stream_offset import Positions
 
@@ -83,7 +84,7 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     bounds = [whole.start_offset + whole.size * i // parts for i in range(parts + 1)]
     return [
         replace(whole, start_offset=low, end_offset=high)
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+        for low, high in pairwise(bounds)
     ]
 
 

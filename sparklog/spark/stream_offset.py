@@ -43,9 +43,7 @@ class StreamOffset:
         """What Spark stores; keys in a fixed order, because Spark compares offsets as text."""
         document = _by_topic(self.positions)
         document["@root"] = {self.cluster_id: VERSION}
-        document["@topics"] = {
-            f"{topic}:{topic_id}": 1 for topic, topic_id in sorted(self.topic_ids.items())
-        }
+        document["@topics"] = {f"{topic}:{topic_id}": 1 for topic, topic_id in sorted(self.topic_ids.items())}
         if self.initial is not None:
             initial = _by_topic(self.initial)
             document.update({f"@initial/{topic}": offsets for topic, offsets in initial.items()})

@@ -82,9 +82,7 @@ class StreamPlanner:
         log = self._open(refresh=False)
         return self._offset(log, log_ends(log.image, self._partitions(log.image)), initial=None).to_json()
 
-    def input_partitions(
-        self, start_json: dict[str, Any], end_json: dict[str, Any]
-    ) -> list[InputPartition]:
+    def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[InputPartition]:
         """The tasks that read [start, end), cut as minPartitions and maxRecordsPerPartition say."""
         log = self._open()
         start, end = self._parse(start_json, log), self._parse(end_json, log)
@@ -98,7 +96,9 @@ class StreamPlanner:
         for (topic, partition), offset in wanted.items():
             if offset > ends[topic, partition]:
                 known = ends[topic, partition]
-                self._loss.report(f"{topic}-{partition}: offset {offset} was reached, and the log ends at {known}")
+                self._loss.report(
+                    f"{topic}-{partition}: offset {offset} was reached, and the log ends at {known}"
+                )
         wanted = {tp: min(offset, ends[tp]) for tp, offset in wanted.items()}
         ranges = split_ranges(
             ranges_between(begin, wanted),
@@ -115,7 +115,9 @@ class StreamPlanner:
     # -- parts -------------------------------------------------------------------------------------
 
     def _open(self, *, refresh: bool = True) -> SparkLog:
-        return retrying(self._options, self._clock, lambda: open_root(self._options.root, create=False, refresh=refresh))
+        return retrying(
+            self._options, self._clock, lambda: open_root(self._options.root, create=False, refresh=refresh)
+        )
 
     def _partitions(self, image: Image) -> list[tuple[str, int]]:
         return self._options.subscription.resolve(image, must_exist=False)
@@ -125,13 +127,17 @@ class StreamPlanner:
         tps = self._partitions(log.image)
         end = log_ends(log.image, tps)
         if self._frozen_end is not None:
-            end = {tp: min(offset, self._frozen_end[tp]) for tp, offset in end.items() if tp in self._frozen_end}
+            end = {
+                tp: min(offset, self._frozen_end[tp]) for tp, offset in end.items() if tp in self._frozen_end
+            }
             # Partitions that appeared after the freeze but before a restart are still to be finished.
             end.update({tp: positions[tp] for tp in positions if tp not in end and tp in tps})
         for tp, position in positions.items():
             if tp in end and position > end[tp]:
                 if self._frozen_end is None:
-                    self._loss.report(f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {end[tp]}")
+                    self._loss.report(
+                        f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {end[tp]}"
+                    )
                 end[tp] = position
         return end
 

@@ -91,7 +91,7 @@ def parse_subscription(given: Mapping[str, str]) -> Subscription:
 
 
 def _parse_assign(name: str, value: str) -> tuple[tuple[str, int], ...]:
-    pairs = []
+    pairs: list[tuple[str, int]] = []
     for topic, partitions in parse_json_object(name, value).items():
         if not isinstance(partitions, list) or not all(type(p) is int and p >= 0 for p in partitions):
             raise invalid(name, value, 'JSON of the form {"topic": [0, 1]}')

@@ -1,6 +1,6 @@
 """A streaming write killed with SIGKILL at random moments writes every row exactly once, in order.
 
-SPARKLOG_KILL_ROUNDS sets the number of kills (make chaos: 20), SPARKLOG_SEED repeats a run.
+SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 20), SPARKLOG_SEED repeats a run.
 Odd rounds kill the driver with everything below it, even ones a Python worker under a living driver.
 """
 
@@ -19,7 +19,7 @@ import pytest
 import sparklog
 
 JOB = Path(__file__).with_name("streaming_job.py")
-ROUNDS = int(os.environ.get("SPARKLOG_KILL_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("SPARKLOG_CHAOS_ROUNDS", "2"))
 KEYS = 50
 ROWS = 100_000 + 20_000 * ROUNDS
 MAX_OFFSETS = 1_000

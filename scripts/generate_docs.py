@@ -1,0 +1,80 @@
+"""Writes the reference pages of docs/ from the declarations in the code.
+
+usage: python scripts/generate_docs.py [--check]     --check: fail if a page is out of date
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from sparklog.errors import CODES
+from sparklog.log.config import describe_configs
+from sparklog.spark.options import SINK_OPTIONS, SOURCE_OPTIONS, Option
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def errors_page() -> str:
+    """Every error code."""
+    rows = [(f"`SPARKLOG_{code}`", f"`{state}`", meaning) for code, (state, meaning) in sorted(CODES.items())]
+    return (
+        "# Error codes\n\n"
+        "Messages read `[SPARKLOG_CODE] where, what was found, what was expected. Fix: what to do. "
+        "SQLSTATE: ...`. Through Spark only the text arrives, so it holds everything.\n\n"
+        + table(("code", "SQLSTATE", "meaning"), rows)
+    )
+
+
+def options_page() -> str:
+    """Every option of the Spark source and sink."""
+    return (
+        "# Options of the Spark source and sink\n\n"
+        "Names are case-insensitive. Unknown options are refused with the nearest known name. For options "
+        "that start with `kafka.` see "
+        "[ADR 0003](adr/0003-options-of-kafka-clients.md).\n\n"
+        "## Source: `spark.read` and `spark.readStream`\n\n"
+        + _options(SOURCE_OPTIONS)
+        + "\n## Sink: `df.write` and `df.writeStream`\n\n"
+        + _options(SINK_OPTIONS)
+    )
+
+
+def configs_page() -> str:
+    """Every topic configuration."""
+    return "# Topic configurations\n\n```\n" + describe_configs().rstrip() + "\n```\n"
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _options(options: Iterable[Option]) -> str:
+    return table(
+        ("option", "default", "queries", "meaning"),
+        ((f"`{o.name}`", o.default or "", o.only or "both", o.doc) for o in options),
+    )
+
+
+PAGES = {"errors.md": errors_page, "options.md": options_page, "configs.md": configs_page}
+
+
+def main() -> int:
+    """Write the pages, or with --check name those that are out of date."""
+    stale = []
+    for name, page in PAGES.items():
+        path = DOCS / name
+        text = page()
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(text)
+    if stale:
+        print(("out of date: " if "--check" in sys.argv else "wrote: ") + ", ".join(stale))  # noqa: T201
+    return int(bool(stale) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

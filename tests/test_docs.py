@@ -1,0 +1,30 @@
+"""Pages and codes that are written twice must agree."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from sparklog.errors import CODES
+
+PROJECT = Path(__file__).resolve().parent.parent
+SOURCES = [*PROJECT.glob("sparklog/**/*.py"), *PROJECT.glob("pyspark_sparklog/**/*.py")]
+
+
+def test_generated_pages_are_up_to_date():
+    result = subprocess.run(
+        [sys.executable, "scripts/generate_docs.py", "--check"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr + "run: make docs"
+
+
+def test_every_error_code_is_raised_somewhere():
+    text = "\n".join(path.read_text() for path in SOURCES if path.name != "errors.py")
+    unused = [code for code in CODES if f'"{code}"' not in text]
+    assert not unused, f"declared and never raised: {unused}"
+
+
+def test_every_raised_code_is_declared():
+    pattern = re.compile(r'(?:Error)\(\s*"([A-Z][A-Z0-9_]+)"')
+    raised = {code for path in SOURCES for code in pattern.findall(path.read_text())}
+    assert raised <= set(CODES), raised - set(CODES)
