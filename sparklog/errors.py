@@ -91,7 +91,6 @@ CODES: dict[str, tuple[str, str]] = {
     "TOPIC_MISSING": ("42704", "no such topic"),
     "UNKNOWN_CONFIG": ("42K05", "no setting has this name"),
     "UNKNOWN_OPTION": ("42K05", "no such option"),
-    "UNKNOWN_TOPIC_OR_PARTITION": ("42704", "no such topic or partition"),
     "UNSUPPORTED_ATTRIBUTES": ("0A000", "a record batch uses attribute bits that this version does not know"),
     "UNSUPPORTED_CODEC": ("0A000", "a compression codec that this version does not know"),
     "UNSUPPORTED_CONSUMER_OFFSET": ("0A000", "a record of __consumer_offsets of a version that this one does not know"),

@@ -47,7 +47,8 @@ class StreamOffset:
         if self.initial is not None:
             initial = _by_topic(self.initial)
             document.update({f"@initial/{topic}": offsets for topic, offsets in initial.items()})
-            document.setdefault("@initial/", {})
+            if not initial:
+                document["@initial/"] = {}  # nothing was there to read, which is not "not the first"
         return document
 
     @classmethod

@@ -56,7 +56,7 @@ class Subscription:
 def _missing(names: list[str], image: Image) -> UnknownTopicError:
     known = ", ".join(sorted(name for name in image.topics if not name.startswith("__"))[:10]) or "none yet"
     return UnknownTopicError(
-        "UNKNOWN_TOPIC_OR_PARTITION",
+        "TOPIC_MISSING",
         f"the root has no {', '.join(names)}; its topics: {known}",
         fix="correct the name, or create the topic first (sparklog topics create)",
     )

@@ -31,7 +31,7 @@ def read(spark, root):
 def copy_stream(spark, root, tmp_path: Path):
     """copy_stream(source options, sink options): run a query from topic to topic until it has caught up."""
 
-    def run(source, sink, *, checkpoint="checkpoint", transform=lambda df: df, query_name=None):
+    def run(source, sink, *, checkpoint="checkpoint", transform=lambda df: df.select("key", "value"), query_name=None):
         rows = spark.readStream.format("sparklog").options(**source).load(root)
         writer = (
             transform(rows)

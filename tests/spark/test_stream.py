@@ -53,7 +53,9 @@ def test_available_now_copies_everything_once_and_stops(log, copy_stream):
 
 def test_max_offsets_per_trigger_bounds_every_micro_batch(log, copy_stream):
     query = copy_stream({"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}, {"topic": "out"})
-    assert [p.numInputRows for p in batches(query)] == pytest.approx([100, 100, 100], abs=3)
+    rows_read = [p.numInputRows for p in batches(query)]
+    assert sum(rows_read) == 300
+    assert all(97 <= n <= 100 for n in rows_read[:3]), rows_read
     assert values(log) == list(range(300))
 
 
@@ -100,7 +102,7 @@ def test_new_partitions_and_topics_are_found_while_running(spark, log, root, tmp
     log.create_topic("in2", partitions=1)
     query = (
         spark.readStream.format("sparklog").option("subscribePattern", "in.*").options(**EARLIEST).load(root)
-        .writeStream.format("sparklog").option("topic", "out").option("checkpointLocation", str(tmp_path / "c"))
+        .select("key", "value").writeStream.format("sparklog").option("topic", "out").option("checkpointLocation", str(tmp_path / "c"))
         .start(root)
     )  # fmt: skip
     try:
@@ -129,12 +131,9 @@ def test_a_latest_start_loses_nothing_when_the_first_micro_batch_dies(spark, log
             .writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "c")).start()
         )  # fmt: skip
 
-    query = stream(fail=True)
-    until(lambda: query.status["message"] == "Waiting for data to arrive", query)
-    log.append("in", rows(300, 5))
     with pytest.raises(StreamingQueryException, match="dies in its first"):
-        query.awaitTermination(60)
-    log.append("in", rows(305, 5))
+        stream(fail=True).awaitTermination(60)
+    log.append("in", rows(300, 10))
     query = stream(fail=False)
     try:
         until(lambda: sorted(seen) == list(range(300, 310)), query)
@@ -168,7 +167,7 @@ def test_a_checkpoint_of_another_root_is_refused(log, copy_stream, spark, tmp_pa
     second.append("in", rows(0, 1000))
     query = (
         spark.readStream.format("sparklog").option("subscribe", "in").load(other)
-        .writeStream.format("sparklog").option("topic", "out")
+        .select("value").writeStream.format("sparklog").option("topic", "out")
         .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(root)
     )  # fmt: skip
     with pytest.raises(StreamingQueryException, match="SPARKLOG_WRONG_ROOT.*checkpoint belongs to"):

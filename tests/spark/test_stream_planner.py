@@ -1,0 +1,202 @@
+"""The driver's side of the streaming source, without Spark: what is read when, after which crash."""
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.clock import ManualClock
+from sparklog.errors import DataLossError, InvalidRequestError, StorageError
+from sparklog.metadata.actions import AdvanceLogStart
+from sparklog.spark.options import parse_source_options
+from sparklog.spark.stream_planner import StreamPlanner
+
+
+@pytest.fixture
+def log(root):
+    opened = sparklog.open(root, create=True)
+    opened.create_topic("t", partitions=2)
+    append(opened, 0, 100)
+    return opened
+
+
+def append(log, partition, count, topic="t"):
+    log.append(topic, pa.table({"value": [b"x" * 50] * count}), partition=partition)
+
+
+def planner(root, clock=None, **options):
+    defaults = {"path": root, "subscribe": "t", "startingOffsets": "earliest"}
+    return StreamPlanner(parse_source_options({**defaults, **options}, streaming=True), clock or ManualClock())
+
+
+def topics(document):
+    return {name: offsets for name, offsets in document.items() if not name.startswith("@")}
+
+
+def read(parts):
+    return sorted((p.offsets.topic, p.offsets.partition, p.offsets.start_offset, p.offsets.end_offset) for p in parts)
+
+
+def test_a_crash_in_the_first_micro_batch_keeps_its_start(log, root):
+    """Without the start in the end's offset, records 100 to 104 would never be read."""
+    first = planner(root, startingOffsets="latest")
+    start = first.initial_offset()
+    append(log, 0, 5)
+    end = first.latest_offset(start, limited=True)
+    assert read(first.input_partitions(start, end)) == [("t", 0, 100, 105)]
+    append(log, 0, 5)  # the query is dead; the log grows
+
+    second = planner(root, startingOffsets="latest")
+    start_again = second.initial_offset()
+    assert topics(start_again)["t"]["0"] == 110
+    assert read(second.input_partitions(start_again, end)) == [("t", 0, 100, 105)]
+    after = second.latest_offset(end, limited=True)
+    assert read(second.input_partitions(end, after)) == [("t", 0, 105, 110)]
+
+
+def test_only_the_first_micro_batch_carries_its_start(log, root):
+    plan = planner(root, maxOffsetsPerTrigger="40")
+    start = plan.initial_offset()
+    first = plan.latest_offset(start, limited=True)
+    second = plan.latest_offset(first, limited=True)
+    assert "@initial/t" in first
+    assert "@initial/t" not in second
+    assert read(plan.input_partitions(first, second)) == [("t", 0, 40, 80)]
+
+
+def test_nothing_new_gives_the_start_back_unchanged(log, root):
+    plan = planner(root)
+    end = plan.latest_offset(plan.initial_offset(), limited=True)
+    assert plan.latest_offset(end, limited=True) is end
+    append(log, 1, 1)
+    assert plan.latest_offset(end, limited=True) is not end
+
+
+def test_trigger_once_ignores_the_limits(log, root):
+    plan = planner(root, maxOffsetsPerTrigger="10", maxBytesPerTrigger="1")
+    assert topics(plan.latest_offset(plan.initial_offset(), limited=False))["t"]["0"] == 100
+
+
+def test_max_bytes_always_makes_progress(log, root):
+    plan = planner(root, maxBytesPerTrigger="1")
+    offset = plan.initial_offset()
+    for _ in range(3):
+        before = offset
+        offset = plan.latest_offset(before, limited=True)
+        assert topics(offset)["t"]["0"] == topics(before)["t"]["0"] + 1
+
+
+def test_min_offsets_waits_for_enough_or_long_enough(log, root):
+    clock = ManualClock()
+    plan = planner(root, clock, minOffsetsPerTrigger="150", maxTriggerDelay="1m")
+    start = plan.initial_offset()
+    assert plan.latest_offset(start, limited=True) == start
+    append(log, 1, 60)
+    end = plan.latest_offset(start, limited=True)
+    assert topics(end)["t"] == {"0": 100, "1": 60}, "enough"
+    append(log, 1, 5)
+    assert plan.latest_offset(end, limited=True) == end, "not enough"
+    clock.advance_ms(60_000)
+    assert topics(plan.latest_offset(end, limited=True))["t"]["1"] == 65, "waited long enough"
+
+
+def test_available_now_stops_at_the_end_it_found(log, root):
+    plan = planner(root, maxOffsetsPerTrigger="60", minOffsetsPerTrigger="50")
+    start = plan.initial_offset()
+    plan.freeze_end()
+    append(log, 0, 500)
+    log.add_partitions("t", 3)
+    append(log, 2, 5)
+    seen = [start]
+    while (following := plan.latest_offset(seen[-1], limited=True)) != seen[-1]:
+        seen.append(following)
+    assert [topics(o)["t"]["0"] for o in seen] == [0, 60, 100]
+    assert "2" not in topics(seen[-1])["t"]
+
+
+def test_available_now_finishes_a_position_past_its_own_end(log, root):
+    """A restarted query stands where it stands, even if its freeze came from an older view."""
+    before = planner(root)
+    end = before.latest_offset(before.initial_offset(), limited=True)
+    plan = planner(root)
+    plan.freeze_end()
+    assert plan.latest_offset(end, limited=True) == end
+
+
+def test_new_partitions_and_topics_start_at_their_beginning(log, root):
+    options = {"path": root, "subscribePattern": "t.*", "startingOffsets": "latest"}
+    plan = StreamPlanner(parse_source_options(options, streaming=True), ManualClock())
+    start = plan.initial_offset()
+    log.add_partitions("t", 3)
+    append(log, 2, 7)
+    log.create_topic("t2", partitions=1)
+    append(log, 0, 9, topic="t2")
+    end = plan.latest_offset(start, limited=True)
+    assert read(plan.input_partitions(start, end)) == [("t", 2, 0, 7), ("t2", 0, 0, 9)]
+
+
+def test_group_progress_is_recorded_as_soon_as_the_next_batch_is_asked_for(log, root):
+    plan = planner(root, **{"kafka.group.id": "g"})
+    start = plan.initial_offset()
+    end = plan.latest_offset(start, limited=True)
+    assert log.committed_offsets("g") == {}, "planned is not done"
+    plan.latest_offset(end, limited=True)
+    assert log.committed_offsets("g") == {("t", 0): 100, ("t", 1): 0}
+    commits = log.refresh().commit
+    plan.commit(end)
+    plan.latest_offset(end, limited=True)
+    assert log.refresh().commit == commits, "once per position"
+
+
+def test_a_failure_to_record_progress_is_a_warning(log, root, monkeypatch, caplog):
+    plan = planner(root, **{"kafka.group.id": "g"})
+    end = plan.latest_offset(plan.initial_offset(), limited=True)
+
+    def full(*_, **__):
+        raise StorageError("STORAGE_FULL", "no space", fix="free some")
+
+    monkeypatch.setattr("sparklog.client.SparkLog.commit_offsets", full)
+    plan.commit(end)
+    assert "progress of group g was not recorded" in caplog.text
+
+
+def test_records_that_retention_took_before_they_were_read_are_data_loss(log, root):
+    plan = planner(root)
+    start = plan.initial_offset()
+    end = plan.latest_offset(start, limited=True)
+    topic_id = log.image.topics["t"].topic_id
+    log.metadata.publish(lambda _: [AdvanceLogStart(topic_id=topic_id, partition=0, log_start_offset=30)])
+    with pytest.raises(DataLossError, match="t-0: offsets 0 to 30 are gone"):
+        plan.input_partitions(start, end)
+    lenient = planner(root, failOnDataLoss="false")
+    assert read(lenient.input_partitions(start, end)) == [("t", 0, 30, 100)]
+
+
+def test_a_log_shorter_than_the_checkpoint_is_data_loss(log, root, tmp_path):
+    plan = planner(root)
+    end = plan.latest_offset(plan.initial_offset(), limited=True)
+    beyond = {**end, "t": {"0": 5_000, "1": 0}}
+    with pytest.raises(DataLossError, match="offset 5000 was reached, and the log ends at 100"):
+        plan.latest_offset(beyond, limited=True)
+    lenient = planner(root, failOnDataLoss="false")
+    assert lenient.latest_offset(beyond, limited=True) == beyond
+
+
+def test_another_roots_checkpoint_is_refused(log, root, tmp_path):
+    end = planner(root).initial_offset()
+    other = sparklog.open(tmp_path / "other", create=True)
+    other.create_topic("t", partitions=2)
+    with pytest.raises(InvalidRequestError, match="checkpoint belongs to the root") as caught:
+        planner(str(tmp_path / "other")).latest_offset(end, limited=True)
+    assert caught.value.code == "WRONG_ROOT"
+
+
+def test_a_root_made_anew_under_the_same_path_is_noticed(log, root):
+    """A living worker must not go on with the image of a log that is gone."""
+    import shutil
+
+    plan = planner(root)
+    end = plan.latest_offset(plan.initial_offset(), limited=True)
+    shutil.rmtree(root)
+    sparklog.open(root, create=True).create_topic("t", partitions=2)
+    with pytest.raises(InvalidRequestError, match="checkpoint belongs to the root"):
+        plan.latest_offset(end, limited=True)
