@@ -11,8 +11,8 @@ Invariants (numbers: design.md section 4):
 Not here: what actions do (apply.py), how they are planned (plan.py), why commit numbers are never used
 twice although old commits are removed (cleaning.py).
 Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
-child has a fresh lock and loads the image anew. Publishers of other processes compete; a loser replays
-the winner's commit, waits a random moment that shrinks with every loss, and plans again.
+child has a fresh lock and loads the image anew. Publishers of other processes take turns if they can
+(turns.py); who loses a race replays the winner's commit, waits a random moment, and plans again.
 After a crash: a commit exists whole or not at all; opening again shows which.
 """
 
@@ -41,11 +41,12 @@ from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.cleaning import clean_metadata, commit_was_cleaned
 from sparklog.metadata.document import VERSION, CommitBody, Header, encode_document
 from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import Image
+from sparklog.metadata.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.loading import follow, load_image, read_commit
 from sparklog.metadata.paths import DIRECTORY, commit_name
 from sparklog.metadata.properties import open_properties
 from sparklog.metadata.snapshot import write_snapshot
+from sparklog.metadata.turns import Turns
 from sparklog.storage import IndefinitePutError, Store
 
 _log = logging.getLogger(__name__)
@@ -107,12 +108,14 @@ class MetadataLog:
         self._clock = clock
         self._settings = settings
         self._random = random.Random()
+        self._turns = Turns(store, DIRECTORY, clock, self._random)
         self._lock = threading.RLock()
         self._fatal: FatalStorageError | None = None
         self._unresolved: _Candidate | None = None
         self._forked = False
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
-        self._image = self._loaded(cluster_id)
+        self._image = empty_image(cluster_id)
+        self._show_durably(self._loaded(cluster_id))
         _all_logs.add(self)
 
     @classmethod
@@ -195,26 +198,32 @@ class MetadataLog:
     # --- following -----------------------------------------------------------------------------------
 
     def _refresh_locked(self) -> None:
-        if self._forked:
-            self._image, self._forked = self._loaded(self._image.cluster_id), False
-            return
-        image = self._image
-        # The order matters: see cleaning.py. Missing n+1, then present n: nothing is new.
-        if not self._store.exists(commit_name(image.commit + 1)):
-            if commit_was_cleaned(self._store, image.commit):
-                self._show(self._loaded(image.cluster_id))
-            return
-        newer, error = follow(self._store, image)
-        if newer is not image:
-            self._store.sync_directory(DIRECTORY)
-            self._show(newer)
+        image, error = self._newest(self._image)
+        self._show_durably(image)
         if error is not None:
             raise error
 
+    def _newest(self, image: Image) -> tuple[Image, SparklogError | None]:
+        """Follow from `image` to the end; the result is not durable yet, and must not be shown."""
+        if self._forked:
+            return self._loaded(image.cluster_id), None
+        # The order matters: see cleaning.py. Missing n+1, then present n: nothing is new.
+        if not self._store.exists(commit_name(image.commit + 1)):
+            if commit_was_cleaned(self._store, image.commit):
+                return self._loaded(image.cluster_id), None
+            return image, None
+        return follow(self._store, image)
+
+    def _show_durably(self, image: Image) -> None:
+        if image is self._image:
+            return
+        if image.commit != NO_COMMIT:
+            self._store.sync_directory(DIRECTORY)
+        self._show(image)
+
     def _loaded(self, cluster_id: str) -> Image:
         image = load_image(self._store, cluster_id)
-        if image.commit >= 0:
-            self._store.sync_directory(DIRECTORY)
+        self._forked = False
         return image
 
     def _show(self, image: Image) -> None:
@@ -232,15 +241,24 @@ class MetadataLog:
     def _publish_locked(self, plan: Plan) -> PublishResult:
         self._refuse_if_fatal()
         deadline_ms = self._clock.monotonic_ms() + self._settings.publish_timeout_ms
-        self._resolve(deadline_ms)
-        self._refresh_locked()
-        losses = 0
+        next_name = commit_name(self._image.commit + 1)
+        with self._turns.turn(lambda: self._store.exists(next_name)):
+            self._resolve(deadline_ms)
+            return self._publish_in_turn(plan, deadline_ms)
+
+    def _publish_in_turn(self, plan: Plan, deadline_ms: int) -> PublishResult:
+        image, losses = self._image, 0
         while True:
-            candidate = self._candidate(plan)
+            image, error = self._newest(image)
+            candidate = None if error is not None else self._candidate(image, plan)
             if candidate is None:
-                return PublishResult(commit=self._image.commit, actions=())
+                # The answer rests on commits of others, whose publishers may not be done yet.
+                self._show_durably(image)
+                if error is not None:
+                    raise error
+                return PublishResult(commit=image.commit, actions=())
             if self._put(candidate, deadline_ms):
-                self._image = candidate.image
+                self._show(candidate.image)  # and all before it: the put has synced the directory
                 return PublishResult(commit=candidate.image.commit, actions=candidate.actions)
             losses += 1
             if self._clock.monotonic_ms() > deadline_ms:
@@ -250,11 +268,13 @@ class MetadataLog:
                     fix="Publish again, less often or from fewer processes",
                 )
             self._back_off(losses)
-            self._refresh_locked()
 
-    def _candidate(self, plan: Plan) -> _Candidate | None:
-        image = self._image
-        actions = tuple(plan(image))
+    def _candidate(self, image: Image, plan: Plan) -> _Candidate | None:
+        try:
+            actions = tuple(plan(image))
+        except Exception:
+            self._show_durably(image)  # "exists already" is an answer too
+            raise
         if not actions:
             return None
         commit, uuid = image.commit + 1, new_id()
@@ -361,7 +381,7 @@ class MetadataLog:
     def _after_fork(self) -> None:
         """In the child: another thread of the parent may have held the lock, or been at work on anything."""
         self._lock = threading.RLock()
-        self._random = random.Random()
+        self._random.seed()  # else all children would wait for the same moments
         self._unresolved = None  # the parent's to resolve
         self._forked = True
 

@@ -117,6 +117,13 @@ class Store(Protocol):
         """After this, every put of `name` that asked its guard before this call has ended or will fail."""
         ...
 
+    def take_turn(self, prefix: str) -> Callable[[], None] | None:
+        """An advisory lock on directory `prefix`: a function that releases it; None while another holds it.
+
+        Spares racing processes futile work; nothing may depend on it. Stores without locks always give it.
+        """
+        ...
+
     def sync_directory(self, prefix: str) -> None:
         """Make the names in directory `prefix` durable, whoever created them."""
         ...

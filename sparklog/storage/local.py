@@ -22,6 +22,7 @@ Sources: design.md section 5; link(2); reliability.md section 1 (ALICE, KAFKA-39
 import binascii
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -35,6 +36,7 @@ from sparklog.storage.local_tree import list_files, remove_tree
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
 
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_MODE = 0o666  # the umask decides
 
 
@@ -175,11 +177,39 @@ class LocalStore:
             "FILE_EXISTS", f"{path}: exists, expected no such file", fix="Use another name"
         )
 
+    def take_turn(self, prefix: str) -> Callable[[], None] | None:
+        try:
+            fd = os.open(self._directory(prefix), _DIRECTORY_FLAGS)
+        except OSError:  # not there yet: no competitors either
+            return _no_release
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError:  # a file system without locks
+            os.close(fd)
+            return _no_release
+
+        def release() -> None:
+            # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
+            # would leave the lock with it.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+        return release
+
     # --- durable names -------------------------------------------------------------------------------
 
     def sync_directory(self, prefix: str) -> None:
         self._refuse_if_poisoned()
-        self._sync_to_root(self._directory(prefix))
+        directory = self._directory(prefix)
+        try:
+            # Not our change: that it cannot even be opened proves nothing about durability.
+            os.close(os.open(directory, _DIRECTORY_FLAGS))
+        except OSError as error:
+            raise storage_error("open", directory, error) from error
+        self._sync_to_root(directory)
 
     def _sync_to_root(self, directory: str) -> None:
         """Fsync a directory, and its parents unless their entries are known to be durable.
@@ -196,7 +226,7 @@ class LocalStore:
 
     def _fsync_directory(self, directory: str) -> int:
         try:
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(directory, _DIRECTORY_FLAGS)
         except OSError as error:
             raise self._poisoned("open for fsync", directory, error) from error
         try:
@@ -305,6 +335,10 @@ def _put_key(name: str) -> str:
     return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
 
 
+def _no_release() -> None:
+    """For a turn that needed no lock."""
+
+
 def create_root(root: Path) -> None:
     """Make a root directory, durably; no error when it exists."""
     missing = root
@@ -315,7 +349,7 @@ def create_root(root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         for path in created:
-            fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(path.parent, _DIRECTORY_FLAGS)
             try:
                 os.fsync(fd)
             finally:

@@ -33,6 +33,7 @@ class MemoryStore:
         self.hook: Callable[[str, str], None] | None = None
         self._clock = clock if clock is not None else SystemClock()
         self._files: dict[str, _File] = {}
+        self._turns: set[str] = set()
         self._lock = threading.RLock()
 
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
@@ -51,6 +52,14 @@ class MemoryStore:
 
     def abort_puts(self, name: str) -> None:
         self._call("abort_puts", validate_name(name))
+
+    def take_turn(self, prefix: str) -> Callable[[], None] | None:
+        self._call("take_turn", validate_prefix(prefix))
+        with self._lock:
+            if prefix in self._turns:
+                return None
+            self._turns.add(prefix)
+        return lambda: self._turns.discard(prefix)
 
     def sync_directory(self, prefix: str) -> None:
         self._call("sync_directory", validate_prefix(prefix))
