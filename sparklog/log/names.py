@@ -22,6 +22,11 @@ def index_name(segment: str) -> str:
     return segment.removesuffix(".log") + ".index"
 
 
+def is_dense(segment: str) -> bool:
+    """Have the segment's batches no gaps between their offsets? So it is before compaction."""
+    return segment.startswith(f"{SEGMENTS}/")
+
+
 def index_base_offset(segment: str) -> int:
     """What the relative offsets of a segment's index count from, in terms of its stored offsets."""
     match = _MERGED.search(segment)

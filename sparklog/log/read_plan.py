@@ -48,6 +48,7 @@ def extent_span(topic: str, extent: Extent) -> Span:
         segment=extent.segment,
         position=extent.position,
         size=extent.size,
+        first_offset=extent.base_offset - extent.offset_delta,
     )
 
 
@@ -139,7 +140,7 @@ def end_offset_for_bytes(state: PartitionState, start: int, max_bytes: int) -> i
         low, end = max(start, extent.base_offset), extent.end_offset
         per_offset = extent.size / extent.record_count
         if per_offset * (end - low) > left:
-            return max(start + 1, low + int(left / per_offset))
+            return max(start + 1, low + round(left / per_offset))
         left -= per_offset * (end - low)
         position = end
     return max(position, min(start, state.log_end_offset))

@@ -21,6 +21,7 @@ from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.format.codec import BytesLike
 from sparklog.format.decode import DecodedRecords, decode_records
 from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END
+from sparklog.log.names import is_dense
 from sparklog.log.read_plan import ByteRange, plan_read
 from sparklog.log.segment_file import SegmentFile, SegmentFiles, Span
 from sparklog.storage import Store
@@ -94,7 +95,7 @@ class _Reader:
         """One range, step by step."""
         span = one.span
         position = span.position
-        next_offset = one.start_offset
+        next_offset: int | None = None
         segment = self._files.open(span)
         while position < span.end_position:
             data = _read_step(segment, span, position, self._step_bytes)
@@ -104,6 +105,12 @@ class _Reader:
             yield from self._decode(data, table, deltas, one, one.end_offset)
             position += len(data)
             del data, table
+        if is_dense(one.segment) and (next_offset is None or next_offset < one.end_offset):
+            raise CorruptLogError(
+                "EXTENT_MISMATCH",
+                f"{span.where}@{position}: found the end at offset {next_offset}, expected {one.end_offset}",
+                fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+            )
 
     def read_group(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
         """Small ranges that follow each other, at once."""
@@ -207,13 +214,20 @@ def _whole_batches_bytes(data: memoryview) -> int:
     return position
 
 
-def _validate_table(table: BatchTable, one: ByteRange, position: int, next_offset: int) -> int:
-    """Every batch must belong to the range, and ascend; returns the offset after the last."""
+def _validate_table(table: BatchTable, one: ByteRange, position: int, next_offset: int | None) -> int:
+    """Every batch must belong to the range and continue the one before; returns the offset after the last.
+
+    No CRC covers base offsets, but where there are no gaps, they follow from each other.
+    """
     base = table.base_offset + one.offset_delta
     last = table.last_offset + one.offset_delta
     bad = (last < one.start_offset) | (base >= one.end_offset)
-    bad[1:] |= base[1:] <= last[:-1]
-    bad[0] |= last[0] < next_offset
+    if is_dense(one.segment):
+        bad[1:] |= base[1:] != last[:-1] + 1
+        bad[0] |= base[0] > one.start_offset if next_offset is None else base[0] != next_offset
+    else:
+        bad[1:] |= base[1:] <= last[:-1]
+        bad[0] |= next_offset is not None and base[0] < next_offset
     if bad.any():
         at = int(bad.argmax())
         where = f"{one.span.where}@{position + int(table.position[at])}"
@@ -227,7 +241,7 @@ def _validate_table(table: BatchTable, one: ByteRange, position: int, next_offse
 
 
 def _group_deltas(table: BatchTable, group: Sequence[ByteRange]) -> npt.NDArray[np.int64] | None:
-    """Each batch's offset delta; None if the batches are not what the ranges say."""
+    """Each batch's offset delta; None if the batches are not what the ranges say, or have gaps."""
     ends = np.cumsum([one.size for one in group])
     of_range = ends.searchsorted(table.position, "right")
     same_range = ends.searchsorted(table.position + table.size - 1, "right")
@@ -239,5 +253,5 @@ def _group_deltas(table: BatchTable, group: Sequence[ByteRange]) -> npt.NDArray[
     # Only the group's own first and last offsets may cut a batch.
     fine &= (base >= starts) | (of_range == 0)
     fine &= (last < stops) | (of_range == len(group) - 1)
-    ascending = (base[1:] > last[:-1]).all()
-    return deltas if fine.all() and ascending else None
+    whole = base[0] <= group[0].start_offset and last[-1] + 1 >= group[-1].end_offset
+    return deltas if fine.all() and whole and (base[1:] == last[:-1] + 1).all() else None

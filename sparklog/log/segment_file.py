@@ -20,7 +20,7 @@ import numpy as np
 from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, SparklogError, StorageError
 from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offset_entries
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
-from sparklog.log.names import index_base_offset, index_name
+from sparklog.log.names import index_base_offset, index_name, is_dense
 from sparklog.storage import ReadFile, Store
 
 WINDOW_BYTES = 4096
@@ -31,13 +31,18 @@ REBUILT_INTERVAL_BYTES = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Consecutive batches of one partition in a segment; offsets are as stored."""
+    """Consecutive batches of one partition in a segment; offsets are as stored.
+
+    Args:
+        first_offset: of the batch at `position`, where it is known (at the start of an extent).
+    """
 
     topic: str
     partition: int
     segment: str
     position: int
     size: int
+    first_offset: int | None = None
 
     @property
     def end_position(self) -> int:
@@ -112,8 +117,15 @@ class SegmentFile:
             )
         return buffer
 
-    def headers(self, span: Span, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of the batches from `position` to the span's end. CRCs are not checked."""
+    def headers(
+        self, span: Span, position: int, next_offset: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of the batches from `position` to the span's end.
+
+        No CRC covers a batch's base offset. So where offsets have no gaps, each batch must continue the one
+        before it, and the first must begin at `next_offset`, if that is given.
+        """
+        dense = is_dense(span.segment) and next_offset is not None
         window, start, window_bytes = bytearray(), position, WINDOW_BYTES
         while position < span.end_position:
             at = position - start
@@ -130,16 +142,19 @@ class SegmentFile:
                     f"expected it to end by {span.end_position}",
                     fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
                 )
+            if dense and header.base_offset != next_offset:
+                raise offset_mismatch(span, position, header.base_offset, next_offset)
             yield position, header
             position += header.size
+            next_offset = header.last_offset + 1
 
     def locate(self, span: Span, offset: int) -> tuple[int, BatchHeader | None]:
         """The first batch of the span whose last stored offset is >= `offset`; (end, None) if there is none.
 
         Cost: a binary search in the index, then the headers in one index interval.
         """
-        start = self._hint(span, offset)
-        for walked, (position, header) in enumerate(self.headers(span, start)):
+        start, next_offset = self._hint(span, offset)
+        for walked, (position, header) in enumerate(self.headers(span, start, next_offset)):
             if header.last_offset >= offset:
                 return position, header
             if walked == USELESS_INDEX_HEADERS and not self._rebuilt:
@@ -147,35 +162,34 @@ class SegmentFile:
                 return self.locate(span, offset)
         return span.end_position, None
 
-    def _hint(self, span: Span, offset: int) -> int:
-        """Where to start walking: as the index says, if the header there agrees, else the span's start."""
+    def _hint(self, span: Span, offset: int) -> tuple[int, int | None]:
+        """Where to start walking, and the offset there: as the index says, if the header there agrees."""
         index = self._load_index()
         entries = index.entries_between(span.position, span.end_position)
         base = index_base_offset(span.segment)
         found = entries.floor(offset - base)
-        if found is None:
-            return span.position
-        relative_offset, position = found
-        if self._confirms(span, position, relative_offset + base):
-            return position
-        if not self._rebuilt:
-            self._rebuild_index()
-            return self._hint(span, offset)
-        return span.position
+        if found is not None:
+            relative_offset, position = found
+            header = self._confirmed(span, position, relative_offset + base)
+            if header is not None:
+                return position, header.base_offset
+            if not self._rebuilt:
+                self._rebuild_index()
+        return span.position, span.first_offset
 
-    def _confirms(self, span: Span, position: int, offset: int) -> bool:
+    def _confirmed(self, span: Span, position: int, offset: int) -> BatchHeader | None:
+        """The header that an index entry points to, if it fits the entry."""
         if not span.position <= position <= span.end_position - HEADER.size:
-            return False
+            return None
         try:
             header = _header_at(self.read_exactly(span, position, HEADER.size), 0, span.where)
         except SparklogError as error:
             if error.code == "SEGMENT_TRUNCATED":
                 raise
-            return False
-        # Kafka's entries name the last offset of a batch, ours the first: both lie within it.
-        return (
-            header.base_offset <= offset <= header.last_offset and position + header.size <= span.end_position
-        )
+            return None
+        # Kafka's entries name the last offset of a batch, ours the first.
+        fits = position + header.size <= span.end_position
+        return header if fits and offset in {header.base_offset, header.last_offset} else None
 
     def _load_index(self) -> OffsetIndex:
         if self._index is None:
@@ -233,6 +247,15 @@ class SegmentFiles:
         self.close()
 
 
+def offset_mismatch(span: Span, position: int, found: int, expected: int | None) -> CorruptLogError:
+    """A batch whose offset does not continue the one before it."""
+    return CorruptLogError(
+        "EXTENT_MISMATCH",
+        f"{span.where}@{position}: found a batch that begins at stored offset {found}, expected {expected}",
+        fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+    )
+
+
 def _header_at(window: bytearray, at: int, where: str) -> BatchHeader:
     """As parse_header, but `where` already names the position in the segment."""
     if at + HEADER.size > len(window):
@@ -254,10 +277,14 @@ def rebuild_entries(segment: SegmentFile, name: str, file_bytes: int) -> bytes:
     offsets: list[int] = []
     positions: list[int] = []
     try:
+        next_offset = 0
         for position, header in segment.headers(everything, 0):
             relative = header.base_offset - base
             due = not positions or position - positions[-1] > REBUILT_INTERVAL_BYTES
-            if due and 0 <= relative < 1 << 31 and position < 1 << 31:
+            # An offset that continues nothing may be damaged, and must not become a witness of itself.
+            sound = not is_dense(name) or header.base_offset in {0, next_offset}
+            next_offset = header.last_offset + 1
+            if due and sound and 0 <= relative < 1 << 31 and position < 1 << 31:
                 offsets.append(relative)
                 positions.append(position)
     except SparklogError:

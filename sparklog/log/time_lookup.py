@@ -45,8 +45,9 @@ def _search_extent(
     span = extent_span(topic, extent)
     first = max(log_start, extent.base_offset)
     with SegmentFile.open(store, span) as segment:
-        start, _ = segment.locate(span, first - extent.offset_delta)
-        for position, header in segment.headers(span, start):
+        start, at_start = segment.locate(span, first - extent.offset_delta)
+        next_offset = at_start.base_offset if at_start else None
+        for position, header in segment.headers(span, start, next_offset):
             if header.max_timestamp_ms < timestamp_ms or header.is_control:
                 continue
             data = segment.read_exactly(span, position, header.size)

@@ -6,7 +6,6 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
-    LONG_MAX,
     RootConfig,
     TopicConfig,
     describe_configs,
@@ -15,7 +14,7 @@ from sparklog.log.config import (
     validate_root_configs,
     validate_topic_configs,
 )
-from sparklog.log.setting import declared_settings
+from sparklog.log.setting import LONG_MAX, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"
 
