@@ -206,7 +206,9 @@ def _topics(state: _State, columns: ExtentColumns, where: str) -> list[Topic]:
                 )
             )
         topics.append(
-            Topic(topic_id=topic.topic_id, name=topic.name, partitions=partitions, configs=topic.configs)
+            Topic(
+                topic_id=topic.topic_id, name=topic.name, partitions=tuple(partitions), configs=topic.configs
+            )
         )
     if row != len(columns):
         raise corrupt(_CODE, where, f"found {len(columns)} extents, expected {row}")
