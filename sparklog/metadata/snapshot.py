@@ -11,13 +11,8 @@ After a crash: a directory without a manifest is no snapshot; cleaning removes i
 Sources: FORMAT.md#metadata-snapshots.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from sparklog.errors import AlreadyExistsError, InvalidRequestError
 from sparklog.metadata.document import (
@@ -30,21 +25,16 @@ from sparklog.metadata.document import (
     decode_manifest,
     encode_document,
 )
-from sparklog.metadata.extent_list import NUMBER_COLUMNS, ExtentColumns, ExtentList, concat_columns
+from sparklog.metadata.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.ids import is_id, new_id
 from sparklog.metadata.image import Image, PartitionState, ProducerState, Topic
 from sparklog.metadata.paths import manifest_name, snapshot_directory
+from sparklog.metadata.snapshot_extents import decode_extents, encode_extents
 from sparklog.metadata.topic_names import why_illegal_topic_name
 from sparklog.storage import Store, validate_name
 
 _CODE = "CORRUPT_METADATA_SNAPSHOT"
 _MAX_PART_BYTES = 16 << 30
-_SCHEMA = pa.schema(
-    [
-        pa.field("segment", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        *(pa.field(name, pa.int64(), nullable=False) for name in NUMBER_COLUMNS),
-    ]
-)
 
 
 class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -73,7 +63,7 @@ def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
         return
     body = ManifestBody(
         state=_put_part(store, image.commit, "state", "json", _encode_state(image)),
-        extents=_put_part(store, image.commit, "extents", "arrow", _encode_extents(image)),
+        extents=_put_part(store, image.commit, "extents", "arrow", encode_extents(_blocks(image))),
     )
     header = Header(
         version=VERSION,
@@ -102,7 +92,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
     where = f"{store.url}/{snapshot_directory(commit)}"
     state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}")
-    columns = _decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
+    columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
     topics = _topics(state, columns, where)
     return Image(
         commit=commit,
@@ -152,6 +142,15 @@ def _read_part(store: Store, commit: int, part: SnapshotPart) -> memoryview:
     if found != part.crc32c:
         raise corrupt(_CODE, where, f"found CRC-32C {found}, expected {part.crc32c}")
     return data
+
+
+def _blocks(image: Image) -> list[ExtentColumns]:
+    return [
+        state.extents.columns()
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if len(state.extents)
+    ]
 
 
 # --- state -------------------------------------------------------------------------------------------
@@ -225,48 +224,3 @@ def _check_extents(part: ExtentColumns, stored: _Partition, where: str) -> None:
         or bool(np.any(part.base_offset[1:] < part.end_offset[:-1]))
     ):
         raise corrupt(_CODE, where, "extents overlap, or end after the log end offset")
-
-
-# --- extents -----------------------------------------------------------------------------------------
-
-
-def _encode_extents(image: Image) -> bytes:
-    blocks: Sequence[ExtentColumns] = [
-        state.extents.columns()
-        for topic in image.topics.values()
-        for state in topic.partitions
-        if len(state.extents)
-    ]
-    columns = concat_columns(blocks)
-    # A list and buffers: given a NumPy array, pyarrow imports pandas, 0.3 s in the middle of a publish.
-    segment = pa.array(columns.segment.tolist(), type=pa.string()).dictionary_encode()
-    batch = pa.record_batch([segment, *map(_int64_array, columns.numbers)], schema=_SCHEMA)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, _SCHEMA) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _int64_array(numbers: npt.NDArray[np.int64]) -> Any:
-    return pa.Array.from_buffers(
-        pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))]
-    )
-
-
-def _decode_extents(data: memoryview, where: str) -> ExtentColumns:
-    try:
-        reader = pa.ipc.open_file(pa.py_buffer(data))
-        if not reader.schema.equals(_SCHEMA) or reader.num_record_batches != 1:
-            raise corrupt(_CODE, where, f"found {reader.num_record_batches} batches of {reader.schema}")
-        batch = reader.get_batch(0)
-        batch.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
-    if any(column.null_count for column in batch.columns):
-        raise corrupt(_CODE, where, "found a null")
-    segment: Any = batch.column(0)
-    names = np.array([*segment.dictionary.to_pylist(), None], dtype=object)[:-1]
-    codes = segment.indices.to_numpy()
-    numbers = tuple(batch.column(index + 1).to_numpy() for index in range(len(NUMBER_COLUMNS)))
-    return ExtentColumns(names[codes], numbers)
