@@ -1,32 +1,27 @@
 """`sparklog consume`: print records, partition by partition, and follow the log.
 
-Reads a bounded number of records at a time, so memory stays flat whatever the topic holds. Follows
-until interrupted, unless `-e` (stop at the end as it was) or `-c N`. With `--group` it starts from
-the group's committed offsets and commits after what it printed is flushed: at least once.
-Not here: formats (record_format.py), what `-o` means (start_position.py).
+Follows until interrupted, unless `-e` (stop at the end as it was) or `-c N`.
+Not here: formats (record_format.py), what `-o` means (start_position.py), the loop (follower.py).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.follower import Cursor, Follower
 from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_format, json_line
 from sparklog.cli.settings import common_options, current
 from sparklog.cli.start_position import Anchor, Position, PositionError, parse_positions, resolve
+from sparklog.errors import OffsetOutOfRangeError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sparklog.client import SparkLog
 
-READ_RECORDS = 5_000
-READ_BYTES = 1 << 20
-POLL_MS = 100
 PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our tokens for them
     "print.timestamp": "%T",
     "print.partition": "%p",
@@ -35,15 +30,6 @@ PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our t
     "print.key": "%k",
     "print.value": "%s",
 }
-
-
-@dataclass(slots=True)
-class Cursor:
-    """The next offset to print of one partition, and where to stop (None: never)."""
-
-    partition: int
-    next_offset: int
-    end_offset: int | None
 
 
 @click.command("consume")
@@ -108,9 +94,9 @@ def consume(
         _cursor(log, topic, partition, start, end, group=group, exit_at_end=exit_at_end)
         for partition in partitions or range(log.partition_count(topic))
     ]
-    consumer = Consumer(log, topic, cursors, group=group, with_headers=render.needs_headers)
+    follower = Follower(log, topic, cursors, group=group, with_headers=render.needs_headers)
     try:
-        consumer.run(render.record, sys.stdout.buffer, max_messages)
+        follower.run(render.record, sys.stdout.buffer, max_messages)
     except KeyboardInterrupt:
         # The usual way to end a follow; what was printed is printed.
         click.echo(err=True)
@@ -165,86 +151,14 @@ def _cursor(
         return log.offset_for_time(topic, partition, timestamp_ms)
 
     next_offset = resolve(start, **bounds, offset_for_time=offset_for_time, stored=stored)
+    if not bounds["log_start_offset"] <= next_offset <= log_end_offset:
+        raise OffsetOutOfRangeError(
+            "OFFSET_OUT_OF_RANGE",
+            f"{topic}-{partition}: found start offset {next_offset}, "
+            f"expected {bounds['log_start_offset']} to {log_end_offset}",
+            fix="start from -o beginning or -o end",
+        )
     end_offset = log_end_offset if exit_at_end else None
     if end is not None:
         end_offset = resolve(end, **bounds, offset_for_time=offset_for_time)
     return Cursor(partition, next_offset, end_offset)
-
-
-class Consumer:
-    """Goes round the partitions until every one is done, or enough is printed."""
-
-    def __init__(
-        self, log: SparkLog, topic: str, cursors: list[Cursor], *, group: str | None, with_headers: bool
-    ) -> None:
-        self._log = log
-        self._topic = topic
-        self._cursors = cursors
-        self._group = group
-        self._with_headers = with_headers
-
-    def run(
-        self, render: Callable[[ConsumedRecord], bytes], stream: BinaryIO, max_messages: int | None
-    ) -> None:
-        from sparklog.clock import SystemClock
-
-        clock = SystemClock()
-        left = sys.maxsize if max_messages is None else max_messages
-        while left > 0 and self._cursors:
-            printed = 0
-            for cursor in self._cursors:
-                for chunk in self._read(cursor, min(READ_RECORDS, left)):
-                    stream.write(b"".join(map(render, chunk)))
-                    left -= len(chunk)
-                    printed += len(chunk)
-                if left == 0:
-                    break
-            stream.flush()
-            if printed and self._group:
-                offsets = {(self._topic, cursor.partition): cursor.next_offset for cursor in self._cursors}
-                self._log.commit_offsets(self._group, offsets)
-            self._cursors = [c for c in self._cursors if c.end_offset is None or c.next_offset < c.end_offset]
-            if not printed and self._cursors:
-                clock.sleep_ms(POLL_MS)
-                self._log.refresh()
-
-    def _read(self, cursor: Cursor, max_records: int) -> Iterator[list[ConsumedRecord]]:
-        """At most one chunk of records; advances the cursor."""
-        end_offset = self._log.log_end_offset(self._topic, cursor.partition)
-        if cursor.end_offset is not None:
-            end_offset = min(end_offset, cursor.end_offset)
-        if cursor.next_offset >= end_offset and cursor.end_offset is not None:
-            cursor.next_offset = max(cursor.next_offset, cursor.end_offset)
-            return
-        table = self._log.read(
-            self._topic,
-            cursor.partition,
-            cursor.next_offset,
-            max_records=max_records,
-            max_bytes=READ_BYTES,
-            include_headers=self._with_headers,
-        )
-        if table.num_rows == 0:
-            return
-        records = [r for r in _records(self._topic, cursor.partition, table) if r.offset < end_offset]
-        cursor.next_offset = records[-1].offset + 1 if records else end_offset
-        yield records
-
-
-def _records(topic: str, partition: int, table: pa.Table) -> Iterator[ConsumedRecord]:
-    import pyarrow as pa
-
-    columns = {name: table[name].to_pylist() for name in ("key", "value", "offset", "timestamp_type")}
-    timestamps = table["timestamp"].cast(pa.int64()).to_pylist()
-    headers = table["headers"].to_pylist() if "headers" in table.column_names else [None] * table.num_rows
-    for row in range(table.num_rows):
-        yield ConsumedRecord(
-            topic=topic,
-            partition=partition,
-            offset=columns["offset"][row],
-            timestamp_ms=timestamps[row],
-            timestamp_type=columns["timestamp_type"][row],
-            key=columns["key"][row],
-            value=columns["value"][row],
-            headers=[(entry["key"], entry["value"]) for entry in headers[row] or ()],
-        )

@@ -17,6 +17,7 @@ from sparklog.cli.output import show_json
 from sparklog.cli.settings import common_options, current
 
 SUFFIXES = (".log", ".index", ".timeindex")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")  # by Kafka's id
 
 
 class DamagedFileError(click.ClickException):
@@ -61,18 +62,17 @@ def _dump(path: Path, *, deep: bool, data: bool) -> Document:
         size = path.stat().st_size
         if size == 0:
             return document
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-            if path.suffix == ".log":
-                found = _segment(view, path, document, deep=deep)
-            else:
-                found = _index(view, path, document)
-            for entry in found:
-                if text:
-                    click.echo(_text_of(entry, data=data))
-                else:
-                    entries.append(
-                        entry if data else {k: v for k, v in entry.items() if k not in DATA_FIELDS}
-                    )
+        # Not closed by hand: tables of the format layer are views of it.
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    if path.suffix == ".log":
+        found = _segment(view, path, document, deep=deep)
+    else:
+        found = _index(view, path, document)
+    for entry in found:
+        if text:
+            click.echo(_text_of(entry, data=data))
+        else:
+            entries.append(entry if data else {k: v for k, v in entry.items() if k not in DATA_FIELDS})
     return document
 
 
@@ -101,7 +101,7 @@ def _segment(view: memoryview, path: Path, document: Document, *, deep: bool) ->
             "is_transactional": header.is_transactional,
             "is_control": header.is_control,
             "position": position,
-            "timestamp_type": header.timestamp_type.name,
+            "timestamp_type": TIMESTAMP_TYPES[header.timestamp_type],
             "max_timestamp": header.max_timestamp_ms,
             "size": header.size,
             "magic": header.magic,
@@ -125,6 +125,7 @@ def _records(view: memoryview, position: int, size: int, where: str) -> Iterator
         key, value = keys[row], values[row]
         yield {
             "offset": int(records.offset[row]),
+            "timestamp_type": TIMESTAMP_TYPES[int(records.timestamp_type[row])],
             "timestamp": int(records.timestamp_ms[row]),
             "key_size": -1 if key is None else len(key),
             "value_size": -1 if value is None else len(value),
@@ -166,16 +167,15 @@ _KAFKA_NAMES = {
     "value_size": "valueSize",
     "header_keys": "headerKeys",
 }
-_TIMESTAMP_TYPES = {"CREATE_TIME": "CreateTime", "LOG_APPEND_TIME": "LogAppendTime"}
 
 
 def _text_of(entry: Document, *, data: bool) -> str:
     words = []
     for field, value in entry.items():
-        if field == "timestamp_type" or (field in DATA_FIELDS and not data):
+        if field == "timestamp_type" or (field in DATA_FIELDS and (value is None or not data)):
             continue
-        if field == "max_timestamp":
-            name, text = _TIMESTAMP_TYPES[str(entry["timestamp_type"])], str(value)
+        if field in {"max_timestamp", "timestamp"} and "timestamp_type" in entry:
+            name, text = str(entry["timestamp_type"]), str(value)
         elif field == "header_keys":
             assert isinstance(value, list)
             name, text = "headerKeys", f"[{','.join(value)}]"
@@ -186,4 +186,6 @@ def _text_of(entry: Document, *, data: bool) -> str:
             )
         words.append(f"{name}: {text}")
     line = " ".join(words)
-    return f"| {line}" if "key_size" in entry else line
+    if "key_size" in entry:
+        return f"| {line}"
+    return f"{line} isvalid: true" if "crc" in entry else line

@@ -89,7 +89,7 @@ def _selected(
     wanted = None if partitions is None else parse_numbers(partitions)
     return [
         (topic, partition)
-        for topic in topics or sorted(log.topics())
+        for topic in topics or log.topics(include_internal=True)
         for partition in range(log.partition_count(topic))
         if wanted is None or partition in wanted
     ]

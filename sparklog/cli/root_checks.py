@@ -34,11 +34,11 @@ def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
 
     try:
         store = open_store(root)
-        log = sparklog.open(root)
+        log = sparklog.open(root, create=False)
     except (SparklogError, OSError) as error:
         yield Finding("root", Status.FAIL, str(error), "name the directory that sparklog made")
         return
-    topics = len(log.topics())
+    topics = len(log.topics(include_internal=True))
     yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, {topics} topics")
     yield check_put_if_absent(store)
     yield from check_directory(store)
@@ -105,7 +105,7 @@ def check_directory(store: Store) -> Iterator[Finding]:
 def check_extents(log: SparkLog) -> Finding:
     """Read everything that the metadata refers to."""
     records = extents = 0
-    for name in sorted(log.topics()):
+    for name in log.topics(include_internal=True):
         for one in log.describe_topic(name).partitions:
             extents += one.extent_count
             try:

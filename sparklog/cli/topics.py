@@ -114,12 +114,11 @@ def ignore_replication(_ctx: click.Context, _parameter: click.Parameter, value: 
 def create(topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool) -> None:
     """Create a topic (and the root, when it is new)."""
     log = current().open_log(create=True)
-    known = topic in log.topics()
-    log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
+    created = log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
     found = topic_document(log.describe_topic(topic))
     if current().json:
-        show_json({**found, "created": not known})
-    elif known:
+        show_json({**found, "created": created})
+    elif not created:
         click.echo(f"Topic {topic} exists already.")
     else:
         click.echo(f"Created topic {topic} with {found['partition_count']} partitions.")
@@ -132,7 +131,7 @@ def create(topic: str, partitions: int | None, configs: dict[str, str], if_not_e
 def list_topics(exclude_internal: bool, names: bool) -> None:
     """List the topics."""
     log = current().open_log()
-    found = [name for name in sorted(log.topics()) if not (exclude_internal and name.startswith("__"))]
+    found = log.topics(include_internal=not exclude_internal)
     if names and not current().json:
         for name in found:
             click.echo(name)
@@ -147,7 +146,9 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
 def describe(names: tuple[str, ...]) -> None:
     """Show settings, offsets and sizes of topics and their partitions."""
     log = current().open_log()
-    show_descriptions([topic_document(log.describe_topic(name)) for name in names or sorted(log.topics())])
+    show_descriptions(
+        [topic_document(log.describe_topic(name)) for name in names or log.topics(include_internal=True)]
+    )
 
 
 def show_descriptions(found: Sequence[Document]) -> None:
@@ -197,7 +198,7 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
 def delete(topic: str, if_exists: bool, yes: bool) -> None:
     """Delete a topic and its records."""
     log = current().open_log()
-    if if_exists and topic not in log.topics():
+    if if_exists and topic not in log.topics(include_internal=True):
         click.echo(f"Topic {topic} does not exist.")
         return
     if not yes and sys.stdin.isatty():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,11 +22,14 @@ from sparklog.errors import InvalidRequestError, SparklogError
 JOBS = Path(__file__).parent / "jobs"
 SPARK_CONF = {
     "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
 }
-TAIL_LINES = 25
+TAIL_LINES = 12
+LINE_CHARACTERS = 300
+NOISE = re.compile(r"\s+at |\s*\.\.\. \d+ more|\S+ \S+ (INFO|WARN) |\s*[+:]- ")
 KILL_ATTEMPTS = 100
 
 
@@ -81,8 +85,10 @@ class SparkJob:
         return len(killed)
 
     def tail(self) -> str:
+        """The end of the job's output, without log lines and Java's stack."""
         lines = self.log.read_text(errors="replace").splitlines()
-        return "\n".join(f"    {line}" for line in lines[-TAIL_LINES:])
+        telling = [line for line in lines if line.strip() and not NOISE.match(line)]
+        return "\n".join(f"    {line[:LINE_CHARACTERS]}" for line in telling[-TAIL_LINES:])
 
 
 def session_members(session: int) -> set[int]:

@@ -16,7 +16,7 @@ from sparklog.clock import Clock
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-LINE_INTERVAL_MS = 2_000
+LINE_INTERVAL_MS = 5_000
 
 
 class Step:

@@ -103,7 +103,10 @@ class Demo:
             job = self._start("backfill.py", str(csv), str(self._workspace.root))
             try:
                 while job.running():
-                    step.update(self._observer.records(FLIGHTS), "waiting for the one commit")
+                    step.update(
+                        self._observer.records(FLIGHTS),
+                        "Spark starts, reads, writes; all appears in one commit",
+                    )
                     self._clock.sleep_ms(SLOW_POLL_MS)
             finally:
                 job.kill()
@@ -116,11 +119,11 @@ class Demo:
         figures = self._figures
         with self._reporter.step("Stream to topic delays, to be killed", self._batches()) as step:
             job = self._start_stream()
-            published = 0
+            published = start = 0
             try:
                 while job.running() and published < KILL_AFTER_BATCHES:
                     published += self._observer.newly_published(DELAYS)
-                    step.update(published, f"micro-batch {published}")
+                    step.update(published, _stage(published - start))
                     self._clock.sleep_ms(POLL_MS)
             finally:
                 figures.killed_processes = job.kill()
@@ -137,11 +140,11 @@ class Demo:
         with self._reporter.step("Stream again, from the checkpoint", self._batches()) as step:
             started_ms = self._clock.monotonic_ms()
             job = self._start_stream()
-            published = figures.published_at_kill
+            published = start = figures.published_at_kill
             try:
                 while job.running():
                     published += self._observer.newly_published(DELAYS)
-                    step.update(published, f"micro-batch {published}")
+                    step.update(published, _stage(published - start))
                     self._clock.sleep_ms(SLOW_POLL_MS // 5)
             finally:
                 job.kill()
@@ -178,6 +181,10 @@ class Demo:
         workspace = self._workspace
         log = workspace.logs / script.replace(".py", ".log")
         return SparkJob(script, arguments, log=log, cwd=workspace.work, clock=self._clock)
+
+
+def _stage(published: int) -> str:
+    return f"{published} micro-batches" if published else "Spark is starting"
 
 
 def problems(figures: Figures) -> list[str]:

@@ -12,12 +12,12 @@ def test_off_a_terminal_events_are_lines_and_updates_are_thinned() -> None:
     with reporter.step("Stream", 10) as step:
         for done in range(10):
             step.update(done, "batch")
-            clock.advance_ms(500)
+            clock.advance_ms(1_250)
         step.result = "10 batches"
     lines = stream.getvalue().splitlines()
     assert lines[0] == "[  0.0 s] Stream ..."
-    assert lines[1] == "[  2.0 s]   Stream: 4 of 10 batch"
-    assert lines[-1] == "[  5.0 s] done: Stream: 10 batches (5.0 s)"
+    assert lines[1] == "[  5.0 s]   Stream: 4 of 10 batch"
+    assert lines[-1] == "[ 12.5 s] done: Stream: 10 batches (12.5 s)"
     assert len(lines) == 4
 
 
