@@ -1,22 +1,33 @@
 """A Kafka-style commit log native to PySpark.
 
-import sparklog
+    import sparklog
 
-log = sparklog.open("/data/log")
+    log = sparklog.open("/data/log")
+    sparklog.register(spark)
+
+Names are imported when they are first used, so that `sparklog --help` starts at once and Spark's
+workers load only what they need.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from sparklog import errors
-from sparklog.client import (
-    AppendedRange,
-    AppendOptions,
-    AppendResult,
-    CommittedOffset,
-    PartitionDescription,
-    SparkLog,
-    TopicDescription,
-)
-from sparklog.client import open_log as open  # noqa: A004 - sparklog.open(root) is the API
 from sparklog.errors import SparklogError
+
+if TYPE_CHECKING:
+    from sparklog import spark
+    from sparklog.client import (
+        AppendedRange,
+        AppendOptions,
+        AppendResult,
+        CommittedOffset,
+        PartitionDescription,
+        SparkLog,
+        TopicDescription,
+    )
+    from sparklog.client import open_log as open  # noqa: A004 - sparklog.open(root) is the API
+    from sparklog.spark import StreamingLagListener, register
 
 __version__ = "0.1.0"
 
@@ -28,8 +39,40 @@ __all__ = [
     "PartitionDescription",
     "SparkLog",
     "SparklogError",
+    "StreamingLagListener",
     "TopicDescription",
     "__version__",
     "errors",
     "open",
+    "register",
+    "spark",
 ]
+
+# Public name -> (module, name there); None: the module itself.
+_LAZY: dict[str, tuple[str, str | None]] = {
+    "AppendOptions": ("sparklog.client", "AppendOptions"),
+    "AppendResult": ("sparklog.client", "AppendResult"),
+    "AppendedRange": ("sparklog.client", "AppendedRange"),
+    "CommittedOffset": ("sparklog.client", "CommittedOffset"),
+    "PartitionDescription": ("sparklog.client", "PartitionDescription"),
+    "SparkLog": ("sparklog.client", "SparkLog"),
+    "StreamingLagListener": ("sparklog.spark", "StreamingLagListener"),
+    "TopicDescription": ("sparklog.client", "TopicDescription"),
+    "open": ("sparklog.client", "open_log"),
+    "register": ("sparklog.spark", "register"),
+    "spark": ("sparklog.spark", None),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    found = importlib.import_module(module)
+    value = found if attribute is None else getattr(found, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
