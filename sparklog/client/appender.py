@@ -282,10 +282,10 @@ def _columns(pieces: list[Rows]) -> RecordColumns:
 
 def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
     """Pieces of bounded size, zero-copy."""
-    whole = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
-    for arrow_batch in whole:
+    if rows.num_rows == 0:
+        normalise_rows(pa.RecordBatch.from_pylist([], schema=rows.schema))  # a wrong column is an error still
+    for arrow_batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches():
         if arrow_batch.num_rows == 0:
-            normalise_rows(arrow_batch)  # a wrong column is an error, rows or not
             continue
         row_bytes = max(1.0, arrow_batch.nbytes / arrow_batch.num_rows)
         step = max(1, int(CHUNK_BYTES / row_bytes))

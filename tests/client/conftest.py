@@ -1,0 +1,32 @@
+"""Fixtures of client tests: an embedded log in memory with a clock that stands still."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
+from sparklog.metadata import MetadataLog
+from sparklog.storage import MemoryStore
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore("client-tests")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
+    with SparkLog(store, MetadataLog.open(store, clock, create=True), clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(store: MemoryStore, clock: ManualClock) -> SparkLog:
+    """Another process's view of the same root (open it after `log`)."""
+    return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)

@@ -1,0 +1,241 @@
+"""PartitionedAppender: order kept, memory bounded, topics' settings honoured, nothing visible by itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparklog.client import AppendOptions, SparkLog
+from sparklog.clock import ManualClock
+from sparklog.errors import InvalidRequestError, StorageError, UnknownTopicError
+from sparklog.format.batch_table import scan_batches
+from sparklog.format.codec import Codec
+from sparklog.storage import MemoryStore
+
+
+def rows(count: int, *, start: int = 0, size: int = 20, keyed: bool = True) -> pa.RecordBatch:
+    numbers = np.arange(start, start + count)
+    value = pa.array([b"%08d" % number + b"." * (size - 8) for number in numbers.tolist()])
+    if not keyed:
+        return pa.RecordBatch.from_pydict({"value": value})
+    return pa.RecordBatch.from_pydict(
+        {"key": pa.array([b"%d" % n for n in numbers.tolist()]), "value": value}
+    )
+
+
+def values_of(log: SparkLog, topic: str) -> list[list[bytes]]:
+    return [
+        log.read(topic, partition, 0)["value"].to_pylist() for partition in range(log.partition_count(topic))
+    ]
+
+
+def codecs_of(log: SparkLog, topic: str) -> set[Codec]:
+    found = set()
+    for state in log.image.topics[topic].partitions:
+        for extent in state.extents:
+            data = log.store.read(extent.segment, extent.position, extent.size)
+            found |= {Codec(codec) for codec in scan_batches(data, where="test").codec.tolist()}
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        AppendOptions(),
+        AppendOptions(buffer_bytes=20_000, partition_bytes=5_000, batch_bytes=1000),
+        AppendOptions(buffer_bytes=1, partition_bytes=1, batch_bytes=1),
+    ],
+)
+def test_rows_of_a_partition_keep_their_order_whatever_the_buffers(
+    log: SparkLog, options: AppendOptions
+) -> None:
+    log.create_topic("t", 3)
+    with log.appender(options) as appender:
+        for start in range(0, 2000, 100):
+            appender.add(rows(100, start=start), "t")
+        log.publish([appender.finish()])
+    found = values_of(log, "t")
+    assert sorted(value for part in found for value in part) == rows(2000)["value"].to_pylist()
+    assert all(part == sorted(part) for part in found)
+    assert all(len(part) > 500 for part in found)
+
+
+def test_one_partition_written_alone_becomes_one_extent(log: SparkLog) -> None:
+    log.create_topic("t", 1)
+    with log.appender(AppendOptions(partition_bytes=5_000)) as appender:
+        for start in range(0, 2000, 100):
+            appender.add(rows(100, start=start), "t")
+        staged = appender.finish()
+    assert len(staged.drafts) == 1
+    assert staged.record_count == 2000
+    log.publish([staged])
+    assert values_of(log, "t") == [rows(2000)["value"].to_pylist()]
+
+
+def test_nothing_is_visible_before_it_is_published(log: SparkLog, other: SparkLog) -> None:
+    log.create_topic("t", 1)
+    with log.appender() as appender:
+        appender.add(rows(10), "t")
+        staged = appender.finish()
+    assert other.log_end_offset("t", 0) == 0
+    other.publish([staged])
+    assert log.read("t", 0, 0).num_rows == 10
+
+
+def test_a_few_buffered_rows_do_not_keep_large_batches_alive(log: SparkLog) -> None:
+    log.create_topic("t", 2)
+    appender = log.appender(AppendOptions(partition_bytes=100_000))
+    partition = [0] * 999 + [1]
+    for _ in range(20):
+        wide = rows(1000, size=100).append_column("partition", pa.array(partition, pa.int32()))
+        appender.add(wide, "t")
+    waiting = appender._buffers[next(key for key in appender._buffers if key[1] == 1)]
+    held = sum(piece.value.get_total_buffer_size() for piece in waiting.pieces if piece.value is not None)
+    assert len(waiting.pieces) == 20
+    assert held < 20_000
+
+
+def test_buffers_stay_within_their_budget(log: SparkLog) -> None:
+    log.create_topic("t", 8)
+    appender = log.appender(AppendOptions(buffer_bytes=200_000, partition_bytes=100_000))
+    for start in range(0, 20_000, 500):
+        appender.add(rows(500, start=start, size=100), "t")
+        assert appender._buffered_bytes <= 200_000
+        assert appender._buffered_bytes == sum(one.size_bytes for one in appender._buffers.values())
+    log.publish([appender.finish()])
+    assert sum(map(len, values_of(log, "t"))) == 20_000
+
+
+def test_the_topic_column_decides_where_no_topic_is_given(log: SparkLog) -> None:
+    names = ["b", "a", "b", "c", "a"]
+    table = rows(5).append_column("topic", pa.array(names))
+    with log.appender() as appender:
+        appender.add(table)
+        log.publish([appender.finish()])
+    expected = rows(5)["value"].to_pylist()
+    assert values_of(log, "a") == [[expected[1], expected[4]]]
+    assert values_of(log, "b") == [[expected[0], expected[2]]]
+    assert values_of(log, "c") == [[expected[3]]]
+
+
+def test_a_row_without_topic_is_named(log: SparkLog) -> None:
+    with pytest.raises(InvalidRequestError, match="row 1: found no topic"):
+        log.appender().add(rows(3).append_column("topic", pa.array(["a", None, None])))
+    with pytest.raises(InvalidRequestError, match="row 0: found no topic"):
+        log.appender().add(rows(3))
+
+
+@pytest.mark.parametrize(
+    ("compression_type", "option", "expected"),
+    [
+        ("producer", "lz4", Codec.LZ4),
+        ("producer", "none", Codec.NONE),
+        ("zstd", "lz4", Codec.ZSTD),
+        ("uncompressed", "lz4", Codec.NONE),
+        ("gzip", "none", Codec.GZIP),
+        ("snappy", "none", Codec.SNAPPY),
+    ],
+)
+def test_the_topics_compression_beats_the_writers(
+    log: SparkLog, compression_type: str, option: str, expected: Codec
+) -> None:
+    log.create_topic("t", 1, {"compression.type": compression_type})
+    log.append("t", rows(500, keyed=False), compression_type=option)
+    assert codecs_of(log, "t") == {expected}
+    assert values_of(log, "t") == [rows(500)["value"].to_pylist()]
+
+
+def test_log_append_time_replaces_the_writers_timestamps(log: SparkLog, clock: ManualClock) -> None:
+    log.create_topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
+    log.append("t", rows(2, keyed=False).append_column("timestamp", pa.array([5, 6])))
+    found = log.read("t", 0, 0)
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == [clock.now_ms()] * 2
+    assert found["timestamp_type"].to_pylist() == [1, 1]
+
+
+def test_missing_timestamps_are_the_time_of_the_append(log: SparkLog, clock: ManualClock) -> None:
+    log.append("t", rows(2, keyed=False).append_column("timestamp", pa.array([5, None])))
+    found = log.read("t", 0, 0)
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == [5, clock.now_ms()]
+    assert found["timestamp_type"].to_pylist() == [0, 0]
+
+
+def test_records_larger_than_max_message_bytes_are_refused(log: SparkLog) -> None:
+    log.create_topic("t", 1, {"max.message.bytes": "1000"})
+    log.append("t", rows(100, size=200))
+    with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*t-0, among the rows.*row 1"):
+        log.append("t", pa.table({"value": ["small", "x" * 2000]}))
+    assert log.log_end_offset("t", 0) == 100
+
+
+def test_options_may_lower_the_topics_limits_but_not_raise_them(log: SparkLog) -> None:
+    log.create_topic("t", 1, {"max.message.bytes": "1000"})
+    big = pa.table({"value": ["x" * 500]})
+    for limit, refused in ((300, True), (5000, False)):
+        with log.appender(AppendOptions(max_record_bytes=limit)) as appender:
+            appender.add(big, "t")
+            if refused:
+                with pytest.raises(InvalidRequestError, match="RECORD_TOO_LARGE"):
+                    appender.finish()
+            else:
+                appender.finish()
+    with log.appender(AppendOptions(max_record_bytes=5000)) as appender:
+        appender.add(pa.table({"value": ["x" * 2000]}), "t")
+        with pytest.raises(InvalidRequestError, match="RECORD_TOO_LARGE"):
+            appender.finish()
+
+
+def test_a_missing_topic_is_refused_where_it_may_not_be_created(log: SparkLog) -> None:
+    log.alter_root({"auto.create.topics.enable": "false"})
+    with pytest.raises(UnknownTopicError, match=r"found no topic 'nope'.*auto\.create\.topics\.enable"):
+        log.append("nope", rows(1))
+    with log.appender(AppendOptions(auto_create_topics=True, num_partitions=3)) as appender:
+        appender.add(rows(1), "yes")
+        log.publish([appender.finish()])
+    assert log.partition_count("yes") == 3
+
+
+def test_an_error_leaves_nothing_but_unreferenced_bytes(log: SparkLog, store: MemoryStore) -> None:
+    def hook(operation: str, name: str) -> None:
+        if operation == "sync" and name.endswith(".log"):
+            raise StorageError("STORAGE_FULL", name, fix="free space")
+
+    store.hook = hook
+    with pytest.raises(StorageError, match="STORAGE_FULL"):
+        log.append("t", rows(10))
+    assert log.topics() == []
+    store.hook = None
+    log.append("t", rows(10))
+    assert log.log_end_offset("t", 0) == 10
+
+
+def test_a_finished_or_failed_appender_is_not_used_again(log: SparkLog) -> None:
+    def unusable(act: Callable[[], Any]) -> None:
+        with pytest.raises(AssertionError, match="finished, failed or been aborted"):
+            act()
+
+    appender = log.appender()
+    assert appender.finish().drafts == ()
+    unusable(lambda: appender.add(rows(1), "t"))
+    unusable(appender.finish)
+    appender = log.appender()
+    with pytest.raises(InvalidRequestError):
+        appender.add(pa.table({"nope": [1]}), "t")
+    unusable(appender.finish)
+
+
+def test_headers_survive(log: SparkLog) -> None:
+    headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    log.append("t", pa.table({"value": ["x", "y", "z"], "headers": pa.array(headers, kind)}))
+    assert log.read("t", 0, 0, include_headers=True)["headers"].to_pylist() == [headers[0], None, None]
+    assert "headers" not in log.read("t", 0, 0).column_names
+
+
+def test_empty_rows_are_checked_and_publish_nothing(log: SparkLog) -> None:
+    result = log.append("t", rows(0))
+    assert (result.commit, result.record_count, log.topics()) == (None, 0, [])
+    with pytest.raises(InvalidRequestError, match="unknown column"):
+        log.append("t", pa.table({"nope": pa.array([], pa.string())}))
