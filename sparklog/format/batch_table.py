@@ -183,6 +183,7 @@ def _table(view: BytesLike, starts: list[int]) -> tuple[BatchTable, int | None]:
     wrong |= (attributes & CODEC_MASK) > max(Codec)
     wrong |= (last < 0) | (column["base_offset"] < 0) | (column["base_offset"] > MAX_OFFSET - last)
     wrong |= (count < 0) | (count > last + 1)
+    wrong |= (count == 0) & (column["batch_length"] != MIN_BATCH_LENGTH)
     bad = int(np.argmax(wrong)) if wrong.any() else None
     table = BatchTable(
         position=np.array(starts, np.int64),

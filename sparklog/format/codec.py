@@ -34,6 +34,11 @@ _OUTPUT_FULL = (
 )
 
 
+# cramjam's default is LZ4's high-compression mode: 58 MB/s on random bytes and 1.0 GB/s on repeating ones,
+# where this one, which is also Kafka's default, does 2.1 and 6.8 GB/s for the same sizes (one core).
+LZ4_FAST_LEVEL = 1
+
+
 class Codec(enum.IntEnum):
     """Kafka's codec ids, as in bits 0-2 of the batch attributes."""
 
@@ -74,7 +79,8 @@ def compress(codec: Codec, data: BytesLike, level: int | None = None) -> BytesLi
         return _xerial_compress(data)
     if codec is Codec.LZ4:
         # KIP-57: blocks must not depend on each other; no content checksum, as the batch has its CRC.
-        stream = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        fast = LZ4_FAST_LEVEL if level is None else level
+        stream = cramjam.lz4.Compressor(level=fast, content_checksum=False, block_linked=False)
         stream.compress(bytes(data))  # takes nothing but bytes
         return memoryview(stream.finish())
     return memoryview(cramjam.zstd.compress(data, level=3 if level is None else level))

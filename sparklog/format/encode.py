@@ -153,11 +153,16 @@ def encode_batches(columns: RecordColumns, options: EncodeOptions, *, base_offse
     return output.finished()
 
 
+def batch_limit(options: EncodeOptions) -> int:
+    """The uncompressed size that batches are cut to."""
+    return min(options.max_batch_bytes, options.max_message_bytes)
+
+
 def _split(rows: Rows, timestamp_ms: npt.NDArray[np.int64], options: EncodeOptions) -> npt.NDArray[np.int64]:
     """Where batches begin, and where the last one ends; sizes are estimated a few bytes too large, never too
     small.
     """
-    limit = max(1, min(options.max_batch_bytes, options.max_message_bytes) - HEADER.size)
+    limit = max(1, batch_limit(options) - HEADER.size)
     span = np.array([timestamp_ms.max() - timestamp_ms.min()])  # wraps for absurd spans; then it is negative
     time_bytes = int(varint_sizes(span)[0]) if span[0] >= 0 else 10
     offset_bytes = int(varint_sizes(np.array([min(len(rows.rest), limit)]))[0])

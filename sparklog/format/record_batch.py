@@ -196,6 +196,8 @@ def header_error(header: BatchHeader, where: str) -> SparklogError | None:
         )
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         return corrupt(where, f"record_count {header.record_count}", f"0 to {header.last_offset_delta + 1}")
+    if header.record_count == 0 and header.batch_length != MIN_BATCH_LENGTH:
+        return corrupt(where, f"{header.batch_length - MIN_BATCH_LENGTH} bytes of no records", "none")
     return None
 
 

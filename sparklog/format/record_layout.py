@@ -120,10 +120,8 @@ def encode_headers(headers: pa.Array) -> HeaderBytes:
     """Encode all headers of all rows, and cut them by row."""
     counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     entries = headers.flatten()  # respects slices and drops what null lists may hide
-    keys, values = entries.field("key"), entries.field("value")
-    if entries.offset or len(keys) != len(entries):
-        keys, values = keys.slice(entries.offset, len(entries)), values.slice(entries.offset, len(entries))
-    if entries.null_count or keys.null_count:
+    keys, values = entries.flatten()  # respects slices too, and makes the key of a null header null
+    if keys.null_count:
         raise InvalidRequestError(
             "RECORD_HEADER_NULL",
             "column headers: found a null header or a header with a null key, expected a string",

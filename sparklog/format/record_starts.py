@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - a class, whatever its name
 
 import numpy as np
 import numpy.typing as npt
@@ -175,26 +176,35 @@ def _fill_lockstep(
 def _hop(bodies: Bodies, batch: int) -> Int64Array | None:
     """Loop over one body as if all lengths took one or two bytes; None if that does not lead to its end."""
     base, end = int(bodies.start[batch]), int(bodies.end[batch])
-    body = bodies.data[base:end].tobytes()
-    low, high, hops, pair = _HOP_LOW, _HOP_HIGH, _HOP_LIST, _PAIR
-    at = 0
+    body, count = bodies.data[base:end].tobytes(), int(bodies.record_count[batch])
+    for loop in (_hop_two, _hop_any) if body[0] >= 0x80 else (_hop_any,):
+        try:
+            starts, stop = loop(body, count)
+        except (IndexError, StructError):  # a wrong length led out of the body
+            continue
+        if stop == len(body):
+            return np.array(starts, np.int64) + base
+    return None
+
+
+def _hop_two(body: bytes, count: int) -> tuple[list[int], int]:
+    low, high, at = _HOP_LOW, _HOP_HIGH, 0
     starts: list[int] = []
     append = starts.append
-    try:
-        if body[0] >= 0x80:
-            for _ in repeat(None, int(bodies.record_count[batch])):
-                append(at)
-                at += low[body[at]] + high[body[at + 1]]
-        if at != len(body):
-            at = 0
-            starts = []
-            append = starts.append
-            for _ in repeat(None, int(bodies.record_count[batch])):
-                append(at)
-                at += hops[pair(body, at)[0]]
-    except (IndexError, ValueError):
-        return None
-    return np.array(starts, np.int64) + base if at == len(body) else None
+    for _ in repeat(None, count):
+        append(at)
+        at += low[body[at]] + high[body[at + 1]]
+    return starts, at
+
+
+def _hop_any(body: bytes, count: int) -> tuple[list[int], int]:
+    hops, pair, at = _HOP_LIST, _PAIR, 0
+    starts: list[int] = []
+    append = starts.append
+    for _ in repeat(None, count):
+        append(at)
+        at += hops[pair(body, at)[0]]
+    return starts, at
 
 
 def _walk(bodies: Bodies, batch: int) -> list[int]:

@@ -22,7 +22,8 @@ from sparklog.format.schema import HEADERS_TYPE, RecordColumns
 FOLDER = Path(__file__).parent
 START_MS = 1_700_000_000_000
 
-# (timestamp, key, value, headers): every shape of record that Kafka allows, and enough repetition to compress.
+# (timestamp, key, value, headers): every shape of record that Kafka allows, and enough repetition to
+# compress.
 RECORDS: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
     (START_MS, b"key", b"value", []),
     (START_MS + 1, None, b"no key", []),
@@ -56,9 +57,12 @@ def sparklog_batch(codec: Codec) -> bytes:
     return encode_batches(columns, options).to_bytes()
 
 
-def files() -> dict[str, bytes]:
-    made = {f"batch_{codec.label}_kafka_python.bin": kafka_python_batch(codec) for codec in Codec}
-    made |= {f"batch_{codec.label}_sparklog.bin": sparklog_batch(codec) for codec in Codec}
+def kafka_python_files() -> dict[str, bytes]:
+    return {f"batch_{codec.label}_kafka_python.bin": kafka_python_batch(codec) for codec in Codec}
+
+
+def sparklog_files() -> dict[str, bytes]:
+    made = {f"batch_{codec.label}_sparklog.bin": sparklog_batch(codec) for codec in Codec}
     small = RecordColumns(
         key=pa.array([b"k", None], pa.binary()),
         value=pa.array([b"hello", None], pa.binary()),
@@ -67,7 +71,12 @@ def files() -> dict[str, bytes]:
     )
     made["batch_two_records.bin"] = encode_batches(small, EncodeOptions()).to_bytes()
     marker = ControlMarker(
-        type=ControlType.COMMIT, coordinator_epoch=5, producer_id=4711, producer_epoch=3, timestamp_ms=START_MS, offset=106
+        type=ControlType.COMMIT,
+        coordinator_epoch=5,
+        producer_id=4711,
+        producer_epoch=3,
+        timestamp_ms=START_MS,
+        offset=106,
     )
     made["control_commit.bin"] = encode_control_batch(marker).to_bytes()
     made["offset_index.bin"] = encode_offset_entries(np.array([0, 106, 107]), np.array([0, 9872, 9950]))
@@ -81,7 +90,7 @@ def files() -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    for name, data in files().items():
+    for name, data in (kafka_python_files() | sparklog_files()).items():
         path = FOLDER / name
         if path.exists():
             print(f"kept    {name}")
