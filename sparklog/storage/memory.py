@@ -89,7 +89,7 @@ class MemoryStore:
             self._files.pop(name, None)
 
     def delete_directory(self, prefix: str) -> None:
-        prefix = validate_name(prefix.rstrip("/"))
+        prefix = validate_name(prefix)
         self._call("delete_directory", prefix)
         with self._lock:
             for name in [name for name in self._files if name.startswith(f"{prefix}/")]:

@@ -1,0 +1,230 @@
+"""The order in which the local store talks to the disk: what a power cut may take, and what not."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from sparklog.errors import AlreadyExistsError, FatalStorageError, RetriableError, StorageError
+from sparklog.storage import IndefinitePutError, LocalStore, open_store
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, function: str, code: int, *, when: str = "") -> None:
+    """Make an os function fail for paths or descriptors whose path contains `when`."""
+    real = getattr(os, function)
+
+    def shim(target: object, *args: object, **keywords: object) -> object:
+        path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+        if when in path:
+            raise OSError(code, os.strerror(code))
+        return real(target, *args, **keywords)
+
+    monkeypatch.setattr(os, function, shim)
+
+
+def test_put_is_durable_before_it_is_visible(local: LocalStore, events: list[str]) -> None:
+    local.put_if_absent("d/a", b"x")
+    assert events == [
+        "pwritev temporary",
+        "fsync temporary",
+        "link temporary a",
+        "fsync d",
+        "fsync root",  # `d` is new
+        "unlink temporary",
+    ]
+
+
+def test_later_puts_sync_only_their_directory(local: LocalStore, events: list[str]) -> None:
+    local.put_if_absent("d/e/a", b"x")
+    events.clear()
+    local.put_if_absent("d/e/b", b"x")
+    assert [event for event in events if event.startswith("fsync")] == [
+        "fsync temporary",
+        "fsync e",
+        "fsync d",
+    ][:2]
+
+
+def test_directory_made_by_another_process_is_synced_too(local: LocalStore, events: list[str]) -> None:
+    (Path(local.root) / "d" / "e").mkdir(parents=True)
+    local.put_if_absent("d/e/a", b"x")
+    assert [event for event in events if event.startswith("fsync")] == [
+        "fsync temporary",
+        "fsync e",
+        "fsync d",
+        "fsync root",
+    ]
+
+
+def test_directory_that_was_replaced_is_synced_again(local: LocalStore, events: list[str]) -> None:
+    local.put_if_absent("d/e/a", b"x")
+    keep = Path(local.root) / "d" / "e"
+    keep.rename(keep.with_name("old"))  # keeps its inode busy, so that the new directory gets another
+    events.clear()
+    local.put_if_absent("d/e/a", b"x")
+    assert "fsync d" in events
+
+
+def test_append_is_synced_with_its_name(local: LocalStore, events: list[str]) -> None:
+    file = local.append_file("s/w/0.log")
+    file.write(b"x")
+    assert not any("sync" in event for event in events)
+    file.sync()
+    file.write(b"y")
+    file.sync()
+    file.close()
+    assert [event for event in events if "sync" in event] == [
+        "fdatasync 0.log",
+        "fsync w",
+        "fsync s",
+        "fsync root",
+        "fdatasync 0.log",
+    ]
+
+
+def test_new_root_is_synced_into_its_parents(tmp_path: Path, events: list[str]) -> None:
+    open_store(tmp_path / "new" / "root", create=True)
+    assert events == ["fsync new", f"fsync {tmp_path.name}"]
+
+
+@pytest.mark.parametrize("where", ["/.tmp/", "/d"])
+def test_failed_fsync_poisons_the_store(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    with monkeypatch.context() as patch:
+        failing(patch, "fsync", errno.EIO, when=where)
+        with pytest.raises(FatalStorageError, match="fsync failed"):
+            local.put_if_absent("d/a", b"x")
+    # The disk is well again, but nobody knows what it has lost.
+    for use in (
+        lambda: local.put_if_absent("d/b", b"x"),
+        lambda: local.append_file("d/c"),
+        lambda: local.sync_directory("d"),
+    ):
+        with pytest.raises(FatalStorageError, match="fsync failed"):
+            use()
+    assert not local.exists("d/b")
+    assert list((Path(local.root) / ".tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("function", ["fdatasync", "fsync"])
+def test_failed_fsync_poisons_an_append_file(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    file = local.append_file("s/0.log")
+    file.write(b"x")
+    with monkeypatch.context() as patch:
+        failing(patch, function, errno.EIO)
+        with pytest.raises(FatalStorageError):
+            file.sync()
+    for use in (file.sync, lambda: file.write(b"y")):
+        with pytest.raises(FatalStorageError):
+            use()
+    file.close()
+
+
+def test_full_disk_at_fsync_is_not_fatal_for_an_unnamed_file(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        failing(patch, "fsync", errno.ENOSPC, when="/.tmp/")
+        with pytest.raises(StorageError, match="No space left") as raised:
+            local.put_if_absent("a", b"x")
+    assert raised.value.code == "STORAGE_FULL"
+    local.put_if_absent("a", b"x")
+
+
+def test_lost_answer_of_link_is_found_out(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS retransmits: the second LINK says EEXIST, although the first one was ours (link(2))."""
+    real = os.link
+
+    def link(source: str, target: str) -> None:
+        real(source, target)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    monkeypatch.setattr(os, "link", link)
+    local.put_if_absent("a", b"mine")
+    assert local.read("a") == b"mine"
+
+
+def test_genuine_conflict_of_link(local: LocalStore) -> None:
+    class Slow(LocalStore):
+        def _step(self, point: str, name: str) -> None:
+            if point == "guard_passed":
+                local.put_if_absent(name, b"theirs")
+
+    slow = Slow(Path(local.root))
+    with pytest.raises(AlreadyExistsError):
+        slow.put_if_absent("a", b"mine")
+    assert local.read("a") == b"theirs"
+
+
+def test_unanswerable_link_is_indefinite(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "link", errno.EIO)
+    failing(monkeypatch, "fstat", errno.EIO, when="/.tmp/")
+    with pytest.raises(IndefinitePutError, match="link failed"):
+        local.put_if_absent("a", b"x")
+
+
+def test_file_system_without_links_is_named(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "link", errno.EOPNOTSUPP)
+    with pytest.raises(StorageError, match="hard links") as raised:
+        local.put_if_absent("a", b"x")
+    assert raised.value.code == "STORAGE_UNSUPPORTED"
+
+
+def test_aborted_put_creates_nothing(local: LocalStore) -> None:
+    class Stalled(LocalStore):
+        def _step(self, point: str, name: str) -> None:
+            if point == "guard_passed":
+                local.abort_puts(name)
+
+    with pytest.raises(RetriableError, match="stopped by a cleaner"):
+        Stalled(Path(local.root)).put_if_absent("d/a", b"x")
+    assert not local.exists("d/a")
+
+
+def test_abort_spares_other_names(local: LocalStore) -> None:
+    class Stalled(LocalStore):
+        def _step(self, point: str, name: str) -> None:
+            if point == "guard_passed":
+                local.abort_puts("d/b")
+
+    Stalled(Path(local.root)).put_if_absent("d/a", b"x")
+    assert local.exists("d/a")
+
+
+def test_abort_after_the_link_changes_nothing(local: LocalStore) -> None:
+    class Stalled(LocalStore):
+        def _step(self, point: str, name: str) -> None:
+            if point == "linked":
+                local.abort_puts(name)
+
+    Stalled(Path(local.root)).put_if_absent("d/a", b"x")
+    assert local.read("d/a") == b"x"
+
+
+def test_sweep_removes_what_crashes_left(local: LocalStore) -> None:
+    class Crashed(LocalStore):
+        def _step(self, point: str, name: str) -> None:
+            if point == "temporary_synced":
+                os.link(next((Path(self.root) / ".tmp").iterdir()), Path(self.root) / "copy")
+                raise KeyboardInterrupt
+
+    temporary = Path(local.root) / ".tmp"
+    with pytest.raises(KeyboardInterrupt):
+        Crashed(Path(local.root)).put_if_absent("a", b"x")
+    assert list(temporary.iterdir()) == []  # an exception cleans up; a crash would not have
+    (temporary / "left-behind").write_bytes(b"x")
+    os.utime(temporary / "left-behind", (0, 0))
+    (temporary / "young").write_bytes(b"x")
+    assert local.sweep_temporary(older_than_ms=3_600_000) == 1
+    assert [path.name for path in temporary.iterdir()] == ["young"]
+    assert local.sweep_temporary(older_than_ms=0) == 1
+
+
+def test_temporary_files_are_not_listed(local: LocalStore) -> None:
+    local.put_if_absent("a", b"x")
+    (Path(local.root) / ".tmp" / "x").write_bytes(b"")
+    assert [file.name for file in local.list("", recursive=True)] == ["a"]

@@ -1,0 +1,91 @@
+"""Which roots open_store takes, and what it says about the others."""
+
+from pathlib import Path
+
+import pytest
+
+import sparklog.storage
+from sparklog.errors import InvalidRequestError, NotFoundError
+from sparklog.storage import LocalStore, MemoryStore, open_store
+
+
+def test_paths_and_file_urls_name_the_same_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "a b%"
+    root.mkdir()
+    store = open_store(root)
+    assert isinstance(store, LocalStore)
+    store.put_if_absent("x", b"1")
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        str(root),
+        "a b%",
+        store.url,
+        f"file://localhost{tmp_path}/a%20b%25",
+        f"file:{tmp_path}/a%20b%25",
+    ):
+        assert open_store(name).read("x") == b"1"
+    assert store.url == f"file://{tmp_path}/a%20b%25"
+
+
+def test_relative_root_does_not_move_with_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store("root", create=True)
+    monkeypatch.chdir("/")
+    store.put_if_absent("x", b"1")
+    assert (tmp_path / "root" / "x").exists()
+
+
+def test_missing_root(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="create=True"):
+        open_store(tmp_path / "none")
+    open_store(tmp_path / "deep" / "none", create=True)
+    assert (tmp_path / "deep" / "none").is_dir()
+
+
+def test_root_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for create in (False, True):
+        with pytest.raises(InvalidRequestError, match="expected a directory"):
+            open_store(tmp_path / "file", create=create)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://bucket/x", "s3a://b", "gs://b/x", "abfss://c@a/x", "hdfs://n/x", "https://h/x", "S3://bucket"],
+)
+def test_object_stores_are_refused_by_name(url: str) -> None:
+    with pytest.raises(InvalidRequestError, match="object stores") as raised:
+        open_store(url, create=True)
+    assert url.split(":", maxsplit=1)[0].lower() in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["", "a\0b", "file://host/x", "file:///x?y=1", "file:///x#y"])
+def test_malformed_roots(url: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        open_store(url, create=True)
+
+
+def test_memory_stores_are_shared_by_name() -> None:
+    with pytest.raises(NotFoundError):
+        open_store("memory://test-opening")
+    store = open_store("memory://test-opening", create=True)
+    assert isinstance(store, MemoryStore)
+    assert open_store("memory://test-opening") is store
+    assert store.url == "memory://test-opening"
+
+
+def test_exports() -> None:
+    assert sparklog.storage.__all__ == [
+        "AppendFile",
+        "BytesLike",
+        "IndefinitePutError",
+        "LocalStore",
+        "MemoryStore",
+        "ReadFile",
+        "Store",
+        "StoredFile",
+        "open_store",
+        "validate_name",
+    ]
