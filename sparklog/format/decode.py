@@ -18,7 +18,7 @@ from sparklog.format.arrow_bytes import Int64Array, UInt8Array, Words, cut_rows,
 from sparklog.format.batch_table import BatchTable, scan_batches, scan_valid_prefix
 from sparklog.format.codec import BytesLike, Codec, decompress
 from sparklog.format.decoded_records import DecodedRecords, join_records, no_records, read_too_large
-from sparklog.format.record_batch import HEADER, MAX_INT32, corrupt
+from sparklog.format.record_batch import HEADER, MAX_INT32, MAX_OFFSET, corrupt
 from sparklog.format.record_fields import BadRecordError, RecordFields, parse_fields
 from sparklog.format.record_headers import decode_headers
 from sparklog.format.record_starts import Bodies, check_counts, guess_starts, walk_starts
@@ -47,6 +47,7 @@ def decode_records(
     end_offset: int | None = None,
     include_headers: bool = False,
     where: str,
+    position: int = 0,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> DecodedRecords:
     """The records of these batches with start_offset <= offset < end_offset; control batches are left out.
@@ -55,6 +56,7 @@ def decode_records(
         table: from scan_batches over `buf`.
         offset_delta: added to stored offsets; one number, or one per batch of the table.
         where: names the file in errors.
+        position: of buf[0] in that file; only errors use it.
         max_decompressed_bytes: limit for one batch.
 
     Raises:
@@ -62,6 +64,7 @@ def decode_records(
         InvalidRequestError: READ_TOO_LARGE for more than 2 GiB uncompressed; decode fewer batches at once.
     """
     deltas = np.broadcast_to(np.asarray(offset_delta, np.int64), len(table))
+    _check_offsets(table, deltas, f"{where}@", position, is_range=(start_offset, end_offset) != (None, None))
     wanted = ~table.is_control & (table.record_count > 0)
     if start_offset is not None:
         wanted &= table.last_offset + deltas >= start_offset
@@ -77,12 +80,29 @@ def decode_records(
             offset_delta=deltas[group],
             include_headers=include_headers,
             where=where,
+            position=position,
             max_decompressed_bytes=max_decompressed_bytes,
         )
         first = 0 if start_offset is None else int(np.searchsorted(part.offset, start_offset))
         last = part.num_rows if end_offset is None else int(np.searchsorted(part.offset, end_offset))
         parts.append(part if last - first == part.num_rows else part.slice(first, last))
     return join_records(parts, include_headers)
+
+
+def _check_offsets(
+    table: BatchTable, deltas: Int64Array, where: str, position: int, *, is_range: bool
+) -> None:
+    """No CRC covers base offsets: they must stay in the domain, and ascend if a range is to be cut out."""
+    wrong = (deltas < 0) | (table.last_offset > MAX_OFFSET - deltas)
+    if is_range and len(table) > 1:
+        wrong[1:] |= table.base_offset[1:] + deltas[1:] <= table.last_offset[:-1] + deltas[:-1]
+    if wrong.any():
+        batch = int(np.argmax(wrong))
+        raise corrupt(
+            f"{where}{position + int(table.position[batch])}",
+            f"offsets {table.base_offset[batch]} to {table.last_offset[batch]} + {deltas[batch]}",
+            "legal ones, above those of the batch before",
+        )
 
 
 def _groups(table: BatchTable) -> list[slice]:
@@ -102,12 +122,13 @@ def decode_bodies(
     offset_delta: int | Int64Array = 0,
     include_headers: bool = False,
     where: str,
+    position: int = 0,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> DecodedRecords:
     """All records of these batches at once, control batches included."""
     if len(table) == 0:
         return no_records(include_headers)
-    bodies = _bodies(buf, table, where, max_decompressed_bytes)
+    bodies = _bodies(buf, table, where, position, max_decompressed_bytes)
     check_counts(bodies)
     words = Words(bodies.data)
     batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
@@ -129,9 +150,9 @@ def decode_bodies(
     )
 
 
-def _bodies(buf: BytesLike, table: BatchTable, where: str, max_bytes: int) -> Bodies:
+def _bodies(buf: BytesLike, table: BatchTable, where: str, position: int, max_bytes: int) -> Bodies:
     def describe(batch: int) -> str:
-        return f"{where}@{table.position[batch]}"
+        return f"{where}@{position + int(table.position[batch])}"
 
     view = memoryview(buf).cast("B")
     start, end = table.position + HEADER.size, table.position + table.size

@@ -1,6 +1,6 @@
 """Decoded records as columns.
 
-Invariants: columns have equal length, offsets ascend, and all memory is owned by the columns.
+Invariants: columns have equal length, offsets ascend within a batch, and all memory is owned by the columns.
 Not here: decoding (decode.py).
 Concurrency: immutable values.
 Sources: Spark's Kafka source schema.
@@ -21,7 +21,7 @@ from sparklog.format.schema import HEADERS_TYPE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedRecords:
-    """Records as columns, ascending by offset.
+    """Records as columns, in the order of their batches.
 
     Args:
         offset: absolute. Gaps are legal.

@@ -163,8 +163,8 @@ def _split(rows: Rows, timestamp_ms: npt.NDArray[np.int64], options: EncodeOptio
     small.
     """
     limit = max(1, batch_limit(options) - HEADER.size)
-    span = np.array([timestamp_ms.max() - timestamp_ms.min()])  # wraps for absurd spans; then it is negative
-    time_bytes = int(varint_sizes(span)[0]) if span[0] >= 0 else 10
+    span = int(timestamp_ms.max()) - int(timestamp_ms.min())
+    time_bytes = int(varint_sizes(np.array([span]))[0]) if span <= MAX_OFFSET else 10
     offset_bytes = int(varint_sizes(np.array([min(len(rows.rest), limit)]))[0])
     length_bytes = int(varint_sizes(rows.rest.max(keepdims=True) + _MAX_RECORD_OVERHEAD)[0])
     ends = np.cumsum(rows.rest + (length_bytes + 1 + time_bytes + offset_bytes))

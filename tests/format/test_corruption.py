@@ -156,6 +156,7 @@ def test_every_byte_of_a_body_behind_a_right_crc_set_to_anything(raw_batch: Buil
                 continue
             assert records.num_rows == 2
             for column in (records.key, records.value, records.headers):
+                assert column is not None
                 column.validate(full=True)
 
 

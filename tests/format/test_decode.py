@@ -96,6 +96,29 @@ def test_extents_of_one_buffer_have_deltas_of_their_own(columns: Build) -> None:
     assert records.value.to_pylist() == VALUES[290:] + VALUES[:10]
 
 
+def test_batches_that_do_not_ascend_are_refused_in_a_range(columns: Build) -> None:
+    data = _log(columns)
+    twice = BatchTable.concat([scan_batches(data, where="t")] * 2)
+    assert decode_records(data, twice, where="t").num_rows == 600
+    with pytest.raises(CorruptLogError, match=r"t@50: found offsets 0 to \d+ \+ 0"):
+        decode_records(data, twice, where="t", start_offset=0, position=50)
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (0, -1), (1, 2**63 - 1)])
+def test_offsets_beyond_the_domain_are_refused(raw_batch: Build, base: int, delta: int) -> None:
+    data = raw_batch(base_offset=base)
+    table = scan_batches(data, where="t")
+    with pytest.raises(CorruptLogError, match="CORRUPT_BATCH"):
+        decode_records(data, table, offset_delta=delta, where="t")
+
+
+def test_errors_name_the_position_in_the_file(columns: Build, raw_batch: Build, raw_record: Build) -> None:
+    data = raw_batch() + raw_batch(raw_record(value_length=b"\x7e"), base_offset=1)
+    table = scan_batches(data, where="t", position=1000)
+    with pytest.raises(CorruptLogError, match=f"t@{1000 + len(raw_batch())}, record 0"):
+        decode_records(data, table, where="t", position=1000)
+
+
 def test_control_batches_are_left_out_and_leave_gaps(columns: Build) -> None:
     marker = ControlMarker(type=ControlType.COMMIT, producer_id=1, producer_epoch=0, timestamp_ms=0, offset=2)
     data = (

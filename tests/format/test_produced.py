@@ -1,0 +1,42 @@
+"""Rules for batches that clients hand in."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.decode import scan_batches
+from sparklog.format.produced import validate_produced
+
+Build = Callable[..., bytes]
+
+
+def test_ordinary_and_idempotent_batches_pass(raw_batch: Build, raw_record: Build) -> None:
+    two = raw_batch(
+        raw_record() + raw_record(offset_delta=1),
+        record_count=2,
+        producer_id=0,
+        producer_epoch=0,
+        base_sequence=0,
+        attributes=0x10,
+    )
+    validate_produced(scan_batches(raw_batch() + two, where="here"), where="here")
+    validate_produced(scan_batches(b"", where="here"), where="here")
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"record_count": 0, "last_offset_delta": 0, "body": b""}, "record_count 0"),
+        ({"record_count": 1, "last_offset_delta": 1}, r"last_offset_delta \+ 1 of 2"),
+        ({"attributes": 0x20}, "a control batch"),
+        ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, "producer_epoch -1"),
+        ({"producer_id": 5, "producer_epoch": 0}, "base_sequence -1"),
+        ({"producer_id": 5, "producer_epoch": 0, "base_sequence": -7}, "base_sequence -7"),
+        ({"attributes": 0x10}, "producer_id -1 in a transaction"),
+    ],
+)
+def test_what_producers_may_not_write(raw_batch: Build, fields: dict[str, int], found: str) -> None:
+    data = raw_batch() + raw_batch(**fields)
+    with pytest.raises(InvalidRequestError, match=f"INVALID_BATCH.*here@{len(raw_batch())}: found {found}"):
+        validate_produced(scan_batches(data, where="here"), where="here")
