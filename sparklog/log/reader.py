@@ -2,8 +2,8 @@
 
 Invariants: every batch's CRC is verified; records come in offset order, each once; what breaks FORMAT.md
     or the plan is raised with topic-partition, segment and position, never skipped.
-Memory: stored bytes are read in steps of whole batches of about `step_bytes`, and decoded in groups whose
-    uncompressed size is estimated to be about as much; a batch larger than that is read by itself.
+Memory: stored bytes are read in steps of whole batches of about `step_bytes`, and decoded in parts of about
+    as many uncompressed bytes; a batch larger than that is read, or decoded, by itself.
 Small ranges (a streaming query leaves one per micro-batch) are gathered and decoded together; if anything
     about them is not as expected, each is read by itself, which tells exactly what is wrong and where.
 Not here: which bytes to read (read_plan.py, which needs the metadata; this needs only the storage).
@@ -11,6 +11,7 @@ Concurrency: a generator belongs to one thread; it holds a few open files.
 Sources: design.md section 3; reliability.md section 1.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -18,8 +19,8 @@ import numpy.typing as npt
 
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
-from sparklog.format.codec import BytesLike
-from sparklog.format.decode import DecodedRecords, decode_records
+from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecords, decode_records
 from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END
 from sparklog.log.names import is_dense
 from sparklog.log.read_plan import ByteRange, plan_read
@@ -30,9 +31,7 @@ __all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges"]
 
 STEP_BYTES = 4 << 20
 GATHERED_RANGES = 2048
-_FIRST_RATIO = 8.0  # assumed for compressed batches until some have been decoded
-_MIN_RATIO = 1.5
-_ROW_BYTES = 24  # offset, timestamp, positions
+_NO_HEADER = bytes(HEADER.size)
 
 
 def read_ranges(
@@ -83,13 +82,12 @@ def _gather(ranges: Iterable[ByteRange], step_bytes: int) -> Iterator[list[ByteR
 
 
 class _Reader:
-    """Reads and decodes; remembers how far compressed batches expand, one group behind."""
+    """Reads and decodes with given options."""
 
     def __init__(self, files: SegmentFiles, include_headers: bool, step_bytes: int) -> None:
         self._files = files
         self._include_headers = include_headers
         self._step_bytes = step_bytes
-        self._ratio = _FIRST_RATIO
 
     def read_range(self, one: ByteRange) -> Iterator[DecodedRecords]:
         """One range, step by step."""
@@ -102,7 +100,12 @@ class _Reader:
             table = scan_batches(data, where=span.where, position=position)
             next_offset = _validate_table(table, one, position, next_offset)
             deltas = np.full(len(table), one.offset_delta, np.int64)
-            yield from self._decode(data, table, deltas, one, one.end_offset)
+            wanted = (one.start_offset, one.end_offset)
+            try:
+                yield from self._decode(data, table, deltas, wanted, span.where)
+            except SparklogError:
+                self._locate_error(data, table, span, position)
+                raise
             position += len(data)
             del data, table
         if is_dense(one.segment) and (next_offset is None or next_offset < one.end_offset):
@@ -127,11 +130,25 @@ class _Reader:
             yield from self._read_each(group)
             return
         try:
-            yield from self._decode(data, table, deltas, group[0], group[-1].end_offset)
+            wanted = (group[0].start_offset, group[-1].end_offset)
+            yield from self._decode(data, table, deltas, wanted, group[0].span.where)
         except SparklogError:
             for _ in self._read_each(group):
                 pass  # to raise the same error with its position
             raise
+
+    def _locate_error(self, data: BytesLike, table: BatchTable, span: Span, position: int) -> None:
+        """Decode batch by batch, so that the error names the position of its batch in the segment."""
+        for batch in range(len(table)):
+            where = f"{span.where}@{position + int(table.position[batch])}, in the batch"
+            one = dataclasses.replace(table.select(slice(batch, batch + 1)), position=np.zeros(1, np.int64))
+            first = int(table.position[batch])
+            decode_records(
+                memoryview(data)[first : first + int(table.size[batch])],
+                one,
+                include_headers=True,
+                where=where,
+            )
 
     def _read_each(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
         for one in group:
@@ -142,44 +159,64 @@ class _Reader:
         data: BytesLike,
         table: BatchTable,
         deltas: npt.NDArray[np.int64],
-        first: ByteRange,
-        end_offset: int,
+        wanted: tuple[int, int],
+        where: str,
     ) -> Iterator[DecodedRecords]:
-        for start, end in self._parts(table):
-            part = table.select(slice(start, end))
+        for part_data, part, indices in _parts(data, table, self._step_bytes, where):
             records = decode_records(
-                data,
+                part_data,
                 part,
-                offset_delta=deltas[start:end],
-                start_offset=first.start_offset,
-                end_offset=end_offset,
+                offset_delta=deltas[indices],
+                start_offset=wanted[0],
+                end_offset=wanted[1],
                 include_headers=self._include_headers,
-                where=first.span.where,
+                where=where,
             )
-            self._learn(part, records)
             if records.num_rows:
                 yield records
-            del records
+            del records, part_data
 
-    def _parts(self, table: BatchTable) -> Iterator[tuple[int, int]]:
-        """Index ranges of batches that are decoded together."""
-        start, count = 0, len(table)
-        if not table.codec.any():
-            yield 0, count
-            return
-        ends = table.size.cumsum()
-        while start < count:
-            done = int(ends[start - 1]) if start else 0
-            end = int(ends.searchsorted(done + self._step_bytes / self._ratio, "right"))
-            end = max(start + 1, min(end, count))
-            yield start, end
-            start = end
 
-    def _learn(self, table: BatchTable, records: DecodedRecords) -> None:
-        if records.num_rows and (table.attributes[0] & CODEC_MASK) != 0:
-            decoded = records.key.nbytes + records.value.nbytes + _ROW_BYTES * records.num_rows
-            share = records.num_rows / max(1, int(table.record_count.sum()))
-            self._ratio = max(_MIN_RATIO, decoded / share / int(table.size.sum()))
+def _parts(
+    data: BytesLike, table: BatchTable, step_bytes: int, where: str
+) -> Iterator[tuple[BytesLike, BatchTable, slice]]:
+    """What is decoded together: (buffer, its batches, their indices in `table`).
+
+    Compressed batches are decompressed here, one by one, until a part is full: nothing in a batch's header
+    says how far it will expand. The parts hold plain batches then, without their headers' bytes.
+    """
+    if not table.codec.any():
+        yield data, table, slice(0, len(table))
+        return
+    view = memoryview(data).cast("B")
+    chunks: list[BytesLike] = []
+    sizes: list[int] = []
+    start, size = 0, 0
+    for batch, codec in enumerate(table.codec.tolist()):
+        first, last = int(table.position[batch]), int(table.position[batch] + table.size[batch])
+        body = decompress(
+            Codec(codec),
+            view[first + HEADER.size : last],
+            max_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES,
+            where=f"{where}, batch@{first}",
+        )
+        chunks += (_NO_HEADER, body)
+        sizes.append(HEADER.size + len(body))
+        size += sizes[-1]
+        if size >= step_bytes or batch == len(table) - 1:
+            ends = np.cumsum(sizes, dtype=np.int64)
+            indices = slice(start, batch + 1)
+            part = dataclasses.replace(
+                table.select(indices),
+                position=ends - sizes,
+                size=np.array(sizes, np.int64),
+                attributes=table.attributes[indices] & ~CODEC_MASK,
+            )
+            del body
+            joined = b"".join(chunks)
+            chunks, sizes, start, size = [], [], batch + 1, 0
+            yield joined, part, indices
+            del joined
 
 
 def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int) -> memoryview:
