@@ -288,7 +288,7 @@ class LocalStore:
                 raise storage_error("delete", path, error) from error
 
     def delete_directory(self, prefix: str) -> None:
-        remove_tree(f"{self._root}/{validate_name(prefix.rstrip('/'))}")
+        remove_tree(f"{self._root}/{validate_name(prefix)}")
 
     def append_file(self, name: str) -> LocalAppendFile:
         path = self._path(name)

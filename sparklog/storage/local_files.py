@@ -13,6 +13,7 @@ After a crash: bytes past the last sync may be there, torn, or not; nothing refe
 
 import mmap
 import os
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -21,6 +22,10 @@ from sparklog.errors import FatalStorageError, StorageError
 from sparklog.storage.base import BytesLike
 from sparklog.storage.os_errors import fatal_error, storage_error
 
+# After so many bytes a first fsync runs beside the writing, so that the one before a commit finds little
+# left to do. Measured with 480 MB at 6 ms of computing per 4 MB, interleaved: 0.87 to 0.95 s instead of
+# 1.07 to 1.20 s until all is durable. sync_file_range halves the speed: it waits for the disk's queue.
+EARLY_SYNC_BYTES = 32 << 20
 _MAX_VECTORS = 512  # Linux takes 1024; half leaves room for other systems
 
 
@@ -50,6 +55,8 @@ class LocalAppendFile:
         self._fd = fd
         self._pid = os.getpid()
         self._position = 0
+        self._early_position = 0
+        self._early_sync: threading.Thread | None = None
         self._sync_names: Callable[[], None] | None = sync_names
         self._broken: StorageError | None = None
 
@@ -69,9 +76,12 @@ class LocalAppendFile:
             self._position += write_all(self._fd, views, start)
         except OSError as error:
             raise self._cut_back(start, error) from error
+        if self._position - self._early_position >= EARLY_SYNC_BYTES:
+            self._start_early_sync()
         return start
 
     def sync(self) -> None:
+        self._join_early_sync()
         self._refuse_if_unusable()
         try:
             os.fdatasync(self._fd)
@@ -87,9 +97,30 @@ class LocalAppendFile:
             self._sync_names = None
 
     def close(self) -> None:
+        self._join_early_sync()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+    def _start_early_sync(self) -> None:
+        if self._early_sync is not None and self._early_sync.is_alive():
+            return
+        self._early_position = self._position
+        self._early_sync = threading.Thread(target=self._sync_early, name="sparklog-sync", daemon=True)
+        self._early_sync.start()
+
+    def _sync_early(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            # Linux reports a failed write-back once: the next fsync would succeed, and the data be gone.
+            self._broken = fatal_error("fsync", self._path, error)
+
+    def _join_early_sync(self) -> None:
+        """Wait for it; in a forked child the thread does not exist, and the file may not be used."""
+        if self._early_sync is not None and self._pid == os.getpid():
+            self._early_sync.join()
+        self._early_sync = None
 
     def _cut_back(self, start: int, error: OSError) -> StorageError:
         try:

@@ -251,3 +251,28 @@ def test_real_full_disk_and_real_read_only_mount(tmp_path: Path) -> None:
         pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:-1] == ["full: STORAGE_FULL", *["read-only: STORAGE_REFUSED"] * 4]
+
+
+def test_a_failed_early_sync_is_not_forgotten(tmp_path, monkeypatch):
+    """The kernel reports a failed write-back once: if the early fsync saw it, the last one must fail too."""
+    from sparklog.storage import local_files
+
+    monkeypatch.setattr(local_files, "EARLY_SYNC_BYTES", 10)
+    store = LocalStore(str(tmp_path))
+    file = store.append_file("segments/w/0.log")
+    real, calls = os.fdatasync, []
+
+    def fails_once(fd):
+        calls.append(fd)
+        if len(calls) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fails_once)
+    file.write(b"x" * 20)
+    with pytest.raises(FatalStorageError, match="DURABILITY_UNKNOWN"):
+        file.sync()
+    with pytest.raises(FatalStorageError):
+        file.write(b"more")
+    file.close()
+    assert len(calls) == 1
