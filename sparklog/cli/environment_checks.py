@@ -96,9 +96,9 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
     code = "import sys, sparklog, pyspark_sparklog; print(sys.version_info[:2])"
     result = _run([found, "-c", code], environment)
     if result is None or result.returncode != 0:
-        return Finding(
-            check, Status.FAIL if named else Status.WARN, f"{origin} ({found}): cannot import sparklog", fix
-        )
+        status = Status.FAIL if named else Status.WARN
+        reason = (result.stderr.strip().splitlines() or ["it failed"])[-1] if result else "it did not run"
+        return Finding(check, status, f"{origin} ({found}): cannot import sparklog: {reason}", fix)
     if result.stdout.strip() != str(sys.version_info[:2]):
         return Finding(
             check, Status.FAIL, f"{origin} ({found}): another Python version, {result.stdout.strip()}", fix

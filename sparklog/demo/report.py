@@ -94,7 +94,10 @@ def next_steps(workspace: Workspace) -> list[str]:
 
 def program() -> str:
     """How this program can be started again from here."""
-    return shlex.quote(shown(Path(sys.argv[0]).absolute())) if "/" in sys.argv[0] else "sparklog"
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m sparklog"
+    return shlex.quote(shown(started.absolute())) if "/" in sys.argv[0] else started.name
 
 
 def shown(path: Path) -> str:

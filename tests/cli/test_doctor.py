@@ -1,0 +1,141 @@
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from sparklog.cli import environment_checks as checks
+from sparklog.cli.environment_checks import Finding, Status
+from sparklog.cli.root_checks import check_put_if_absent, check_root
+from sparklog.errors import StorageError
+from sparklog.storage import MemoryStore, open_store
+
+Run = Callable[..., Result]
+
+
+def program(directory: Path, name: str, text: str) -> Path:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def environment(**changes: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "PYSPARK_PYTHON"}}
+    return {**kept, **changes}
+
+
+def test_this_interpreter_is_fit_for_workers() -> None:
+    found = checks.check_worker_python(environment(PYSPARK_PYTHON=sys.executable))
+    assert found == Finding("PYSPARK_PYTHON", Status.OK, sys.executable)
+
+
+def test_interpreter_without_sparklog_is_refused_when_named(tmp_path: Path) -> None:
+    other = program(tmp_path, "python3", "exit 1")
+    found = checks.check_worker_python(environment(PYSPARK_PYTHON=str(other)))
+    assert found.status is Status.FAIL
+    assert "cannot import sparklog" in found.detail
+    assert sys.executable in found.fix
+    assert checks.check_worker_python(environment(PATH=str(tmp_path))).status is Status.WARN
+    assert checks.check_worker_python(environment(PYSPARK_PYTHON="/nowhere")).status is Status.FAIL
+
+
+def test_interpreter_of_another_version_is_refused(tmp_path: Path) -> None:
+    other = program(tmp_path, "python3", "echo '(3, 99)'")
+    found = checks.check_worker_python(environment(PYSPARK_PYTHON=str(other)))
+    assert (found.status, "another Python version, (3, 99)" in found.detail) == (Status.FAIL, True)
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        ("exit 1", "cannot run"),
+        ("echo 'openjdk version \"11.0.2\"' >&2", 'version "11.0.2"'),
+        (
+            '[ "$1" = --add-modules ] && exit 1; echo \'openjdk version "17.0.1"\' >&2',
+            "without jdk.incubator.vector",
+        ),
+    ],
+)
+def test_java_that_spark_cannot_use_is_refused(tmp_path: Path, script: str, detail: str) -> None:
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin", "java", script)
+    found = checks.check_java(environment(JAVA_HOME=str(tmp_path)))
+    assert found.status is Status.FAIL
+    assert detail in found.detail
+    assert "openjdk-17" in found.fix
+
+
+def test_java_of_this_machine_is_fit() -> None:
+    assert checks.check_java(os.environ).status is Status.OK
+
+
+def test_other_spark_home_is_a_warning(tmp_path: Path) -> None:
+    findings = {f.check: f for f in checks.check_environment(environment(SPARK_HOME=str(tmp_path)))}
+    assert findings["pyspark"].status is Status.WARN
+    assert "another Spark" in findings["pyspark"].detail
+
+
+def test_storage_that_lets_two_win_is_refused() -> None:
+    class Careless(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes, **_: Any) -> None:
+            pass
+
+    found = check_put_if_absent(Careless("careless"))
+    assert found.status is Status.FAIL
+    assert "4 of 4 racing writers created the same name" in found.detail
+
+
+def test_read_only_root_is_named() -> None:
+    class ReadOnly(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes, **_: Any) -> None:
+            raise StorageError("STORAGE_FAILED", f"{name}: read-only", fix="mount it writable")
+
+    found = check_put_if_absent(ReadOnly("read-only"))
+    assert (found.check, found.status) == ("writable", Status.FAIL)
+
+
+def test_good_root_leaves_no_trace_of_the_probe(run: Run, root: Path) -> None:
+    run("produce", "--topic", "t", stdin="a\nb\n")
+    before = sorted(path for path in root.rglob("*") if path.is_file())
+    findings = list(check_root(str(root), deep=True))
+    assert {found.status for found in findings} == {Status.OK}
+    assert findings[-1].detail == "1 extents read, 2 records, all checksums right"
+    assert sorted(path for path in root.rglob("*") if path.is_file()) == before
+
+
+def test_leftovers_and_damage_are_found(run: Run, root: Path) -> None:
+    run("produce", "--topic", "t", stdin="a\n")
+    leftover = root / ".tmp" / "put.1.abc"
+    leftover.parent.mkdir(exist_ok=True)
+    leftover.write_bytes(b"12345")
+    (segment,) = root.glob("segments/*/*.log")
+    segment.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    findings = {found.check: found for found in check_root(str(root), deep=True)}
+    assert findings["temporary files"].detail.startswith("1 files of unfinished writes, 5 B")
+    assert findings["segments"].status is Status.FAIL
+    assert "CRC-32C" in findings["segments"].detail
+    assert open_store(root).exists("meta.properties")
+
+
+def test_missing_root_fails_the_command(run: Run, root: Path) -> None:
+    result = run("doctor", "--output", "json", exit_code=1)
+    findings = json.loads(result.stdout)
+    assert findings[-1]["check"] == "root"
+    assert findings[-1]["status"] == "fail"
+    assert set(findings[-1]) == {"check", "status", "detail", "fix"}
+    assert "checks failed: root" in result.stderr
+    assert not root.exists()
+
+
+def test_deep_needs_a_root(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARKLOG_ROOT")
+    assert "--deep reads a root" in run("doctor", "--deep", exit_code=2).stderr

@@ -1,0 +1,75 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+
+def test_offsets_are_printed_as_kafka_does(run: Run, run_json: RunJson) -> None:
+    run("topics", "create", "--topic", "t", "--partitions", "2")
+    run("produce", "--topic", "t", "-p", "0", stdin="a\nb\n")
+    assert run("offsets", "get", "--topic", "t").stdout == "t:0:2\nt:1:0\n"
+    assert run("offsets", "get", "--topic", "t", "--time", "-2").stdout == "t:0:0\nt:1:0\n"
+    assert run("offsets", "get", "--topic-partitions", "t:0", "--time", "latest").stdout == "t:0:2\n"
+    assert run("offsets", "get", "--topic", "t", "--partitions", "0", "--time", "0").stdout == "t:0:0\n"
+    assert run("kafka-get-offsets", "--topic", "t", "--time", "9999999999999").stdout == "t:0:\nt:1:\n"
+    assert run_json("offsets", "get", "--time", "9999999999999")[0] == {
+        "topic": "t",
+        "partition": 0,
+        "offset": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--topic-partitions", "t"),
+        ("--topic-partitions", "t:0", "--topic", "t"),
+        ("--partitions", "x"),
+        ("--time", "yesterday"),
+        ("--time", "-5"),
+    ],
+)
+def test_offsets_usage_errors(run: Run, arguments: tuple[str, ...]) -> None:
+    run("topics", "create", "--topic", "t")
+    run("offsets", "get", *arguments, exit_code=2)
+
+
+def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:
+    run("produce", "--topic", "t", stdin="a\nb\n")
+    run("consume", "--topic", "t", "--group", "g", "-e")
+    assert run("groups", "list").stdout == "g\n"
+    assert run_json("groups", "list") == [{"group": "g"}]
+    heading, row = run("groups", "describe", "--all-groups").stdout.splitlines()
+    assert heading.split() == [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+    ]
+    assert row.split() == ["g", "t", "0", "2", "2", "0", "-", "-", "-"]
+    assert run("kafka-consumer-groups", "--describe", "--group", "g").stdout.splitlines() == [heading, row]
+
+
+def test_offsets_of_a_deleted_topic_have_no_lag(run: Run, run_json: RunJson) -> None:
+    run("produce", "--topic", "t", stdin="a\n")
+    run("consume", "--topic", "t", "--group", "g", "-e")
+    run("topics", "delete", "--topic", "t")
+    (row,) = run_json("groups", "describe", "--group", "g")
+    assert (row["current_offset"], row["log_end_offset"], row["lag"]) == (1, None, None)
+
+
+def test_unknown_group_is_an_error(run: Run) -> None:
+    run("topics", "create", "--topic", "t")
+    assert (
+        "Consumer group 'g' does not exist" in run("groups", "describe", "--group", "g", exit_code=1).stderr
+    )
+    run("groups", "describe", exit_code=2)

@@ -1,0 +1,125 @@
+"""The command as a process: exit codes, streams, signals, and what it costs to start."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "sparklog"]
+
+
+def start(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "SPARKLOG_ROOT": str(root)}
+    return subprocess.Popen(
+        [*PROGRAM, *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finish(root: Path, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+    with start(root, *arguments) as process:
+        stdout, stderr = process.communicate(stdin, timeout=60)
+    return process.returncode, stdout.decode(), stderr.decode()
+
+
+def test_errors_go_to_stderr_with_their_exit_codes(root: Path) -> None:
+    code, stdout, stderr = finish(root, "topics", "list")
+    assert (code, stdout) == (1, "")
+    assert stderr.startswith("Error: [SPARKLOG_ROOT_NOT_FOUND]")
+    assert "Traceback" not in stderr
+    code, stdout, stderr = finish(root, "topics", "lst")
+    assert (code, stdout) == (2, "")
+    assert "Did you mean 'list'?" in stderr
+    code, _, stderr = finish(root, "--debug", "topics", "list")
+    assert code == 1
+    assert "Traceback" in stderr
+
+
+def test_root_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARKLOG_ROOT", raising=False)
+    result = subprocess.run([*PROGRAM, "topics", "list"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "give --root DIR, or set SPARKLOG_ROOT=DIR" in result.stderr
+
+
+def test_option_before_the_command_beats_the_environment(root: Path, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    assert finish(root, "--root", other, "topics", "create", "--topic", "t")[0] == 0
+    assert finish(root, "topics", "list", "--names", "--root", other)[1] == "t\n"
+    assert not root.exists()
+
+
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def stop_reading(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def test_reader_that_leaves_is_a_normal_end(root: Path) -> None:
+    finish(root, "produce", "--topic", "t", stdin=b"".join(b"%060d\n" % n for n in range(20_000)))
+    with start(root, "consume", "--topic", "t") as process:
+        assert read_line(process) == b"%060d\n" % 0
+        stop_reading(process)
+        assert process.wait(timeout=60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_reader_that_leaves_is_noticed_while_idle(root: Path) -> None:
+    finish(root, "produce", "--topic", "t", stdin=b"one\n")
+    with start(root, "consume", "--topic", "t") as process:
+        assert read_line(process) == b"one\n"
+        stop_reading(process)
+        assert process.wait(timeout=60) == 0
+
+
+def test_interrupt_ends_a_follow_and_commits_the_group(root: Path) -> None:
+    finish(root, "produce", "--topic", "t", stdin=b"one\n")
+    with start(root, "consume", "--topic", "t", "--group", "g") as process:
+        assert read_line(process) == b"one\n"
+        finish(root, "produce", "--topic", "t", stdin=b"two\n")
+        assert read_line(process) == b"two\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+    assert finish(root, "consume", "--topic", "t", "--group", "g", "-e")[1] == ""
+
+
+def test_produce_acknowledges_while_the_pipe_stays_open(root: Path) -> None:
+    with start(root, "produce", "--topic", "t") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        code, shown = 1, ""
+        while code:  # the root or the topic is not there yet
+            code, shown, _ = finish(root, "consume", "--topic", "t", "-c", "2")
+        assert shown == "one\ntwo\n"
+        assert process.poll() is None
+        _, stderr = process.communicate(b"three", timeout=60)
+        assert process.returncode == 0
+        assert stderr == b"3 records acknowledged by topic t.\n"
+
+
+HELP = (["--help"], ["topics", "create", "--help"], ["consume", "--help"], ["--version"])
+
+
+@pytest.mark.parametrize("arguments", HELP)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from sparklog.cli.main import cli\n"
+        f"code = cli({arguments!r}, standalone_mode=False)\n"
+        "heavy = {'numpy', 'pyarrow', 'pyspark', 'rich', 'msgspec', 'fsspec', 'pandas'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

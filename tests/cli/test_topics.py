@@ -1,0 +1,112 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+SEVEN_DAYS = "604800000"
+
+
+def test_create_list_describe_alter_delete(run: Run, run_json: RunJson) -> None:
+    assert run("topics", "create", "--topic", "events", "--partitions", "2").stdout == (
+        "Created topic events with 2 partitions.\n"
+    )
+    assert run("topics", "list", "--names").stdout == "events\n"
+    run("topics", "alter", "--topic", "events", "--partitions", "3", "--config", "retention.ms=-1")
+    (found,) = run_json("topics", "describe", "--topic", "events")
+    assert (found["partition_count"], found["configs"]) == (3, {"retention.ms": "-1"})
+    run("topics", "alter", "--topic", "events", "--delete-config", "retention.ms")
+    assert run_json("topics", "describe")[0]["configs"] == {}
+    assert run("topics", "delete", "--topic", "events").stdout == "Deleted topic events.\n"
+    assert run_json("topics", "list") == []
+
+
+def test_json_fields_are_pinned(run: Run, run_json: RunJson) -> None:
+    created = run_json("topics", "create", "--topic", "events", "--config", f"retention.ms={SEVEN_DAYS}")
+    assert list(created) == [
+        "topic",
+        "topic_id",
+        "partition_count",
+        "internal",
+        "configs",
+        "partitions",
+        "created",
+    ]
+    (described,) = run_json("topics", "describe")
+    assert {**described, "created": True} == created
+    assert described["partitions"] == [
+        {"partition": 0, "log_start_offset": 0, "log_end_offset": 0, "size_bytes": 0, "extents": 0}
+    ]
+    (listed,) = run_json("topics", "list")
+    assert listed == {
+        "topic": "events",
+        "topic_id": described["topic_id"],
+        "partitions": 1,
+        "records": 0,
+        "size_bytes": 0,
+        "internal": False,
+    }
+
+
+def test_off_a_terminal_tables_are_plain_aligned_columns(run: Run) -> None:
+    run("topics", "create", "--topic", "events", "--partitions", "2")
+    assert run("topics", "list").stdout.splitlines() == [
+        "TOPIC   PARTITIONS  RECORDS  SIZE",
+        "events  2           0        0 B",
+    ]
+    first, heading, *rows = run("topics", "describe", "--topic", "events").stdout.splitlines()
+    assert first.startswith("Topic: events\tTopicId: ")
+    assert first.endswith("\tPartitionCount: 2\tConfigs: ")
+    assert heading.split() == ["PARTITION", "LOG-START-OFFSET", "LOG-END-OFFSET", "SIZE", "EXTENTS"]
+    assert len(rows) == 2
+
+
+def test_existing_and_missing_topics(run: Run) -> None:
+    run("topics", "create", "--topic", "events")
+    assert "TOPIC_EXISTS" in run("topics", "create", "--topic", "events", exit_code=1).stderr
+    assert (
+        run("topics", "create", "--topic", "events", "--if-not-exists").stdout
+        == "Topic events exists already.\n"
+    )
+    assert "TOPIC_MISSING" in run("topics", "delete", "--topic", "nope", exit_code=1).stderr
+    assert run("topics", "delete", "--topic", "nope", "--if-exists").stdout == "Topic nope does not exist.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("create", "--topic", "t", "--config", "retention.ms"), "expected key=value"),
+        (("create", "--topic", "t", "--partitions", "0"), "0 is not in the range"),
+        (("create",), "Missing option '--topic'"),
+        (("alter", "--topic", "t"), "nothing to alter"),
+        (("creat", "--topic", "t"), "Did you mean 'create'?"),
+        (("create", "--topik", "t"), "Did you mean '--topic'?"),
+    ],
+)
+def test_usage_errors_exit_with_2(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    assert message in run("topics", *arguments, exit_code=2).stderr
+
+
+def test_unknown_setting_is_refused_with_the_nearest(run: Run) -> None:
+    result = run("topics", "create", "--topic", "t", "--config", "retention.mss=1", exit_code=1)
+    assert "retention.ms" in result.stderr
+    assert result.stdout == ""
+
+
+def test_replication_factor_is_accepted_with_a_note(run: Run) -> None:
+    result = run("topics", "create", "--topic", "t", "--replication-factor", "3")
+    assert "no effect" in result.stderr
+    assert run("topics", "create", "--topic", "u", "--replication-factor", "1").stderr == ""
+
+
+def test_kafkas_own_grammar(run: Run) -> None:
+    run("kafka-topics", "--create", "--topic", "events", "--partitions", "2")
+    assert run("kafka-topics", "--list").stdout == "events\n"
+    assert "PartitionCount: 2" in run("kafka-topics", "--describe", "--topic", "events").stdout
+    run("kafka-topics", "--delete", "--topic", "events")
+    assert "exactly one of" in run("kafka-topics", "--topic", "events", exit_code=2).stderr
+    message = run("kafka-topics", "--list", "--bootstrap-server", "localhost:9092", exit_code=2).stderr
+    assert "this log has none: it is a directory" in message
