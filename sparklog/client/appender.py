@@ -45,6 +45,7 @@ MAX_EXTENT_RECORDS = (1 << 31) - 1
 class AppendOptions:
     """How to write. `compression` counts where the topic's compression.type is producer.
 
+    Larger `batch_bytes`: better compression, quicker writing; smaller: less to read for a single record.
     What is None is as the topic or the root says: `max_record_bytes` (never more than the topic's
     max.message.bytes), `flush_messages` and `flush_ms` between the syncs that publishing needs anyway,
     `auto_create_topics` and `num_partitions` of topics that do not exist.
@@ -53,7 +54,7 @@ class AppendOptions:
     compression: str = "none"
     buffer_bytes: int = 32 * MIB
     partition_bytes: int = 4 * MIB
-    batch_bytes: int = 1 * MIB
+    batch_bytes: int = 256 * 1024
     max_record_bytes: int | None = None
     flush_messages: int | None = None
     flush_ms: int | None = None

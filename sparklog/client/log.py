@@ -13,7 +13,7 @@ After a crash: open it again; there is nothing to repair.
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Self
 
 import pyarrow as pa
@@ -213,19 +213,29 @@ class SparkLog:
         if partition is not None:
             rows = _with_partition(rows, partition)
         options = AppendOptions(compression=compression_type or "none")
-        for attempt in range(_APPEND_ATTEMPTS):
-            image = self.refresh()
-            if txn is not None and image.has_applied(*txn):
-                return AppendResult(commit=None, duplicate=True, ranges={})
+
+        def stage() -> StagedAppend:
             with self.appender(options) as appender:
                 appender.add(rows, topic)
-                staged = appender.finish()
+                return appender.finish()
+
+        if txn is not None and self.refresh().has_applied(*txn):
+            return AppendResult(commit=None, duplicate=True, ranges={})
+        return self._stage_and_publish(stage, txn)
+
+    def _stage_and_publish(
+        self, stage: Callable[[], StagedAppend], txn: tuple[str, int] | None
+    ) -> AppendResult:
+        """Start over when a topic that was planned has come to be otherwise meanwhile."""
+        for _ in range(_APPEND_ATTEMPTS):
+            self.refresh()
             try:
-                return self.publish([staged], txn=txn)
+                return self.publish([stage()], txn=txn)
             except RetriableError as error:
-                if error.code != "TOPIC_CHANGED" or attempt == _APPEND_ATTEMPTS - 1:
+                if error.code != "TOPIC_CHANGED":
                     raise
-        raise AssertionError
+                changed = error
+        raise changed
 
     # Reading
 
@@ -303,7 +313,7 @@ class SparkLog:
         self, group: str, offsets: Mapping[TopicPartition, int | None], *, metadata: str = ""
     ) -> None:
         """Store the next offsets that `group` wants to read; None deletes one. All or nothing."""
-        self.publish([self.stage_offsets(group, offsets, metadata=metadata)])
+        self._stage_and_publish(lambda: self.stage_offsets(group, offsets, metadata=metadata), None)
 
     def stage_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | None], *, metadata: str = ""

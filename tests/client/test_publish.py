@@ -117,6 +117,25 @@ def test_append_starts_over_when_the_topic_was_created_meanwhile(
     assert list(result.partitions) == [(-973932308 & 0x7FFFFFFF) % 5]
 
 
+def test_append_gives_up_when_the_topic_changes_all_the_time(
+    log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    def overtaken(staged: object, **_: object) -> object:
+        calls.append(staged)
+        raise RetriableError("TOPIC_CHANGED" if len(calls) < 9 else "PUBLISH_CONTENDED", "t", fix="again")
+
+    monkeypatch.setattr(log, "publish", overtaken)
+    with pytest.raises(RetriableError, match="TOPIC_CHANGED"):
+        log.append("t", pa.table({"value": ["a"]}))
+    assert len(calls) == 3
+    calls += [None] * 6
+    with pytest.raises(RetriableError, match="PUBLISH_CONTENDED"):
+        log.commit_offsets("g", {("t", 0): 1})
+    assert len(calls) == 10
+
+
 def test_a_deleted_topic_takes_nothing(log: SparkLog, other: SparkLog) -> None:
     log.create_topic("t", 1)
     staged = stage(log, "t", "a")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pyarrow as pa
 
@@ -81,3 +82,30 @@ def test_racing_processes_lose_nothing_and_share_no_offset(root: str) -> None:
         written = -(-count // 5)
         assert log.log_end_offset(f"own-{name}", 0) == 5 * written
         assert log.committed_offsets(name) == {("shared", 0): 5 * (written - 1)}
+
+
+def test_threads_that_share_a_log_lose_and_repeat_nothing(root: str) -> None:
+    log = sparklog.open(root)
+    log.create_topic("t", 2)
+
+    def work(name: int) -> None:
+        for number in range(10):
+            log.append("t", pa.table({"key": [f"{name}/{number}/{row}" for row in range(20)]}))
+            log.commit_offsets(f"g{name}", {("t", 0): number})
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    keys = [
+        key.decode()
+        for partition in range(2)
+        for part in log.read_batches("t", partition)
+        for key in part["key"].to_pylist()
+    ]
+    assert sorted(keys) == sorted(f"{a}/{b}/{c}" for a in range(6) for b in range(10) for c in range(20))
+    assert [log.committed_offsets(f"g{name}") for name in range(6)] == [{("t", 0): 9}] * 6
+    assert (
+        len({extent.segment for state in log.image.topics["t"].partitions for extent in state.extents}) == 1
+    )

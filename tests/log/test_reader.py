@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError, DataLossError, OffsetOutOfRangeError, SparklogError
 from sparklog.format.codec import Codec
+from sparklog.format.record_batch import encode_header, parse_header
 from sparklog.log.read_plan import bytes_between, end_offset_for_bytes
 from sparklog.log.reader import ByteRange, plan_read, read_ranges
 from sparklog.storage import Store
@@ -196,3 +197,22 @@ def test_a_flipped_base_offset_is_found_though_no_crc_covers_it(big: Any, bit: i
             read(big, start, end)
     assert len(read(big, 0, 2400)) == 2400
     assert len(read(big, 2600, 5000)) == 2400
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("extents", [1, 3])
+def test_a_malformed_batch_with_a_right_crc_is_located(local: Any, codec: Codec, extents: int) -> None:
+    for _ in range(extents):
+        local.append(values(30), codec=codec, batch_bytes=1000)
+    extent = local.state.extents[-1]
+    path = path_of(local)
+    data = bytearray(path.read_bytes())
+    first = parse_header(data, extent.position, "test")
+    position = extent.position + first.size
+    header = parse_header(data, position, "test")
+    body = bytes(len(data[position + 61 : position + header.size]))
+    data[position : position + header.size] = encode_header(header, body) + body
+    path.write_bytes(data)
+    with pytest.raises(CorruptLogError, match=rf"t-0 in {extent.segment}@{position}\b") as caught:
+        read(local, 0, 30 * extents)
+    assert caught.value.code == "CORRUPT_BATCH"
