@@ -239,3 +239,17 @@ def test_empty_rows_are_checked_and_publish_nothing(log: SparkLog) -> None:
     assert (result.commit, result.record_count, log.topics()) == (None, 0, [])
     with pytest.raises(InvalidRequestError, match="unknown column"):
         log.append("t", pa.table({"nope": pa.array([], pa.string())}))
+
+
+def test_an_extent_never_spans_more_records_than_an_index_can_count(
+    log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.client.appender.MAX_EXTENT_RECORDS", 250)
+    log.create_topic("t", 1)
+    with log.appender(AppendOptions(partition_bytes=1)) as appender:
+        for start in range(0, 1000, 100):
+            appender.add(rows(100, start=start), "t")
+        staged = appender.finish()
+    assert [draft.record_count for draft in staged.drafts] == [200] * 5
+    log.publish([staged])
+    assert values_of(log, "t") == [rows(1000)["value"].to_pylist()]

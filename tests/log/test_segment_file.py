@@ -154,3 +154,15 @@ def test_a_segment_that_grew_is_opened_again(local: Any) -> None:
         local.append([b"y"])
         span = extent_span("t", local.state.extents[1])
         assert len(files.open(span).read_exactly(span, span.position, span.size)) == span.size
+
+
+def test_a_writer_goes_on_after_a_reader_rebuilt_the_index_under_it(big: Any) -> None:
+    index_path(big).unlink()
+    assert located(big, 4990)[0] <= 4990
+    for _ in range(2):
+        big.append(VALUES, batch_bytes=1000)
+        for offset in (3, 2500, 4990):
+            first, last, _ = located(big, offset)
+            assert first <= offset <= last
+        assert located(big, 4990)[2] < 20_000
+    assert len({extent.segment for extent in big.state.extents}) == 1
