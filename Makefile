@@ -15,9 +15,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP ?= 127.0.0.1
 unexport SPARK_HOME PYTHONPATH PYTHONHOME
 
-ROOT ?= demo-output
+DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
 CHAOS_ROUNDS ?= 20
+BENCH_ARGS ?=
 
 .PHONY: help demo test check bench chaos notebooks format clean
 
@@ -26,9 +27,9 @@ help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '%-12s %s\n' "$$name" "$$text"; done
 
-demo: $(VENV)/.demo ## A year of flights through the log, exactly once, while it is being killed (ROOT=DIR)
+demo: $(VENV)/.demo ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR)
 	@sh scripts/preflight.sh --java >/dev/null
-	$(BIN)/sparklog demo --output-dir "$(ROOT)"
+	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)"
 
 test: $(VENV)/.dev ## All tests, Spark included (PYTEST_ARGS="tests/format -k codec" for some)
 	@sh scripts/preflight.sh --java >/dev/null
@@ -40,9 +41,9 @@ check: $(VENV)/.dev ## Lint, formatting, types and the layers' imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput against their ceilings
+bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BENCH_ARGS=--quick)
 	@sh scripts/preflight.sh --java >/dev/null
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 chaos: $(VENV)/.dev ## The crash tests with many rounds of SIGKILL (CHAOS_ROUNDS=20)
 	@sh scripts/preflight.sh --java >/dev/null
