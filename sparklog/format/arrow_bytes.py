@@ -91,10 +91,8 @@ class Words:
 
     def at(self, position: Int64Array) -> UInt64Array:
         """The words at these positions, 0 <= position <= size + 8."""
-        if len(position) == 0:
-            return np.zeros(0, np.uint64)
         last = self._size - 8
-        if int(position.max()) <= last:
+        if int(position.max(initial=0)) <= last:
             return self._words[position]
         in_tail = position > last
         words = np.empty(len(position), np.uint64)

@@ -134,19 +134,17 @@ def decode_bodies(
     batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
     fields = _parse(bodies, words, batch_of)
     offset, timestamp_ms = _numbers(bodies, table, batch_of, fields)
-    offset = offset + (offset_delta if isinstance(offset_delta, int) else offset_delta[batch_of])
+    offset += offset_delta if isinstance(offset_delta, int) else offset_delta[batch_of]
     headers = None
-    if include_headers:
+    if include_headers or fields.header_count.any():  # unwanted ones are validated all the same
         headers = _headers(bodies, words, fields, batch_of)
-    elif fields.header_count.any():
-        _headers(bodies, words, fields, batch_of)  # only to validate
     return DecodedRecords(
         offset=offset,
         timestamp_ms=timestamp_ms,
         timestamp_type=table.timestamp_type.astype(np.int32)[batch_of],
         key=_cut(bodies.data, words, fields.key_position, fields.key_length),
         value=_cut(bodies.data, words, fields.value_position, fields.value_length),
-        headers=headers,
+        headers=headers if include_headers else None,
     )
 
 

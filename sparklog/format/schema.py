@@ -140,12 +140,10 @@ def _as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _combined(column: pa.ChunkedArray, name: str) -> pa.Array:
-    combined = column.combine_chunks()
-    if isinstance(combined, pa.ChunkedArray):
-        if combined.num_chunks > 1:  # Arrow splits what 32-bit offsets cannot address
-            raise _too_large(name)
-        combined = combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
-    return combined
+    try:
+        return column.combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise _too_large(name) from error
 
 
 def _too_large(name: str) -> InvalidRequestError:

@@ -140,20 +140,17 @@ def decode_varints(words: UInt64Array) -> Decoded:
 
 
 def decode_long_varints(low: UInt64Array, high: UInt64Array) -> Decoded:
-    """Varints of up to 10 bytes: 8 in `low`, the rest in `high`; size 11 = longer than that."""
+    """Varints of which some need 9 or 10 bytes: 8 in `low`, the rest in `high`; size 11 = longer than that."""
     short = decode_varints(low)
     is_long = np.asarray(short.size) > 8
-    if not is_long.any():
-        return short
     byte8, byte9 = high & _U(0xFF), (high >> _U(8)) & _U(0xFF)
     is_ten = byte8 >= _U(0x80)
     rest = (byte8 & _U(0x7F)) | np.where(is_ten, (byte9 & _U(1)) << _U(7), _U(0))
     # Of the tenth byte only the lowest bit is left of 64; more bits, or an eleventh byte, is no int64.
     sizes = np.where(is_ten, np.where(byte9 > 1, 11, 10), 9)
     value = unzigzag(_gather(low) | (rest << _U(56)))
-    return Decoded(
-        np.where(is_long, value, short.value), np.where(is_long, sizes, short.size), int(sizes[is_long].max())
-    )
+    sizes = np.where(is_long, sizes, short.size)
+    return Decoded(np.where(is_long, value, short.value), sizes, int(sizes.max()))
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -173,6 +173,21 @@ def test_every_bit_flip_of_a_log_is_noticed(raw_batch: Build) -> None:
             scan_batches(flipped, where="here")
 
 
+def test_bad_headers_are_refused_even_when_nobody_asks_for_them(raw_batch: Build, raw_record: Build) -> None:
+    data = raw_batch(raw_record(header_count=b"\x02", headers=b"\x02a\x03"))
+    with pytest.raises(CorruptLogError, match="record 0"):
+        decode_records(data, scan_batches(data, where="here"), where="here")
+
+
+def test_lengths_that_lead_out_of_the_buffer_in_many_batches(raw_batch: Build, raw_record: Build) -> None:
+    good = raw_batch(
+        raw_record() + raw_record(offset_delta=1, value=b"vv", value_length=b"\x04"), record_count=2
+    )
+    bad = raw_batch(raw_record(length=7000) + raw_record(offset_delta=1), record_count=2)
+    with pytest.raises(CorruptLogError, match=f"here@{20 * len(good)}, record 0: found length 7000"):
+        _decode(good * 20 + bad)
+
+
 def test_one_record_of_very_many_headers_is_quick(raw_batch: Build, raw_record: Build) -> None:
     count = 100_000
     coded = bytearray()

@@ -35,6 +35,7 @@ def test_empty_buffer_is_an_empty_table() -> None:
         [], HEADERS_TYPE
     )
     assert len(BatchTable.concat([])) == 0
+    assert decode.decode_bodies(b"", table, where="test").num_rows == 0
 
 
 @pytest.mark.parametrize("codec", Codec)

@@ -273,6 +273,37 @@ def test_wrong_columns_are_refused(name: str, column: Any, code: str) -> None:
         encode_batches(RecordColumns(**given), EncodeOptions())
 
 
+def test_columns_of_more_than_2_gib_are_refused() -> None:
+    # Zeros that are never touched take no memory.
+    data = pa.py_buffer(np.zeros((1 << 31) + 100, np.uint8))
+    ends = np.array([0, (1 << 30) + 50, (1 << 31) + 100], np.int64)
+    large = pa.Array.from_buffers(pa.large_binary(), 2, [None, pa.py_buffer(ends), data])
+    half = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(ends[:2].astype(np.int32)), data])
+    for column in (large, pa.chunked_array([half, half])):
+        with pytest.raises(InvalidRequestError, match=r"RECORD_COLUMN_TOO_LARGE.*column value"):
+            encode_batches(
+                RecordColumns(key=None, value=column, timestamp_ms=np.zeros(2, np.int64)), EncodeOptions()
+            )
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_record_that_no_compression_can_save_is_refused_before_it_is_copied(codec: Codec) -> None:
+    size = (1 << 31) - 20
+    data = pa.py_buffer(np.zeros(size, np.uint8))
+    ends = pa.py_buffer(np.array([0, size], np.int32))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
+    columns = RecordColumns(key=None, value=value, timestamp_ms=np.zeros(1, np.int64))
+    allocated = pa.total_allocated_bytes()
+    with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*row 0"):
+        encode_batches(columns, EncodeOptions(codec=codec))
+    assert pa.total_allocated_bytes() - allocated < 1 << 20
+
+
+def test_null_headers_column(columns: Build) -> None:
+    given = RecordColumns(key=None, value=None, timestamp_ms=np.zeros(2, np.int64), headers=pa.nulls(2))
+    assert _decoded(encode_batches(given, EncodeOptions())).headers.to_pylist() == [None, None]
+
+
 def test_timestamps_may_be_any_view(columns: Build) -> None:
     times = np.arange(10, dtype=np.int64)[::2]
     decoded = _decoded(

@@ -76,6 +76,14 @@ def test_a_wrong_guess_is_corrected(columns: Build, monkeypatch: pytest.MonkeyPa
     assert decode_records(data, scan_batches(data, where="t"), where="t").value.to_pylist() == values
 
 
+def test_a_guess_that_parses_but_is_no_chain_is_corrected(
+    columns: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encode_batches(columns([b"x" * 100, b"y" * 90]), EncodeOptions()).to_bytes()
+    monkeypatch.setattr("sparklog.format.decode.guess_starts", lambda bodies: bodies.start.repeat(2))
+    assert decode_records(data, scan_batches(data, where="t"), where="t").offset.tolist() == [0, 1]
+
+
 def test_batches_of_very_different_counts_are_not_walked_in_lockstep(columns: Build) -> None:
     data = b"".join(
         encode_batches(columns(_values("short", 2000 if batch == 0 else 2)), EncodeOptions()).to_bytes()
