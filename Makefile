@@ -20,7 +20,7 @@ PYTEST_ARGS ?=
 CHAOS_ROUNDS ?= 20
 BENCH_ARGS ?=
 
-.PHONY: help demo test check bench chaos notebooks format clean
+.PHONY: help demo test check bench chaos notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -52,6 +52,9 @@ chaos: $(VENV)/.dev ## The crash tests with many rounds of SIGKILL (CHAOS_ROUNDS
 notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/python scripts/run_notebooks.py
+
+docs: $(VENV)/.dev ## Write the reference pages of docs/ from the declarations in the code
+	$(BIN)/python scripts/generate_docs.py
 
 format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
