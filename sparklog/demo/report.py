@@ -36,7 +36,7 @@ def show(figures: Figures, workspace: Workspace) -> None:
     print(f"\nplot: {shown(workspace.plot)}")
     print("\nTry next:")
     for line in next_steps(workspace):
-        print(f"  {line}")
+        print(f"  {line}".rstrip())
 
 
 def figure_rows(figures: Figures) -> list[tuple[str, str, str]]:
@@ -73,7 +73,11 @@ def figure_rows(figures: Figures) -> list[tuple[str, str, str]]:
             f"{figures.backfill_s:.1f} s, Spark's start included",
         ),
         ("consumer lag of the query", f"{figures.lag:,}", "from __consumer_offsets"),
-        ("log on disk", f"{figures.log_bytes / MEGABYTE:.1f} MB", "both topics, lz4"),
+        (
+            "log on disk",
+            f"{figures.log_bytes / MEGABYTE:.1f} MB",
+            f"{figures.json_bytes / MEGABYTE:.1f} MB of JSON, lz4",
+        ),
     ]
 
 

@@ -39,6 +39,7 @@ class Figures:
 
     flights: int = 0
     csv_bytes: int = 0
+    json_bytes: int = 0
     log_bytes: int = 0
     backfill_s: float = 0.0
     stream_s: float = 0.0
@@ -156,9 +157,11 @@ class Demo:
         """Compare both topics with the CSV; returns the hourly delays that were streamed."""
         figures = self._figures
         with self._reporter.step("Compare both topics with the CSV") as step:
-            flights = verify.parse_values(self._observer.values(FLIGHTS), dataset.ARROW_SCHEMA)
+            flight_values, delay_values = self._observer.values(FLIGHTS), self._observer.values(DELAYS)
+            figures.json_bytes = flight_values.nbytes + delay_values.nbytes
+            flights = verify.parse_values(flight_values, dataset.ARROW_SCHEMA)
             figures.rows = verify.compare_rows(expected, flights)
-            records = verify.parse_values(self._observer.values(DELAYS), verify.DELAYS_SCHEMA)
+            records = verify.parse_values(delay_values, verify.DELAYS_SCHEMA)
             delays = verify.add_up(records)
             figures.sums = verify.compare_rows(verify.hourly_delays(expected), delays)
             figures.delay_records = records.num_rows
