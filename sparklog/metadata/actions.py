@@ -7,24 +7,28 @@ Format: each action is a JSON object with its name under "type"; fields with def
 Sources: FORMAT.md#metadata-log.
 """
 
+from typing import Annotated
+
 import msgspec
 
 NO_PRODUCER_ID = -1
+# JSON knows no bounds, but whatever computes with these numbers does.
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class DraftExtent(msgspec.Struct, frozen=True, kw_only=True):
     """Durable batches of one partition that have no offsets yet: in the segment they count from 0."""
 
     topic_id: str
-    partition: int
+    partition: Int64
     segment: str  # store name of the .log file
-    position: int
-    size: int
-    record_count: int
-    max_timestamp_ms: int
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = -1
-    base_sequence: int = -1
+    position: Int64
+    size: Int64
+    record_count: Int64
+    max_timestamp_ms: Int64
+    producer_id: Int64 = NO_PRODUCER_ID
+    producer_epoch: Int64 = -1
+    base_sequence: Int64 = -1
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -35,17 +39,17 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     topic_id: str
-    partition: int
+    partition: Int64
     segment: str
-    position: int
-    size: int
-    base_offset: int
-    record_count: int
-    max_timestamp_ms: int
-    offset_delta: int
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = -1
-    base_sequence: int = -1
+    position: Int64
+    size: Int64
+    base_offset: Int64
+    record_count: Int64
+    max_timestamp_ms: Int64
+    offset_delta: Int64
+    producer_id: Int64 = NO_PRODUCER_ID
+    producer_epoch: Int64 = -1
+    base_sequence: Int64 = -1
 
     @property
     def end_offset(self) -> int:
@@ -62,7 +66,7 @@ class CreateTopic(_Action, tag="create_topic", frozen=True, kw_only=True):
 
     topic_id: str
     name: str
-    partitions: int
+    partitions: Int64
     configs: dict[str, str] = {}
 
 
@@ -76,7 +80,7 @@ class AddPartitions(_Action, tag="add_partitions", frozen=True, kw_only=True):
     """The topic has `partitions` partitions from now on: more than before."""
 
     topic_id: str
-    partitions: int
+    partitions: Int64
 
 
 class SetConfigs(_Action, tag="set_configs", frozen=True, kw_only=True):
@@ -99,10 +103,10 @@ class ReplaceExtents(_Action, tag="replace_extents", frozen=True, kw_only=True):
     """
 
     topic_id: str
-    partition: int
-    start_offset: int
-    end_offset: int
-    removed_count: int
+    partition: Int64
+    start_offset: Int64
+    end_offset: Int64
+    removed_count: Int64
     added: tuple[Extent, ...] = ()
 
 
@@ -110,15 +114,15 @@ class AdvanceLogStart(_Action, tag="advance_log_start", frozen=True, kw_only=Tru
     """Records below log_start_offset are gone; extents wholly below it are dropped."""
 
     topic_id: str
-    partition: int
-    log_start_offset: int
+    partition: Int64
+    log_start_offset: Int64
 
 
 class WriterTxn(_Action, tag="writer_txn", frozen=True, kw_only=True):
     """The commit is `version` of `application`; versions of an application only grow."""
 
     application: str
-    version: int
+    version: Int64
 
 
 Action = (

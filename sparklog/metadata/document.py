@@ -16,7 +16,7 @@ import crc32c
 import msgspec
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
-from sparklog.metadata.actions import ACTION_TYPES, Action, Extent
+from sparklog.metadata.actions import ACTION_TYPES, Action, Extent, Int64
 
 VERSION = 1
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -28,14 +28,14 @@ _CRC_SUFFIX = b'"}\n'
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """First line of a document. `crc32c` must stay the last field."""
 
-    version: int
+    version: Int64
     kind: str  # "commit" or "snapshot"
-    commit: int
+    commit: Int64
     cluster_id: str
     uuid: str  # of this commit; of a snapshot: of the commit it was taken after
     previous: str  # UUID of the commit before; of commit 0 and of snapshots: empty
-    timestamp_ms: int  # by the writer's clock; for display and ages, never for ordering
-    length: int  # bytes of the second line, without its line feed
+    timestamp_ms: Int64  # by the writer's clock; for display and ages, never for ordering
+    length: Int64  # bytes of the second line, without its line feed
     crc32c: str = _CRC_PLACEHOLDER.decode()
 
 
@@ -49,7 +49,7 @@ class SnapshotPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A file of a snapshot, in the snapshot's directory."""
 
     name: str
-    size: int
+    size: Int64
     crc32c: str
 
 
@@ -191,16 +191,16 @@ def _unknown_things(data: bytes) -> str | None:
         return None
     if not isinstance(document, dict):
         return None
-    actions = document.get("actions")
-    if not isinstance(actions, list):
+    if "actions" not in document:
         version = document.get("version")
         if isinstance(version, int) and version != VERSION:
             return f"found version {version}, expected {VERSION}"
         return _unknown_field(document, _fields(Header) | _fields(ManifestBody), "document")
+    actions = _items(document["actions"])
     return _unknown_field(document, _fields(CommitBody), "commit") or _unknown_action(actions)
 
 
-def _unknown_action(actions: list[object]) -> str | None:
+def _unknown_action(actions: Sequence[object]) -> str | None:
     known = {kind.__struct_config__.tag: kind for kind in ACTION_TYPES}
     for number, action in enumerate(actions):
         if not isinstance(action, dict) or not isinstance(action.get("type"), str):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sparklog.errors import UnknownTopicError
-from sparklog.metadata.actions import Extent
+from sparklog.metadata.actions import Extent, Int64
 from sparklog.metadata.extent_list import ExtentList
 
 NO_COMMIT = -1
@@ -21,9 +21,9 @@ NO_COMMIT = -1
 class ProducerState(msgspec.Struct, frozen=True, array_like=True):
     """The last batches that an idempotent producer appended to a partition."""
 
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
+    producer_epoch: Int64
+    last_sequence: Int64
+    last_offset: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

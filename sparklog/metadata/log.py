@@ -115,7 +115,7 @@ class MetadataLog:
         self._forked = False
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
-        self._show_durably(self._loaded(cluster_id))
+        self._show_durably(self._loaded(self._image))
         _all_logs.add(self)
 
     @classmethod
@@ -206,35 +206,34 @@ class MetadataLog:
     def _newest(self, image: Image) -> tuple[Image, SparklogError | None]:
         """Follow from `image` to the end; the result is not durable yet, and must not be shown."""
         if self._forked:
-            return self._loaded(image.cluster_id), None
-        # The order matters: see cleaning.py. Missing n+1, then present n: nothing is new.
-        if not self._store.exists(commit_name(image.commit + 1)):
-            if commit_was_cleaned(self._store, image.commit):
-                return self._loaded(image.cluster_id), None
-            return image, None
-        return follow(self._store, image)
+            return self._loaded(image), None
+        while self._store.exists(commit_name(image.commit + 1)):
+            image, error = follow(self._store, image)
+            if error is not None:
+                return image, error
+        # The order matters: see cleaning.py. Missing n+1, then present n: that is the end of the log.
+        if commit_was_cleaned(self._store, image.commit):
+            return self._loaded(image), None
+        return image, None
 
     def _show_durably(self, image: Image) -> None:
         if image is self._image:
             return
         if image.commit != NO_COMMIT:
             self._store.sync_directory(DIRECTORY)
-        self._show(image)
+        self._image = image
 
-    def _loaded(self, cluster_id: str) -> Image:
-        image = load_image(self._store, cluster_id)
-        self._forked = False
-        return image
-
-    def _show(self, image: Image) -> None:
-        if image.commit < self._image.commit:
+    def _loaded(self, seen: Image) -> Image:
+        image = load_image(self._store, seen.cluster_id)
+        if image.commit < seen.commit:
             raise CorruptLogError(
                 "CORRUPT_METADATA_LOG",
                 f"{self._store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least "
-                f"{self._image.commit}, which this process has seen; was the root replaced by an older copy?",
+                f"{seen.commit}, which this process has seen; was the root replaced by an older copy?",
                 fix="Stop all processes, restore the newest copy of the root, and open it again",
             )
-        self._image = image
+        self._forked = False
+        return image
 
     # --- publishing ----------------------------------------------------------------------------------
 
@@ -258,7 +257,7 @@ class MetadataLog:
                     raise error
                 return PublishResult(commit=image.commit, actions=())
             if self._put(candidate, deadline_ms):
-                self._show(candidate.image)  # and all before it: the put has synced the directory
+                self._image = candidate.image  # and all before it: the put has synced the directory
                 return PublishResult(commit=candidate.image.commit, actions=candidate.actions)
             losses += 1
             if self._clock.monotonic_ms() > deadline_ms:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from sparklog.errors import AlreadyExistsError, InvalidRequestError
+from sparklog.metadata.actions import Int64
 from sparklog.metadata.document import (
     VERSION,
     Header,
@@ -38,10 +39,10 @@ _MAX_PART_BYTES = 16 << 30
 
 
 class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    log_start_offset: int
-    log_end_offset: int
-    extents: int  # how many of the extents part's rows, which are in the order of topics and partitions
-    producers: dict[int, ProducerState] = {}
+    log_start_offset: Int64
+    log_end_offset: Int64
+    extents: Int64  # how many of the extents part's rows, which are in the order of topics and partitions
+    producers: dict[Int64, ProducerState] = {}
 
 
 class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +54,7 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     configs: dict[str, str]
-    writer_txns: dict[str, int]
+    writer_txns: dict[str, Int64]
     topics: tuple[_Topic, ...]
 
 

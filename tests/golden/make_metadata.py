@@ -1,0 +1,24 @@
+"""Rewrites the golden files of the metadata log: only after a format change, with an ADR.
+
+python tests/golden/make_metadata.py
+"""
+
+import importlib.util
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "test_document", HERE.parent / "metadata" / "test_document.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (HERE / "metadata_commit.bin").write_bytes(module.encoded())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Commit documents: the same bytes for ever, and no damaged byte goes unnoticed."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
+from sparklog.metadata import (
+    Action,
+    AddPartitions,
+    AdvanceLogStart,
+    AppendExtents,
+    CreateTopic,
+    DeleteTopic,
+    Extent,
+    ReplaceExtents,
+    SetConfigs,
+    WriterTxn,
+)
+from sparklog.metadata import document as document_module
+from sparklog.metadata.actions import ACTION_TYPES
+from sparklog.metadata.document import CommitBody, Header, checksum, decode_commit, encode_document
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
+CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
+TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
+EXTENT = Extent(
+    topic_id=TOPIC,
+    partition=1,
+    segment="segments/w/0.log",
+    position=61,
+    size=1000,
+    base_offset=42,
+    record_count=10,
+    max_timestamp_ms=1_700_000_000_000,
+    offset_delta=42,
+    producer_id=7,
+    producer_epoch=0,
+    base_sequence=3,
+)
+ACTIONS: tuple[Action, ...] = (
+    CreateTopic(topic_id=TOPIC, name="orders.eu", partitions=3, configs={"retention.ms": "1"}),
+    SetConfigs(topic_id=TOPIC, configs={"retention.ms": None, "cleanup.policy": "compact"}),
+    SetConfigs(configs={"segment.bytes": "1048576"}),
+    AddPartitions(topic_id=TOPIC, partitions=4),
+    AppendExtents(extents=(EXTENT,)),
+    ReplaceExtents(
+        topic_id=TOPIC, partition=1, start_offset=42, end_offset=52, removed_count=1, added=(EXTENT,)
+    ),
+    AdvanceLogStart(topic_id=TOPIC, partition=1, log_start_offset=50),
+    WriterTxn(application="query-1", version=9),
+    DeleteTopic(topic_id=TOPIC),
+)
+
+
+APPEND_WITH_TIER = (
+    '{"actions":[{"type":"append_extents","extents":[{"topic_id":"A","partition":0,"segment":"s",'
+    '"position":0,"size":61,"base_offset":0,"record_count":1,"max_timestamp_ms":0,"offset_delta":0,"tier":1}]}]}'
+)
+REPLACE_WITH_TIER = (
+    '{"actions":[{"type":"replace_extents","topic_id":"A","partition":0,"start_offset":0,"end_offset":1,'
+    '"removed_count":1,"added":[{"tier":1}]}]}'
+)
+
+
+def header(**fields: object) -> Header:
+    values: dict[str, object] = {
+        "version": 1,
+        "kind": "commit",
+        "commit": 5,
+        "cluster_id": CLUSTER,
+        "uuid": "UUUUUUUUUUUUUUUUUUUUUU",
+        "previous": "PPPPPPPPPPPPPPPPPPPPPP",
+        "timestamp_ms": 1_700_000_000_123,
+        "length": 0,
+    }
+    return Header(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def encoded(actions: tuple[Action, ...] = ACTIONS, **fields: object) -> bytes:
+    return encode_document(header(**fields), CommitBody(actions=actions))
+
+
+def decode(data: bytes) -> tuple[Header, tuple[Action, ...]]:
+    return decode_commit(data, where="root/5.json", commit=5, cluster_id=CLUSTER)
+
+
+def with_body(body: str, **fields: object) -> bytes:
+    """An intact document around any body."""
+    data = encoded((), **fields)
+    first = data.split(b"\n")[0].replace(b'"length":14', b'"length":%d' % len(body.encode()))
+    prefix, suffix = first[:-10], b'"}\n' + body.encode() + b"\n"
+    return prefix + checksum(prefix, b"00000000", suffix).encode() + suffix
+
+
+def test_golden_commit() -> None:
+    assert encoded() == GOLDEN.read_bytes()
+
+
+def test_golden_commit_is_decoded() -> None:
+    found, actions = decode(GOLDEN.read_bytes())
+    assert actions == ACTIONS
+    assert found == msgspec.structs.replace(header(), length=found.length, crc32c=found.crc32c)
+
+
+def test_every_action_type_is_in_the_golden_commit() -> None:
+    assert {type(action) for action in ACTIONS} == set(ACTION_TYPES)
+
+
+def test_two_lines_of_json() -> None:
+    first, second, rest = encoded().split(b"\n")
+    assert rest == b""
+    assert msgspec.json.decode(first)["length"] == len(second)
+    assert msgspec.json.decode(second)["actions"][0]["type"] == "create_topic"
+
+
+def test_truncation_at_every_byte_is_detected() -> None:
+    data = encoded()
+    for size in range(len(data)):
+        with pytest.raises(CorruptLogError, match=r"root/5.json"):
+            decode(data[:size])
+
+
+def test_every_bit_flip_is_detected() -> None:
+    data = encoded(ACTIONS[:1])
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(CorruptLogError, match=r"root/5.json"):
+                decode(bytes(flipped))
+
+
+@pytest.mark.parametrize("extra", [b"\n", b"x", b"\0" * 512])
+def test_bytes_after_the_end_are_detected(extra: bytes) -> None:
+    with pytest.raises(CorruptLogError, match="found a body of"):
+        decode(encoded() + extra)
+
+
+def test_block_of_zeros_is_detected() -> None:
+    """What a power cut may leave of a file whose data was not synced."""
+    for size in (0, 10, 4096, 10_000):
+        with pytest.raises(CorruptLogError, match="truncated"):
+            decode(bytes(size))
+
+
+def test_wrong_number_is_refused() -> None:
+    with pytest.raises(CorruptLogError, match="found commit number 6, expected 5"):
+        decode(encoded(commit=6))
+
+
+def test_commit_of_another_root_is_refused() -> None:
+    with pytest.raises(CorruptLogError, match="another root"):
+        decode(encoded(cluster_id="DDDDDDDDDDDDDDDDDDDDDD"))
+
+
+def test_snapshot_manifest_is_no_commit() -> None:
+    with pytest.raises(CorruptLogError, match="kind 'snapshot'"):
+        decode(encoded(kind="snapshot"))
+
+
+def test_newer_version_asks_for_an_upgrade() -> None:
+    with pytest.raises(UnsupportedVersionError, match=r"found version 2, expected 1.*Upgrade"):
+        decode(encoded(version=2))
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ('{"actions":[{"type":"elect_leader","x":1}]}', "unknown type 'elect_leader'"),
+        ('{"actions":[{"type":"writer_txn","application":"a","version":1,"ttl":2}]}', "unknown field 'ttl'"),
+        ('{"actions":[],"epoch":1}', "unknown field 'epoch'"),
+        (APPEND_WITH_TIER, "unknown field 'tier'"),
+        (REPLACE_WITH_TIER, "unknown field 'tier'"),
+    ],
+)
+def test_unknown_things_in_an_intact_commit_ask_for_an_upgrade(body: str, found: str) -> None:
+    with pytest.raises(UnsupportedVersionError, match=found) as raised:
+        decode(with_body(body))
+    assert "Upgrade sparklog" in str(raised.value)
+
+
+def test_unknown_field_in_the_header_asks_for_an_upgrade() -> None:
+    data = encoded(())
+    first, second = data.split(b"\n", 1)
+    prefix = first.replace(b',"length"', b',"epoch":1,"length"')[:-10]
+    suffix = b'"}\n' + second
+    with pytest.raises(UnsupportedVersionError, match="unknown field 'epoch'"):
+        decode(prefix + checksum(prefix, b"00000000", suffix).encode() + suffix)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "x",
+        "[]",
+        "{}",
+        '{"actions":null}',
+        '{"actions":[1]}',
+        '{"actions":[{"type":1}]}',
+        '{"actions":[{"type":"writer_txn"}]}',
+        '{"actions":[{"type":"writer_txn","application":"a","version":1.5}]}',
+        '{"actions":[{"type":"append_extents","extents":[5]}]}',
+        '{"actions":[{"type":"writer_txn","application":"a","version":123456789012345678901234567890}]}',
+    ],
+)
+def test_intact_nonsense_is_corrupt(body: str) -> None:
+    with pytest.raises(CorruptLogError, match="cannot be decoded"):
+        decode(with_body(body))
+
+
+def test_helper_makes_intact_documents() -> None:
+    assert decode(with_body('{"actions":[]}'))[1] == ()
+
+
+def test_too_large_commit_is_refused_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_module, "MAX_DOCUMENT_BYTES", 1000)
+    with pytest.raises(InvalidRequestError, match="at most 1000"):
+        encoded()

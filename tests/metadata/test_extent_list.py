@@ -1,0 +1,114 @@
+"""The list of extents against a plain Python list, across the borders of blocks and tail."""
+
+import random
+
+import pytest
+
+from sparklog.metadata import Extent, ExtentList
+from sparklog.metadata.extent_list import columns_of, concat_columns
+
+TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def extent(base_offset: int, record_count: int = 10) -> Extent:
+    return Extent(
+        topic_id=TOPIC,
+        partition=3,
+        segment=f"segments/w/{base_offset // 1000}.log",
+        position=base_offset * 7,
+        size=100,
+        base_offset=base_offset,
+        record_count=record_count,
+        max_timestamp_ms=base_offset,
+        offset_delta=base_offset,
+        producer_id=5,
+        producer_epoch=1,
+        base_sequence=base_offset,
+    )
+
+
+def grown(count: int, step: int = 100) -> tuple[ExtentList, list[Extent]]:
+    """With gaps after each extent, as compaction leaves them."""
+    model = [extent(number * 12) for number in range(count)]
+    extents = ExtentList(TOPIC, 3)
+    for start in range(0, count, step):
+        extents = extents.appended(model[start : start + step])
+    return extents, model
+
+
+@pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 2000])
+def test_behaves_like_a_list(count: int) -> None:
+    extents, model = grown(count)
+    assert len(extents) == count
+    assert list(extents) == model
+    assert extents[:] == model
+    assert extents[3:700] == model[3:700]
+    assert extents[-3:] == model[-3:]
+    assert extents[::7] == model[::7]
+    for index in {0, 1, count // 2, count - 1, -1, -count} & set(range(-count, count)):
+        assert extents[index] == model[index]
+    for index in (count, -count - 1):
+        with pytest.raises(IndexError):
+            extents[index]
+
+
+def test_old_lists_stay_as_they_were() -> None:
+    first, model = grown(600)
+    second = first.appended([extent(600 * 12)])
+    third = first.appended([extent(600 * 12, 5)])
+    assert list(first) == model
+    assert second[-1] != third[-1]
+    assert second != third
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_search_like_a_scan(seed: int) -> None:
+    extents, model = grown(1500, step=37)
+    rng = random.Random(seed)
+    for _ in range(200):
+        start = rng.randrange(-5, 1500 * 12 + 10)
+        end = start + rng.choice([0, 1, 2, 11, 12, 13, 5000, -3])
+        expected = [e for e in model if e.base_offset < end and e.end_offset > start] if start < end else []
+        assert extents.between(start, end) == expected
+        assert extents.index_after(start) == sum(e.end_offset <= start for e in model)
+        assert extents.index_from(start) == sum(e.base_offset < start for e in model)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_like_a_list(seed: int) -> None:
+    rng = random.Random(seed)
+    extents = ExtentList(TOPIC, 3)
+    model: list[Extent] = []
+    end = 0
+    for _ in range(60):
+        match rng.randrange(4):
+            case 0 | 1:
+                new = [extent(end + 12 * number) for number in range(rng.choice([1, 5, 300, 600]))]
+                end = new[-1].end_offset + 2
+                extents, model = extents.appended(new), model + new
+            case 2 if model:
+                offset = model[rng.randrange(len(model))].base_offset + rng.choice([0, 5, 10, 11])
+                extents = extents.dropped_before(offset)
+                model = [e for e in model if e.end_offset > offset]
+            case 3 if model:
+                start = rng.randrange(len(model))
+                stop = rng.randrange(start, min(len(model), start + 700)) + 1
+                added = [extent(e.base_offset, 3) for e in model[start:stop]][: rng.choice([0, 1, 2000])]
+                extents = extents.replaced(start, stop, added)
+                model = [*model[:start], *added, *model[stop:]]
+        assert len(extents) == len(model)
+    assert list(extents) == model
+    assert extents == ExtentList(TOPIC, 3).appended(model)
+    columns = extents.columns()
+    assert columns.base_offset.tolist() == [e.base_offset for e in model]
+    assert columns.end_offset.tolist() == [e.end_offset for e in model]
+    assert list(columns.extents(TOPIC, 3)) == model
+
+
+def test_few_blocks_however_it_grew() -> None:
+    extents, _ = grown(20_000, step=1)
+    assert len(extents._blocks) < 12
+
+
+def test_columns_of_nothing() -> None:
+    assert len(concat_columns([])) == len(columns_of([])) == 0

@@ -1,0 +1,477 @@
+"""What can be planned, what a plan does to the image, and what is refused, by plans and by replay alike."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from sparklog.errors import (
+    FencedError,
+    InvalidRequestError,
+    RetriableError,
+    SparklogError,
+    UnknownTopicError,
+)
+from sparklog.metadata import (
+    Action,
+    AddPartitions,
+    AdvanceLogStart,
+    AppendExtents,
+    CreateTopic,
+    DeleteTopic,
+    DraftExtent,
+    Extent,
+    Image,
+    MetadataLog,
+    ProducerState,
+    ReplaceExtents,
+    SequenceCheck,
+    SetConfigs,
+    Topic,
+    WriterTxn,
+    check_sequence,
+    new_id,
+    plan_add_partitions,
+    plan_advance_log_start,
+    plan_append,
+    plan_create_topic,
+    plan_delete_topic,
+    plan_replace_extents,
+    plan_set_configs,
+    plan_writer_txn,
+)
+from sparklog.metadata.apply import ActionRefusedError, apply_actions
+
+Draft = Callable[..., DraftExtent]
+Create = Callable[..., Topic]
+Append = Callable[..., Image]
+
+
+def applied(image: Image, *actions: Action | None) -> Image:
+    done = [action for action in actions if action is not None]
+    return apply_actions(image, done, commit=image.commit + 1, commit_uuid=new_id())
+
+
+def some(action: Action | None) -> list[Action]:
+    assert action is not None
+    return [action]
+
+
+def offsets(image: Image, partition: int = 0) -> list[tuple[int, int]]:
+    return [
+        (extent.base_offset, extent.end_offset) for extent in image.partition("orders", partition).extents
+    ]
+
+
+# --- topics ------------------------------------------------------------------------------------------
+
+
+def test_create_topic(log: MetadataLog, create: Create) -> None:
+    topic = create(log, partitions=3)
+    assert [state.partition for state in topic.partitions] == [0, 1, 2]
+    assert all(state.log_start_offset == state.log_end_offset == 0 for state in topic.partitions)
+    assert log.image.topic_by_id[topic.topic_id] is log.image.topics["orders"] is topic
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", "a b", "a\0", "ä", "x" * 250, "a\n", "a:b", "a\\b"]
+)
+def test_illegal_topic_names(log: MetadataLog, topic_id: str, name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="topic name") as raised:
+        plan_create_topic(log.image, name, 1, topic_id=topic_id)
+    assert raised.value.code == "INVALID_TOPIC_NAME"
+    with pytest.raises(ActionRefusedError, match="topic name"):
+        applied(log.image, CreateTopic(topic_id=topic_id, name=name, partitions=1))
+
+
+@pytest.mark.parametrize("name", ["a", "...", "_", "__consumer_offsets", "x" * 249, "A.b_c-9"])
+def test_legal_topic_names(log: MetadataLog, topic_id: str, name: str) -> None:
+    assert name in applied(log.image, plan_create_topic(log.image, name, 1, topic_id=topic_id)).topics
+
+
+def test_names_that_collide_in_metrics(log: MetadataLog, create: Create) -> None:
+    create(log, "a.b_c")
+    with pytest.raises(InvalidRequestError, match=r"collides with 'a.b_c'"):
+        plan_create_topic(log.image, "a_b.c", 1, topic_id=new_id())
+
+
+def test_topic_exists(log: MetadataLog, create: Create) -> None:
+    create(log)
+    with pytest.raises(InvalidRequestError) as raised:
+        create(log, topic_id=new_id())
+    assert raised.value.code == "TOPIC_EXISTS"
+    with pytest.raises(ActionRefusedError, match="is taken"):
+        applied(log.image, CreateTopic(topic_id=new_id(), name="orders", partitions=1))
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 100_001, 1 << 40])
+def test_partition_counts(log: MetadataLog, topic_id: str, partitions: int) -> None:
+    with pytest.raises(InvalidRequestError, match="expected 1 to 100000"):
+        plan_create_topic(log.image, "a", partitions, topic_id=topic_id)
+    with pytest.raises(ActionRefusedError, match="expected 1 to 100000"):
+        applied(log.image, CreateTopic(topic_id=topic_id, name="a", partitions=partitions))
+
+
+@pytest.mark.parametrize("bad", ["", "short", "x" * 23, "../../../../../../../x", "AAAAAAAAAAAAAAAAAAAAA="])
+def test_topic_ids(log: MetadataLog, bad: str) -> None:
+    with pytest.raises(ActionRefusedError, match="topic id"):
+        applied(log.image, CreateTopic(topic_id=bad, name="a", partitions=1))
+
+
+def test_deleted_topic_is_gone_and_its_namesake_is_another(
+    log: MetadataLog, create: Create, append: Append, draft: Draft
+) -> None:
+    old = create(log)
+    append(log, old)
+    log.publish(lambda image: [plan_delete_topic(image, "orders")])
+    assert not log.image.topics
+    assert not log.image.topic_by_id
+    with pytest.raises(UnknownTopicError):
+        plan_delete_topic(log.image, "orders")
+    new = create(log, topic_id=new_id())
+    with pytest.raises(UnknownTopicError, match="deleted and created again"):
+        plan_append(log.image, [draft(old)])
+    assert append(log, new).partition("orders", 0).log_end_offset == 10
+
+
+def test_topics_can_be_deleted_in_the_commit_that_made_them(
+    log: MetadataLog, topic_id: str, draft: Draft
+) -> None:
+    create = CreateTopic(topic_id=topic_id, name="a", partitions=1)
+    append = plan_append(applied(log.image, create), [draft(topic_id)])
+    image = applied(log.image, create, append, DeleteTopic(topic_id=topic_id))
+    assert not image.topics
+    image = applied(
+        log.image, create, append, AddPartitions(topic_id=topic_id, partitions=2), append_after(append)
+    )
+    assert [state.log_end_offset for state in image.topic("a").partitions] == [20, 0]
+
+
+def append_after(action: AppendExtents) -> AppendExtents:
+    extents = tuple(
+        msgspec.structs.replace(extent, base_offset=extent.end_offset, offset_delta=extent.end_offset)
+        for extent in action.extents
+    )
+    return AppendExtents(extents=extents)
+
+
+def test_partitions_only_grow(log: MetadataLog, create: Create, append: Append) -> None:
+    topic = create(log, partitions=2)
+    append(log, topic, partition=1)
+    assert plan_add_partitions(log.image, "orders", 2) is None
+    for total in (1, 0):
+        with pytest.raises(InvalidRequestError):
+            plan_add_partitions(log.image, "orders", total)
+    image = applied(log.image, plan_add_partitions(log.image, "orders", 5))
+    assert [state.log_end_offset for state in image.topic("orders").partitions] == [0, 10, 0, 0, 0]
+    for total in (1, 2, 0):
+        with pytest.raises(ActionRefusedError):
+            applied(log.image, AddPartitions(topic_id=topic.topic_id, partitions=total))
+
+
+def test_configs_of_topic_and_root(log: MetadataLog, create: Create) -> None:
+    create(log)
+    log.publish(lambda image: some(plan_set_configs(image, "orders", {"a": "1", "b": "2"})))
+    log.publish(lambda image: some(plan_set_configs(image, None, {"a": "root"})))
+    log.publish(lambda image: some(plan_set_configs(image, "orders", {"a": None, "c": "3"})))
+    assert log.image.topic("orders").configs == {"b": "2", "c": "3"}
+    assert log.image.configs == {"a": "root"}
+    assert plan_set_configs(log.image, "orders", {"a": None, "b": "2"}) is None
+    log.publish(lambda image: [SetConfigs(configs={"a": None, "never": None})])
+    assert log.image.configs == {}
+
+
+@pytest.mark.parametrize("configs", [{"": "x"}, {"a": 5}, {5: "a"}])
+def test_malformed_configs(log: MetadataLog, create: Create, configs: dict[str, str]) -> None:
+    create(log)
+    with pytest.raises(InvalidRequestError):
+        plan_set_configs(log.image, "orders", configs)
+    with pytest.raises(InvalidRequestError):
+        plan_create_topic(log.image, "other", 1, topic_id=new_id(), configs=configs)
+
+
+def test_lookups_say_what_is_missing(log: MetadataLog, create: Create) -> None:
+    create(log, partitions=2)
+    for use, found in (
+        (lambda: log.image.topic("nope"), "'nope': not found"),
+        (lambda: log.image.partition("orders", 2), "no partition 2, it has 2"),
+        (lambda: log.image.partition("orders", -1), "no partition -1"),
+    ):
+        with pytest.raises(UnknownTopicError, match=found):
+            use()
+
+
+# --- appends -----------------------------------------------------------------------------------------
+
+
+def test_appends_get_dense_offsets_per_partition(log: MetadataLog, create: Create, draft: Draft) -> None:
+    topic = create(log)
+    for _ in range(2):
+        log.publish(
+            lambda image: [
+                plan_append(
+                    image,
+                    [
+                        draft(topic, 0, record_count=3),
+                        draft(topic, 1, record_count=5),
+                        draft(topic, 0, record_count=4, position=100),
+                    ],
+                )
+            ]
+        )
+    assert offsets(log.image, 0) == [(0, 3), (3, 7), (7, 10), (10, 14)]
+    assert offsets(log.image, 1) == [(0, 5), (5, 10)]
+    assert [extent.offset_delta for extent in log.image.partition("orders", 0).extents] == [0, 3, 7, 10]
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"segment": "../x"}, "leave the root"),
+        ({"segment": ""}, "empty"),
+        ({"position": -1}, "position -1"),
+        ({"position": (1 << 63) - 100}, "position"),
+        ({"size": 60}, "smallest record batch"),
+        ({"record_count": 0}, "record_count 0"),
+        ({"record_count": 1 << 63}, "record_count"),
+        ({"max_timestamp_ms": -2}, "max_timestamp_ms"),
+        ({"producer_epoch": 1}, "without a producer id"),
+        ({"producer_id": 1, "producer_epoch": 1 << 15, "base_sequence": 0}, "producer_epoch"),
+        ({"producer_id": 1, "producer_epoch": 0, "base_sequence": -1}, "base_sequence"),
+        ({"producer_id": -2, "producer_epoch": 0, "base_sequence": 0}, "producer_id"),
+    ],
+)
+def test_malformed_extents(
+    log: MetadataLog, create: Create, draft: Draft, fields: dict[str, object], found: str
+) -> None:
+    topic = create(log)
+    with pytest.raises(InvalidRequestError, match=found):
+        plan_append(log.image, [draft(topic, **fields)])
+    good = plan_append(log.image, [draft(topic)]).extents[0]
+    bad = msgspec.structs.replace(good, **fields)
+    with pytest.raises(ActionRefusedError, match=found):
+        applied(log.image, AppendExtents(extents=(bad,)))
+
+
+def test_appends_to_what_does_not_exist(log: MetadataLog, create: Create, draft: Draft) -> None:
+    topic = create(log)
+    for bad in (draft(new_id()), draft(topic, 2), draft(topic, -1)):
+        with pytest.raises(UnknownTopicError):
+            plan_append(log.image, [bad])
+        extent = Extent(
+            base_offset=0, offset_delta=0, **{name: getattr(bad, name) for name in bad.__struct_fields__}
+        )
+        with pytest.raises(ActionRefusedError, match=r"no topic|no partition"):
+            applied(log.image, AppendExtents(extents=(extent,)))
+
+
+@pytest.mark.parametrize("base_offset", [0, 9, 11, 1 << 40])
+def test_replay_refuses_offsets_that_do_not_continue(
+    log: MetadataLog, create: Create, append: Append, draft: Draft, base_offset: int
+) -> None:
+    topic = create(log)
+    append(log, topic)
+    good = plan_append(log.image, [draft(topic)]).extents[0]
+    assert good.base_offset == 10
+    bad = msgspec.structs.replace(good, base_offset=base_offset, offset_delta=0)
+    with pytest.raises(ActionRefusedError, match=f"base offset {base_offset}, expected the log end 10"):
+        applied(log.image, AppendExtents(extents=(bad,)))
+
+
+def test_offset_delta_must_fit(log: MetadataLog, create: Create, draft: Draft) -> None:
+    topic = create(log)
+    good = plan_append(log.image, [draft(topic)]).extents[0]
+    with pytest.raises(ActionRefusedError, match="offset_delta 5 does not fit"):
+        applied(log.image, AppendExtents(extents=(msgspec.structs.replace(good, offset_delta=5),)))
+
+
+def test_refused_action_leaves_the_image_as_it_was(log: MetadataLog, create: Create, draft: Draft) -> None:
+    topic = create(log)
+    before = log.image
+    good = plan_append(before, [draft(topic)])
+    with pytest.raises(InvalidRequestError, match=r"action 1 \(delete_topic\): no topic has the id"):
+        log.publish(lambda image: [good, DeleteTopic(topic_id=new_id())])
+    assert log.image == before
+    assert log.refresh() == before
+
+
+# --- writer transactions -----------------------------------------------------------------------------
+
+
+def test_writer_txn_is_applied_once(log: MetadataLog, create: Create, draft: Draft) -> None:
+    topic = create(log)
+
+    def publish(version: int) -> int:
+        def plan(image: Image) -> list[Action]:
+            txn = plan_writer_txn(image, "query", version)
+            return [] if txn is None else [plan_append(image, [draft(topic)]), txn]
+
+        return len(log.publish(plan).actions)
+
+    assert [publish(version) for version in (0, 0, 1, 5, 3, 5, 6)] == [2, 0, 2, 2, 0, 0, 2]
+    assert log.image.partition("orders", 0).log_end_offset == 40
+    assert log.image.writer_txns == {"query": 6}
+    assert log.image.has_applied("query", 6)
+    assert not log.image.has_applied("query", 7)
+    assert not log.image.has_applied("other", 0)
+    for version in (6, 0, -1):
+        with pytest.raises(ActionRefusedError):
+            applied(log.image, WriterTxn(application="query", version=version))
+
+
+@pytest.mark.parametrize(("application", "version"), [("", 0), ("x" * 1025, 0), ("a", -1), ("a", 1 << 63)])
+def test_malformed_writer_txns(log: MetadataLog, application: str, version: int) -> None:
+    with pytest.raises(InvalidRequestError):
+        plan_writer_txn(log.image, application, version)
+
+
+# --- idempotent producers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "sequence", "expected"),
+    [
+        (None, 3, 17, SequenceCheck.NEXT),
+        (ProducerState(1, 9, 0), 1, 10, SequenceCheck.NEXT),
+        (ProducerState(1, 9, 0), 1, 9, SequenceCheck.DUPLICATE),
+        (ProducerState(1, 9, 0), 1, 0, SequenceCheck.DUPLICATE),
+        (ProducerState(1, 9, 0), 1, 11, SequenceCheck.OUT_OF_ORDER),
+        (ProducerState(1, 9, 0), 0, 10, SequenceCheck.FENCED),
+        (ProducerState(1, 9, 0), 2, 0, SequenceCheck.NEXT),
+        (ProducerState(1, 9, 0), 2, 10, SequenceCheck.OUT_OF_ORDER),
+        (ProducerState(1, (1 << 31) - 1, 0), 1, 0, SequenceCheck.NEXT),
+        (ProducerState(1, 4, 0), 1, (1 << 31) - 5, SequenceCheck.DUPLICATE),
+    ],
+)
+def test_sequences(state: ProducerState | None, epoch: int, sequence: int, expected: SequenceCheck) -> None:
+    assert check_sequence(state, epoch, sequence) is expected
+
+
+def test_producer_state_follows_its_extents(log: MetadataLog, create: Create, draft: Draft) -> None:
+    topic = create(log)
+
+    def produced(epoch: int, sequence: int, partition: int = 0) -> DraftExtent:
+        return draft(topic, partition, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+    log.publish(lambda image: [plan_append(image, [produced(0, 0), produced(0, 10), produced(0, 0, 1)])])
+    state = log.image.partition("orders", 0)
+    assert state.producers == {7: ProducerState(producer_epoch=0, last_sequence=19, last_offset=19)}
+    assert log.image.partition("orders", 1).producers[7].last_sequence == 9
+    for epoch, sequence, error, code in (
+        (0, 10, InvalidRequestError, "DUPLICATE_SEQUENCE"),
+        (0, 21, InvalidRequestError, "OUT_OF_ORDER_SEQUENCE"),
+    ):
+        with pytest.raises(error) as raised:
+            plan_append(log.image, [produced(epoch, sequence)])
+        assert isinstance(raised.value, SparklogError)
+        assert raised.value.code == code
+    log.publish(lambda image: [plan_append(image, [produced(1, 0)])])
+    with pytest.raises(FencedError):
+        plan_append(log.image, [produced(0, 20)])
+    extent = plan_append(log.image, [draft(topic)]).extents[0]
+    stale = msgspec.structs.replace(extent, producer_id=7, producer_epoch=0, base_sequence=20)
+    with pytest.raises(ActionRefusedError, match="older epoch"):
+        applied(log.image, AppendExtents(extents=(stale,)))
+
+
+# --- replacing and removing --------------------------------------------------------------------------
+
+
+def merged(*extents: Extent, **fields: object) -> Extent:
+    first, last = extents[0], extents[-1]
+    values = {
+        "segment": "orders-0/merged.log",
+        "position": 0,
+        "record_count": last.end_offset - first.base_offset,
+        "offset_delta": 0,
+        **fields,
+    }
+    return msgspec.structs.replace(first, **values)
+
+
+def test_replace_keeps_offsets(log: MetadataLog, create: Create, append: Append) -> None:
+    topic = create(log)
+    append(log, topic, 5)
+    old = log.image.partition("orders", 0).extents[1:4]
+    log.publish(lambda image: [plan_replace_extents(image, old, [merged(*old)])])
+    assert offsets(log.image) == [(0, 10), (10, 40), (40, 50)]
+    assert log.image.partition("orders", 0).log_end_offset == 50
+    with pytest.raises(RetriableError, match="in other extents now") as raised:
+        plan_replace_extents(log.image, old, [merged(*old)])
+    assert raised.value.code == "EXTENTS_CHANGED"
+    # Compaction may leave gaps, or nothing at all.
+    compacted = log.image.partition("orders", 0).extents[0:2]
+    parts = [merged(compacted[0], record_count=4), merged(compacted[1], record_count=1)]
+    log.publish(lambda image: [plan_replace_extents(image, compacted, parts)])
+    assert offsets(log.image) == [(0, 4), (10, 11), (40, 50)]
+    rest = list(log.image.partition("orders", 0).extents)
+    log.publish(lambda image: [plan_replace_extents(image, rest, [])])
+    assert offsets(log.image) == []
+    assert append(log, topic).partition("orders", 0).log_end_offset == 60
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "count", "found"),
+    [
+        (0, 20, 1, "hold 2 extents, expected 1"),
+        (5, 20, 2, "cut through"),
+        (0, 15, 2, "cut through"),
+        (50, 60, 0, "expected 0"),
+        (20, 10, 1, "expected 1"),
+        (-5, 20, 3, "expected 3"),
+        (0, 20, 2, "added extent 0 to 30"),
+    ],
+)
+def test_replay_refuses_replacements_that_do_not_fit(
+    log: MetadataLog, create: Create, append: Append, start: int, end: int, count: int, found: str
+) -> None:
+    topic = create(log)
+    extents = append(log, topic, 3).partition("orders", 0).extents
+    action = ReplaceExtents(
+        topic_id=topic.topic_id,
+        partition=0,
+        start_offset=start,
+        end_offset=end,
+        removed_count=count,
+        added=(merged(*extents),),
+    )
+    with pytest.raises(ActionRefusedError, match=found):
+        applied(log.image, action)
+
+
+def test_replacement_of_another_partition_is_refused(
+    log: MetadataLog, create: Create, append: Append
+) -> None:
+    extents = append(log, create(log)).partition("orders", 0).extents
+    with pytest.raises(InvalidRequestError, match="another partition"):
+        log.publish(lambda image: [plan_replace_extents(image, extents, [merged(*extents, partition=1)])])
+    with pytest.raises(InvalidRequestError, match="nothing to replace"):
+        plan_replace_extents(log.image, [], [])
+
+
+def test_log_start_only_advances(log: MetadataLog, create: Create, append: Append) -> None:
+    topic = create(log)
+    append(log, topic, 3)
+    log.publish(lambda image: some(plan_advance_log_start(image, topic.topic_id, 0, 15)))
+    state = log.image.partition("orders", 0)
+    assert (state.log_start_offset, state.log_end_offset, offsets(log.image)) == (
+        15,
+        30,
+        [(10, 20), (20, 30)],
+    )
+    assert plan_advance_log_start(log.image, topic.topic_id, 0, 15) is None
+    assert plan_advance_log_start(log.image, topic.topic_id, 0, 3) is None
+    for bad in (31, -1):
+        with pytest.raises(InvalidRequestError):
+            plan_advance_log_start(log.image, topic.topic_id, 0, bad)
+    for bad in (15, 3, 31):
+        with pytest.raises(ActionRefusedError, match="log start offset"):
+            applied(log.image, AdvanceLogStart(topic_id=topic.topic_id, partition=0, log_start_offset=bad))
+    log.publish(lambda image: some(plan_advance_log_start(image, topic.topic_id, 0, 30)))
+    assert offsets(log.image) == []
+    assert append(log, topic).partition("orders", 0).log_end_offset == 40
+
+
+def test_commits_must_follow_each_other(log: MetadataLog) -> None:
+    with pytest.raises(ActionRefusedError, match="does not follow"):
+        apply_actions(log.image, [], commit=log.image.commit + 2, commit_uuid=new_id())

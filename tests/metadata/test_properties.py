@@ -1,0 +1,104 @@
+"""meta.properties: agreed on by racing creators, refused when damaged or newer."""
+
+import threading
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
+from sparklog.metadata import MetadataLog, SetConfigs
+from sparklog.metadata.document import checksum
+from sparklog.metadata.ids import is_id, new_id
+from sparklog.metadata.properties import decode_properties, encode_properties, open_properties
+from sparklog.storage import LocalStore, MemoryStore
+
+CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
+
+
+def with_checksum(text: str) -> bytes:
+    return text.encode() + f"crc32c={checksum(text.encode())}\n".encode()
+
+
+def test_the_file_is_readable_text() -> None:
+    assert encode_properties(CLUSTER) == b"version=1\ncluster.id=CCCCCCCCCCCCCCCCCCCCCC\ncrc32c=dca81286\n"
+    assert decode_properties(encode_properties(CLUSTER), "here") == CLUSTER
+
+
+def test_opening_what_is_no_root(memory: MemoryStore) -> None:
+    with pytest.raises(InvalidRequestError, match=r"meta.properties: not found.*create=True") as raised:
+        MetadataLog.open(memory, ManualClock())
+    assert raised.value.code == "ROOT_NOT_FOUND"
+    assert memory.list("", recursive=True) == []
+
+
+def test_created_once_and_kept(memory: MemoryStore) -> None:
+    first = MetadataLog.open(memory, ManualClock(), create=True)
+    assert is_id(first.cluster_id)
+    assert MetadataLog.open(memory, ManualClock(), create=True).cluster_id == first.cluster_id
+    assert MetadataLog.open(memory, ManualClock()).cluster_id == first.cluster_id
+
+
+def test_racing_creators_agree(local: LocalStore) -> None:
+    found: list[str] = []
+    barrier = threading.Barrier(8)
+
+    def create() -> None:
+        barrier.wait()
+        found.append(open_properties(local, create=True, new_cluster_id=new_id()))
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("version", ["2", "99999999999999999999"])
+def test_newer_version_is_refused(version: str) -> None:
+    with pytest.raises(UnsupportedVersionError, match=f"found version {version}.*Upgrade"):
+        decode_properties(with_checksum(f"version={version}\ncluster.id={CLUSTER}\n"), "here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        f"cluster.id={CLUSTER}\n",
+        "version=1\n",
+        f"version=1\ncluster.id={CLUSTER}\nnode.id=1\n",
+        f"version=1\ncluster.id={CLUSTER}x\n",
+        "version=1\ncluster.id=../../../../../../../..\n",
+        f"version=0\ncluster.id={CLUSTER}\n",
+        f"version=\u00b2\ncluster.id={CLUSTER}\n",
+        f"version=1\nversion=1\ncluster.id={CLUSTER}\n",
+        f"version=1\ncluster.id={CLUSTER}\nnonsense\n",
+    ],
+)
+def test_intact_nonsense_is_refused(text: str) -> None:
+    with pytest.raises(CorruptLogError, match="here"):
+        decode_properties(with_checksum(text), "here")
+
+
+def test_every_bit_flip_and_truncation_is_detected() -> None:
+    data = encode_properties(CLUSTER)
+    damaged = [data[:size] for size in range(len(data))]
+    damaged += [
+        data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :]
+        for position in range(len(data))
+        for bit in range(8)
+    ]
+    for bad in damaged:
+        with pytest.raises(CorruptLogError):
+            decode_properties(bad, "here")
+
+
+def test_missing_file_beside_commits_is_not_made_anew(memory: MemoryStore) -> None:
+    """A new cluster id would make every commit there a stranger's."""
+    log = MetadataLog.open(memory, ManualClock(), create=True)
+    log.publish(lambda image: [SetConfigs(configs={"a": "1"})])
+    memory.delete("meta.properties")
+    for create in (False, True):
+        with pytest.raises(CorruptLogError, match="missing, but the root has metadata"):
+            MetadataLog.open(memory, ManualClock(), create=create)
