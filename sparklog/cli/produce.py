@@ -154,7 +154,8 @@ class Producer:
             click.echo("\r", err=True, nl=False)
 
     def summary(self) -> str:
-        return f"{self.records:,} records acknowledged by topic {self._topic}."
+        noun = "record" if self.records == 1 else "records"
+        return f"{self.records:,} {noun} acknowledged by topic {self._topic}."
 
     def partitions(self) -> list[dict[str, int]]:
         return [

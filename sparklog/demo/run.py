@@ -187,7 +187,7 @@ class Demo:
 
 
 def _stage(published: int) -> str:
-    return f"{published} micro-batches" if published else "Spark is starting"
+    return f"running, {published} published" if published else "Spark is starting"
 
 
 def problems(figures: Figures) -> list[str]:
