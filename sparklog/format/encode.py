@@ -8,13 +8,14 @@ Sources: FORMAT.md#record-batch; Kafka MemoryRecordsBuilder, LogValidator.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.codec import BytesLike, Codec, compress
+from sparklog.format.encoded_batches import BatchList, EncodedBatches
 from sparklog.format.record_batch import (
     HEADER,
     MAX_INT32,
@@ -25,11 +26,12 @@ from sparklog.format.record_batch import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
-    encode_header,
 )
 from sparklog.format.record_layout import Rows, lay_out, prepare_rows
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.format.varint import varint_sizes
+
+__all__ = ["EncodeOptions", "EncodedBatches", "encode_batches"]
 
 KIB, MIB = 1024, 1024 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # Kafka's max.message.bytes
@@ -64,66 +66,6 @@ class EncodeOptions:
     base_sequence: int = NO_SEQUENCE
     is_transactional: bool = False
     partition_leader_epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedBatches:
-    """Record batches, and what an index writer needs to know of each.
-
-    Args:
-        data: chunks to be written one after the other; views that stay valid as long as they are held.
-        position: of each batch, from the start of `data`.
-        base_offset: of each batch, as stored in it (counts from the base_offset given to the encoder).
-    """
-
-    data: list[BytesLike]
-    size_bytes: int
-    record_count: int
-    max_timestamp_ms: int
-    position: npt.NDArray[np.int64]
-    size: npt.NDArray[np.int64]
-    base_offset: npt.NDArray[np.int64]
-    batch_record_count: npt.NDArray[np.int64]
-    batch_max_timestamp_ms: npt.NDArray[np.int64]
-
-    @property
-    def batch_count(self) -> int:
-        return len(self.position)
-
-    def to_bytes(self) -> bytes:
-        """All chunks in one object; a copy."""
-        return b"".join(self.data)
-
-
-@dataclass(slots=True)
-class BatchList:
-    """Collects batches into one EncodedBatches."""
-
-    data: list[BytesLike] = field(default_factory=list)
-    size_bytes: int = 0
-    batches: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-
-    def add(self, header: BatchHeader, body: BytesLike) -> None:
-        size = HEADER.size + len(body)
-        self.batches.append(
-            (self.size_bytes, size, header.base_offset, header.record_count, header.max_timestamp_ms)
-        )
-        self.data += (encode_header(header, body), body)
-        self.size_bytes += size
-
-    def finished(self) -> EncodedBatches:
-        columns = np.array(self.batches, np.int64).reshape(len(self.batches), 5).T.copy()
-        return EncodedBatches(
-            data=self.data,
-            size_bytes=self.size_bytes,
-            record_count=int(columns[3].sum()),
-            max_timestamp_ms=int(columns[4].max()) if self.batches else -1,
-            position=columns[0],
-            size=columns[1],
-            base_offset=columns[2],
-            batch_record_count=columns[3],
-            batch_max_timestamp_ms=columns[4],
-        )
 
 
 def encode_batches(columns: RecordColumns, options: EncodeOptions, *, base_offset: int = 0) -> EncodedBatches:

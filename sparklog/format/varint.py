@@ -140,7 +140,7 @@ def decode_varints(words: UInt64Array) -> Decoded:
 
 
 def decode_long_varints(low: UInt64Array, high: UInt64Array) -> Decoded:
-    """Varints of which some need 9 or 10 bytes: 8 in `low`, the rest in `high`; size 11 = longer than that."""
+    """Varints of which some need 9 or 10 bytes: 8 in `low`, the rest in `high`; size 11 = longer."""
     short = decode_varints(low)
     is_long = np.asarray(short.size) > 8
     byte8, byte9 = high & _U(0xFF), (high >> _U(8)) & _U(0xFF)

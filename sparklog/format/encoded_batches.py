@@ -1,0 +1,75 @@
+"""Encoded record batches, as chunks to write and as a table for the index.
+
+Invariants: the chunks, one after the other, are whole batches; the table's rows are those batches.
+Not here: encoding records (encode.py).
+Concurrency: EncodedBatches is immutable; a BatchList belongs to one encoder.
+Sources: FORMAT.md#record-batch.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sparklog.format.codec import BytesLike
+from sparklog.format.record_batch import HEADER, BatchHeader, encode_header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedBatches:
+    """Record batches, and what an index writer needs to know of each.
+
+    Args:
+        data: chunks to be written one after the other; views that stay valid as long as they are held.
+        position: of each batch, from the start of `data`.
+        base_offset: of each batch, as stored in it (counts from the base_offset given to the encoder).
+    """
+
+    data: list[BytesLike]
+    size_bytes: int
+    record_count: int
+    max_timestamp_ms: int
+    position: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    base_offset: npt.NDArray[np.int64]
+    batch_record_count: npt.NDArray[np.int64]
+    batch_max_timestamp_ms: npt.NDArray[np.int64]
+
+    @property
+    def batch_count(self) -> int:
+        return len(self.position)
+
+    def to_bytes(self) -> bytes:
+        """All chunks in one object; a copy."""
+        return b"".join(self.data)
+
+
+@dataclass(slots=True)
+class BatchList:
+    """Collects batches into one EncodedBatches."""
+
+    data: list[BytesLike] = field(default_factory=list)
+    size_bytes: int = 0
+    batches: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+
+    def add(self, header: BatchHeader, body: BytesLike) -> None:
+        size = HEADER.size + len(body)
+        self.batches.append(
+            (self.size_bytes, size, header.base_offset, header.record_count, header.max_timestamp_ms)
+        )
+        self.data += (encode_header(header, body), body)
+        self.size_bytes += size
+
+    def finished(self) -> EncodedBatches:
+        columns = np.array(self.batches, np.int64).reshape(len(self.batches), 5).T.copy()
+        return EncodedBatches(
+            data=self.data,
+            size_bytes=self.size_bytes,
+            record_count=int(columns[3].sum()),
+            max_timestamp_ms=int(columns[4].max()) if self.batches else -1,
+            position=columns[0],
+            size=columns[1],
+            base_offset=columns[2],
+            batch_record_count=columns[3],
+            batch_max_timestamp_ms=columns[4],
+        )
