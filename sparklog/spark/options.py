@@ -119,7 +119,7 @@ SINK_OPTIONS = (
     ),
     Option(
         name="batch.size",
-        default="1048576",
+        default="262144",
         doc="Aim at record batches of so many bytes, before compression; kafka.batch.size means the same.",
     ),
     Option(

@@ -1,0 +1,41 @@
+"""A task's memory does not grow with the partition it reads or writes."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+import sparklog
+
+pytestmark = pytest.mark.spark
+
+LIMIT_MB = 300
+
+
+def worker_peaks_mb():
+    """Peak resident memory of Spark's living Python processes; workers outlive their tasks."""
+    peaks = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "pyspark" in " ".join(process.cmdline()) and "java" not in process.name():
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                peaks.append(int(status.split("VmHWM:")[1].split()[0]) / 1024)
+        except (psutil.NoSuchProcess, FileNotFoundError):
+            continue
+    return sorted(peaks)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_one_task_reads_and_writes_much_more_than_it_may_hold(spark, root, codec):
+    rows, topic = 350_000, codec
+    log = sparklog.open(root, create=True)
+    log.create_topic(topic, partitions=1)
+    df = spark.range(rows, numPartitions=1).selectExpr(
+        "CAST(id AS STRING) key", "CAST(repeat(sha2(CAST(id AS STRING), 512), 8) AS BINARY) value"
+    )
+    df.write.format("sparklog").mode("append").option("topic", topic).option("compression.type", codec).save(root)
+    read = spark.read.format("sparklog").option("subscribe", topic).load(root)
+    assert read.selectExpr("sum(length(value)) n").collect()[0].n == rows * 1024
+    peaks = worker_peaks_mb()
+    print(f"peak MB of the workers: {peaks}")
+    assert 100 < max(peaks) < LIMIT_MB, "below 100 it would not be the workers that import Arrow"
