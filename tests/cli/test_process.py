@@ -13,8 +13,13 @@ PROGRAM = [sys.executable, "-m", "sparklog"]
 
 def start(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "SPARKLOG_ROOT": str(root)}
+
+    def hear_interrupts() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background inherits "ignored"
+
     return subprocess.Popen(
         [*PROGRAM, *arguments],
+        preexec_fn=hear_interrupts,
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
