@@ -17,11 +17,8 @@ from sparklog.demo.dataset import MISSING, SPARK_SCHEMA
 TOPIC = "flights"
 
 
-def main(csv_path: str, root: str) -> None:
+def write_flights(spark: SparkSession, csv_path: str, root: str) -> None:
     """Write the flights."""
-    spark = SparkSession.builder.appName("sparklog demo: backfill").getOrCreate()
-    sparklog.spark.register(spark)
-
     flights = spark.read.csv(csv_path, schema=SPARK_SCHEMA, header=True, nullValue=MISSING)
     records = flights.select(
         col("tailnum").alias("key"),
@@ -37,6 +34,12 @@ def main(csv_path: str, root: str) -> None:
         .option("txnVersion", 1)
         .save(root)
     )
+
+
+def main(csv_path: str, root: str) -> None:
+    spark = SparkSession.builder.appName("sparklog demo: backfill").getOrCreate()
+    sparklog.spark.register(spark)
+    write_flights(spark, csv_path, root)
     spark.stop()
 
 

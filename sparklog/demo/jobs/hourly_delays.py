@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, concat_ws, from_json, struct, to_json, to_timestamp
+from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog.spark
 from sparklog.demo.dataset import SPARK_SCHEMA
@@ -28,11 +29,8 @@ def add_up_task(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         yield from hourly_delays(pa.Table.from_batches(flights)).to_batches()
 
 
-def main(root: str, checkpoint: str, records_per_batch: str) -> None:
-    """Run until everything that is in `flights` now has been read."""
-    spark = SparkSession.builder.appName("sparklog demo: hourly delays").getOrCreate()
-    sparklog.spark.register(spark)
-
+def start_query(spark: SparkSession, root: str, checkpoint: str, records_per_batch: int) -> StreamingQuery:
+    """Start the query; it ends when everything that is in `flights` now has been read."""
     flights = (
         spark.readStream.format("sparklog")
         .option("subscribe", SOURCE)
@@ -48,7 +46,7 @@ def main(root: str, checkpoint: str, records_per_batch: str) -> None:
         to_json(struct("*")).alias("value"),
         to_timestamp("time_hour").alias("timestamp"),
     )
-    query = (
+    return (
         delays.writeStream.format("sparklog")
         .option("topic", TOPIC)
         .option("compression.type", "lz4")
@@ -56,7 +54,12 @@ def main(root: str, checkpoint: str, records_per_batch: str) -> None:
         .trigger(availableNow=True)
         .start(root)
     )
-    query.awaitTermination()
+
+
+def main(root: str, checkpoint: str, records_per_batch: str) -> None:
+    spark = SparkSession.builder.appName("sparklog demo: hourly delays").getOrCreate()
+    sparklog.spark.register(spark)
+    start_query(spark, root, checkpoint, int(records_per_batch)).awaitTermination()
     spark.stop()
 
 
