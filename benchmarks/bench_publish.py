@@ -105,7 +105,8 @@ def bench_open(parent: str, extents: int) -> dict[str, float]:
         topic_id, partitions, number = new_id(), 100, 0
         log.publish(lambda image: [plan_create_topic(image, "t", partitions, topic_id=topic_id)])
         while number < extents:
-            drafts = [draft(topic_id, p % partitions, 0, number + p) for p in range(min(10_000, extents - number))]
+            count = min(10_000, extents - number)
+            drafts = [draft(topic_id, p % partitions, 0, number + p) for p in range(count)]
             log.publish(lambda image, drafts=drafts: [plan_append(image, drafts)])
             number += len(drafts)
         begin = time.perf_counter()
@@ -146,7 +147,8 @@ def main() -> None:
     parser.add_argument("--open", default="100000,1000000", help="numbers of extents to open a root with")
     options = parser.parse_args()
     for processes in filter(None, options.processes.split(",")):
-        print(json.dumps(bench_publish(options.root, int(processes), options.seconds, options.extents)), flush=True)
+        result = bench_publish(options.root, int(processes), options.seconds, options.extents)
+        print(json.dumps(result), flush=True)
     for extents in filter(None, options.open.split(",")):
         print(json.dumps(bench_open(options.root, int(extents))), flush=True)
 

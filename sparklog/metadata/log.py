@@ -4,15 +4,15 @@ Invariants (numbers: design.md section 4):
     1. commits are dense and immutable: commit n+1 is planned against the image of commit n, names its
        UUID, and is created by put-if-absent;
     4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a
-       follower syncs the directory before it shows (or builds on) commits that somebody else linked;
+       follower syncs the directory before it shows, or answers by, commits that somebody else linked;
     5. after a failed fsync nothing is published any more;
     6. an indefinite put is repeated, same bytes to the same name, until it is definite, and then our UUID
        is looked for; while it is open, nothing else is published.
 Not here: what actions do (apply.py), how they are planned (plan.py), why commit numbers are never used
 twice although old commits are removed (cleaning.py).
 Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
-child has a fresh lock and loads the image anew. Publishers of other processes take turns if they can
-(turns.py); who loses a race replays the winner's commit, waits a random moment, and plans again.
+child has a fresh lock and goes on from the parent's image. Publishers of other processes take turns if
+they can (turns.py); who loses a race replays the winner's commit, waits a random moment, and plans again.
 After a crash: a commit exists whole or not at all; opening again shows which.
 """
 
@@ -112,7 +112,6 @@ class MetadataLog:
         self._lock = threading.RLock()
         self._fatal: FatalStorageError | None = None
         self._unresolved: _Candidate | None = None
-        self._forked = False
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
         self._show_durably(self._loaded(self._image))
@@ -205,8 +204,6 @@ class MetadataLog:
 
     def _newest(self, image: Image) -> tuple[Image, SparklogError | None]:
         """Follow from `image` to the end; the result is not durable yet, and must not be shown."""
-        if self._forked:
-            return self._loaded(image), None
         while self._store.exists(commit_name(image.commit + 1)):
             image, error = follow(self._store, image)
             if error is not None:
@@ -232,7 +229,6 @@ class MetadataLog:
                 f"{seen.commit}, which this process has seen; was the root replaced by an older copy?",
                 fix="Stop all processes, restore the newest copy of the root, and open it again",
             )
-        self._forked = False
         return image
 
     # --- publishing ----------------------------------------------------------------------------------
@@ -378,11 +374,10 @@ class MetadataLog:
             _log.warning("no snapshot after commit %s: %s", image.commit, error)
 
     def _after_fork(self) -> None:
-        """In the child: another thread of the parent may have held the lock, or been at work on anything."""
+        """In the child: another thread of the parent may have held the lock. The image is whole."""
         self._lock = threading.RLock()
         self._random.seed()  # else all children would wait for the same moments
         self._unresolved = None  # the parent's to resolve
-        self._forked = True
 
 
 def _unresolved_error(store: Store, candidate: _Candidate, problem: str) -> StorageError:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -509,6 +510,8 @@ def in_child(work: Callable[[], bool]) -> bool:
     child = os.fork()
     if child == 0:
         status = 1
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # a child that waits for ever fails, and is gone
         try:
             status = 0 if work() else 2
         finally:
@@ -537,9 +540,11 @@ def test_fork_while_another_thread_holds_the_lock(local: LocalStore) -> None:
     thread.start()
     inside.wait()
     # The child cannot take the turn, which the parent holds; it goes ahead without.
-    assert in_child(lambda: set_config(log, "child") == 0)
-    leave.set()
-    thread.join()
+    try:
+        assert in_child(lambda: set_config(log, "child") == 0)
+    finally:
+        leave.set()
+        thread.join()
     assert log.refresh().configs == {"child": "x", "parent": "x"}
 
 
