@@ -118,6 +118,8 @@ def corrupt(code: str, where: str, problem: str) -> CorruptLogError:
 
 def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[Header, bytes]:
     """The header, and the body's line without its line feed; lengths and checksum are right."""
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise corrupt(code, f"{where}@0", f"found more than {MAX_DOCUMENT_BYTES} bytes")
     line = data.find(b"\n", 0, _MAX_HEADER_BYTES)
     if line < 0:
         raise corrupt(code, f"{where}@0", f"no header line in {len(data)} bytes; truncated?")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.metadata.actions import Action
 from sparklog.metadata.apply import ActionRefusedError, ImageBuilder
-from sparklog.metadata.document import Header, corrupt, decode_commit
+from sparklog.metadata.document import MAX_DOCUMENT_BYTES, Header, corrupt, decode_commit
 from sparklog.metadata.image import Image, empty_image
 from sparklog.metadata.paths import DIRECTORY, commit_name, commit_of, manifest_name, manifest_of
 from sparklog.metadata.snapshot import read_snapshot
@@ -59,7 +59,8 @@ def load_image(store: Store, cluster_id: str) -> Image:
 def read_commit(store: Store, commit: int, cluster_id: str) -> tuple[Header, tuple[Action, ...]]:
     """Read and check one commit. NotFoundError when there is none."""
     name = commit_name(commit)
-    return decode_commit(store.read(name), where=f"{store.url}/{name}", commit=commit, cluster_id=cluster_id)
+    data = store.read(name, 0, MAX_DOCUMENT_BYTES + 1)
+    return decode_commit(data, where=f"{store.url}/{name}", commit=commit, cluster_id=cluster_id)
 
 
 def follow(store: Store, image: Image) -> tuple[Image, SparklogError | None]:

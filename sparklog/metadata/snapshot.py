@@ -8,7 +8,7 @@ cluster id, and the UUID of the commit, which the following commit must name as 
 Concurrency: several processes may write the same snapshot; one manifest wins, the others' parts are
 left behind until the snapshot is cleaned.
 After a crash: a directory without a manifest is no snapshot; cleaning removes it.
-Sources: FORMAT.md#metadata-snapshots.
+Sources: FORMAT.md#metadata-log.
 """
 
 import msgspec

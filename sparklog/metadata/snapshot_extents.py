@@ -4,7 +4,7 @@ Columns rather than JSON, since a root may hold a million extents: they load wit
 by one. The topic and partition of a row follow from the counts in the snapshot's state.
 
 Invariants: bytes that are not exactly such a file are CorruptLogError.
-Sources: FORMAT.md#metadata-snapshots; the Arrow IPC file format.
+Sources: FORMAT.md#metadata-log; the Arrow IPC file format.
 """
 
 from collections.abc import Sequence

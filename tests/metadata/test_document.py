@@ -219,3 +219,10 @@ def test_too_large_commit_is_refused_before_it_is_written(monkeypatch: pytest.Mo
     monkeypatch.setattr(document_module, "MAX_DOCUMENT_BYTES", 1000)
     with pytest.raises(InvalidRequestError, match="at most 1000"):
         encoded()
+
+
+def test_too_large_commit_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded()
+    monkeypatch.setattr(document_module, "MAX_DOCUMENT_BYTES", 1000)
+    with pytest.raises(CorruptLogError, match="more than 1000 bytes"):
+        decode(data)

@@ -1,0 +1,64 @@
+"""FORMAT.md says what the code does: fields, actions, and the worked example."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from sparklog.metadata import Extent, WriterTxn
+from sparklog.metadata.actions import ACTION_TYPES
+from sparklog.metadata.document import CommitBody, Header, decode_commit, encode_document
+from sparklog.metadata.extent_list import NUMBER_COLUMNS
+from sparklog.metadata.properties import encode_properties
+from sparklog.metadata.snapshot import _State
+
+TEXT = (Path(__file__).parent.parent.parent / "FORMAT.md").read_text("utf-8")
+
+
+def section(title: str) -> str:
+    return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def tables(title: str) -> list[list[list[str]]]:
+    found = re.findall(r"((?:^\|.*\|\n)+)", section(title), re.MULTILINE)
+    return [[line.strip("|").split("|") for line in table.splitlines()[2:]] for table in found]
+
+
+def names(rows: list[list[str]]) -> list[str]:
+    return [row[0] for row in rows]
+
+
+def test_fields_of_extents() -> None:
+    fields = Extent.__struct_fields__
+    assert names(tables("Segments and extents")[0]) == list(fields)
+    assert list(NUMBER_COLUMNS) == list(fields[3:])
+    optional = [row[0] for row in tables("Segments and extents")[0] if row[3] == "no"]
+    assert optional == [field.name for field in msgspec.structs.fields(Extent) if not field.required]
+
+
+def test_fields_of_headers() -> None:
+    assert names(tables("Metadata log")[0]) == list(Header.__struct_fields__)
+
+
+def test_actions_and_their_fields() -> None:
+    rows = tables("Metadata log")[1]
+    assert names(rows) == [kind.__struct_config__.tag for kind in ACTION_TYPES]
+    for row, kind in zip(rows, ACTION_TYPES, strict=True):
+        assert row[1].split(", ") == list(kind.__struct_fields__)
+
+
+def test_fields_of_the_snapshot_state() -> None:
+    assert names(tables("Metadata log")[2]) == list(_State.__struct_fields__)
+
+
+def test_worked_example() -> None:
+    blocks = re.findall(r"```\n(.*?)```", section("Metadata log"), re.DOTALL)
+    header, actions = decode_commit(blocks[0].encode(), where="FORMAT.md", commit=0, cluster_id="C" * 22)
+    assert actions == (WriterTxn(application="query-1", version=9),)
+    assert encode_document(header, CommitBody(actions=actions)).decode() == blocks[0]
+
+
+def test_meta_properties() -> None:
+    lines = encode_properties("C" * 22).decode().splitlines()
+    assert names(tables("Layout of a root")[0]) == [line.split("=")[0] for line in lines]
+    assert f"Example (`meta.properties`): `{'`, `'.join(lines)}`." in section("Layout of a root")
