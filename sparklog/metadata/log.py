@@ -5,9 +5,7 @@ Invariants (numbers: design.md section 4):
        UUID, and is created by put-if-absent;
     4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a
        follower syncs the directory before it shows, or answers by, commits that somebody else linked;
-    5. after a failed fsync nothing is published any more;
-    6. an indefinite put is repeated, same bytes to the same name, until it is definite, and then our UUID
-       is looked for; while it is open, nothing else is published.
+    5, 6. see creating.py.
 Not here: what actions do (apply.py), how they are planned (plan.py), why commit numbers are never used
 twice although old commits are removed (cleaning.py).
 Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
@@ -27,27 +25,25 @@ from typing import Self
 
 from sparklog.clock import Clock
 from sparklog.errors import (
-    AlreadyExistsError,
     CorruptLogError,
     FatalStorageError,
     InvalidRequestError,
-    NotFoundError,
     RetriableError,
     SparklogError,
-    StorageError,
 )
 from sparklog.metadata.actions import Action
 from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.cleaning import clean_metadata, commit_was_cleaned
+from sparklog.metadata.creating import Candidate, CommitCreator
 from sparklog.metadata.document import VERSION, CommitBody, Header, encode_document
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import NO_COMMIT, Image, empty_image
-from sparklog.metadata.loading import follow, load_image, read_commit
+from sparklog.metadata.loading import follow, load_image
 from sparklog.metadata.paths import DIRECTORY, commit_name
 from sparklog.metadata.properties import open_properties
 from sparklog.metadata.snapshot import write_snapshot
 from sparklog.metadata.turns import Turns
-from sparklog.storage import IndefinitePutError, Store
+from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
 _EXTENTS_PER_INTERVAL = 1 << 16
@@ -85,21 +81,6 @@ class PublishResult:
     actions: tuple[Action, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A commit that we try to create, and what it makes of the image."""
-
-    name: str
-    data: bytes
-    uuid: str
-    image: Image
-    actions: tuple[Action, ...]
-
-    def guard(self, store: Store) -> Callable[[], bool]:
-        """False once the number may be free again only because it was used and cleaned; see cleaning.py."""
-        return lambda: not commit_was_cleaned(store, self.image.commit - 1)
-
-
 class MetadataLog:
     """See the module's docstring. Make one with MetadataLog.open, and share it within the process."""
 
@@ -110,8 +91,7 @@ class MetadataLog:
         self._random = random.Random()
         self._turns = Turns(store, DIRECTORY, clock, self._random)
         self._lock = threading.RLock()
-        self._fatal: FatalStorageError | None = None
-        self._unresolved: _Candidate | None = None
+        self._creator = CommitCreator(store, clock, self._random, settings.backoff_ms)
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
         self._show_durably(self._loaded(self._image))
@@ -234,11 +214,11 @@ class MetadataLog:
     # --- publishing ----------------------------------------------------------------------------------
 
     def _publish_locked(self, plan: Plan) -> PublishResult:
-        self._refuse_if_fatal()
+        self._creator.refuse_if_fatal()
         deadline_ms = self._clock.monotonic_ms() + self._settings.publish_timeout_ms
         next_name = commit_name(self._image.commit + 1)
         with self._turns.turn(lambda: self._store.exists(next_name)):
-            self._resolve(deadline_ms)
+            self._creator.resolve(deadline_ms)
             return self._publish_in_turn(plan, deadline_ms)
 
     def _publish_in_turn(self, plan: Plan, deadline_ms: int) -> PublishResult:
@@ -252,7 +232,7 @@ class MetadataLog:
                 if error is not None:
                     raise error
                 return PublishResult(commit=image.commit, actions=())
-            if self._put(candidate, deadline_ms):
+            if self._creator.create(candidate, deadline_ms):
                 self._image = candidate.image  # and all before it: the put has synced the directory
                 return PublishResult(commit=candidate.image.commit, actions=candidate.actions)
             losses += 1
@@ -262,9 +242,9 @@ class MetadataLog:
                     f"{self._store.url}/{candidate.name}: lost {losses} races, until the time was up",
                     fix="Publish again, less often or from fewer processes",
                 )
-            self._back_off(losses)
+            self._creator.back_off(losses)
 
-    def _candidate(self, image: Image, plan: Plan) -> _Candidate | None:
+    def _candidate(self, image: Image, plan: Plan) -> Candidate | None:
         try:
             actions = tuple(plan(image))
         except Exception:
@@ -292,64 +272,7 @@ class MetadataLog:
             length=0,
         )
         data = encode_document(header, CommitBody(actions=actions))
-        return _Candidate(commit_name(commit), data, uuid, newer, actions)
-
-    def _put(self, candidate: _Candidate, deadline_ms: int) -> bool:
-        """Create the commit: true when it is ours, false when the race was lost and nothing changed."""
-        while True:
-            unsure = candidate is self._unresolved
-            try:
-                self._store.put_if_absent(candidate.name, candidate.data, guard=candidate.guard(self._store))
-            except (AlreadyExistsError, RetriableError) as error:
-                # Nothing came of this attempt; of an earlier, indefinite one it may have.
-                ours = (unsure or isinstance(error, AlreadyExistsError)) and self._is_ours(candidate, unsure)
-                self._unresolved = None
-                return ours
-            except FatalStorageError as error:
-                self._fatal = error
-                raise
-            except StorageError as error:
-                if isinstance(error, IndefinitePutError):
-                    self._unresolved = candidate
-                    if self._clock.monotonic_ms() <= deadline_ms:
-                        self._back_off(1)
-                        continue
-                elif not unsure:
-                    raise
-                raise _unresolved_error(self._store, candidate, error.message) from error
-            else:
-                self._unresolved = None
-                return True
-
-    def _is_ours(self, candidate: _Candidate, unsure: bool) -> bool:
-        """The name is taken: by ourselves, in an attempt whose answer was lost?"""
-        try:
-            header, _ = read_commit(self._store, candidate.image.commit, candidate.image.cluster_id)
-        except NotFoundError as error:
-            if not unsure:
-                return False  # cleaned already; the refresh that follows finds its way
-            raise _unresolved_error(
-                self._store, candidate, "cleaned before we could see whose it was"
-            ) from error
-        if header.uuid != candidate.uuid:
-            return False
-        self._store.sync_directory(DIRECTORY)
-        return True
-
-    def _resolve(self, deadline_ms: int) -> None:
-        """Invariant 6: nothing is published while an earlier put is open."""
-        if self._unresolved is not None and self._put(self._unresolved, deadline_ms):
-            _log.warning(
-                "commit %s was published by an earlier call that could not tell", self._image.commit + 1
-            )
-
-    def _back_off(self, losses: int) -> None:
-        # Who has lost often waits less than who has just begun: so nobody loses for ever.
-        self._clock.sleep_ms(self._random.uniform(0, self._settings.backoff_ms / losses))
-
-    def _refuse_if_fatal(self) -> None:
-        if self._fatal is not None:
-            raise self._fatal
+        return Candidate(commit_name(commit), data, uuid, newer, actions)
 
     def _is_due(self, image: Image) -> bool:
         """A pure function of the image, so that exactly one process finds a snapshot due.
@@ -368,7 +291,7 @@ class MetadataLog:
             write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
             self.clean()
         except FatalStorageError as error:
-            self._fatal = error
+            self._creator.stop(error)
             _log.error("no snapshot after commit %s: %s", image.commit, error)
         except SparklogError as error:
             _log.warning("no snapshot after commit %s: %s", image.commit, error)
@@ -377,15 +300,7 @@ class MetadataLog:
         """In the child: another thread of the parent may have held the lock. The image is whole."""
         self._lock = threading.RLock()
         self._random.seed()  # else all children would wait for the same moments
-        self._unresolved = None  # the parent's to resolve
-
-
-def _unresolved_error(store: Store, candidate: _Candidate, problem: str) -> StorageError:
-    return StorageError(
-        "PUBLISH_UNRESOLVED",
-        f"{store.url}/{candidate.name}: unknown whether commit {candidate.uuid} was made: {problem}",
-        fix="Repair the storage; the next publish of this process finds out, or open the root again and look",
-    )
+        self._creator.forget_open_put()
 
 
 _all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.errors import AlreadyExistsError, RetriableError
+from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
 from sparklog.metadata import Action, Image, MetadataLog, MetadataSettings, SetConfigs
 from sparklog.metadata import cleaning as cleaning_module
 from sparklog.metadata.cleaning import commit_was_cleaned
@@ -28,7 +28,7 @@ from sparklog.metadata.paths import (
     manifest_of,
     snapshot_directory,
 )
-from sparklog.storage import LocalStore, MemoryStore
+from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore
 
 FUTURE_MS = 4_102_444_800_000  # 2100: every file is older than any grace period
 SETTINGS = MetadataSettings(snapshot_interval=10, clean_grace_ms=3_600_000)
@@ -205,6 +205,44 @@ def test_publisher_that_stalled_through_the_cleaning(local: LocalStore, stalled_
     assert opened(local).image == others.image
 
 
+def test_open_put_whose_number_was_cleaned(memory: MemoryStore) -> None:
+    """No answer, then a stall: whether it happened can no longer be found out, and the caller is told so."""
+    others = opened(memory)
+    publish(others, 5)
+    slow = opened(memory)
+    calls: list[str] = []
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "put_if_absent" and name == commit_name(5):
+            calls.append(name)
+            if len(calls) == 1:
+                memory.hook = None
+                publish(others, 40)
+                raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
+
+    memory.hook = hook
+    with pytest.raises(StorageError, match="cleaned before we could see") as raised:
+        slow.publish(lambda image: [SetConfigs(configs={"slow": "x"})])
+    assert raised.value.code == "PUBLISH_UNRESOLVED"
+    memory.hook = None
+    assert publish(slow) == 45  # and the log is of use again
+
+
+def test_open_put_that_a_sweep_stops_is_repeated(memory: MemoryStore) -> None:
+    log = opened(memory)
+    errors: list[Exception] = [
+        IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat"),
+        RetriableError("PUT_ABORTED", "swept", fix="repeat"),
+    ]
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "put_if_absent" and errors:
+            raise errors.pop(0)
+
+    memory.hook = hook
+    assert publish(log) == 0
+
+
 def test_publisher_that_planned_long_ago(local: LocalStore) -> None:
     """Stalled before its put began, so that no temporary file was there to be aborted."""
     others = opened(local)
@@ -310,7 +348,7 @@ def test_guard_and_abort_are_both_needed(local: LocalStore, monkeypatch: pytest.
                 step = "guard_passed"
             else:
                 step = "temporary_synced"
-                patch.setattr("sparklog.metadata.log.commit_was_cleaned", lambda store, commit: False)
+                patch.setattr("sparklog.metadata.creating.commit_was_cleaned", lambda store, commit: False)
                 patch.setattr(LocalStore, "abort_puts", lambda self, name: None)
             stalled_store = StalledStore(root, step, lambda: None)
             stalled = opened(stalled_store)
