@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,21 @@ import psutil
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 # Workers import this package to find the ceiling's classes.
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")])
+)
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog.spark
-from benchmarks.ceiling import CeilingDataSource
+from benchmarks.ceiling import STREAM_PARTITIONS, CeilingDataSource
 
 PARTITIONS = 2
+End = tuple[str, dict[str, str], str]  # format, options, path
 
 
-def touch_memory():
+def touch_memory() -> None:
     """Use most of the free memory once before anything is measured.
 
     In a fresh virtual machine the first use of each page costs far more than writing to it (12 us per
@@ -41,10 +46,10 @@ def touch_memory():
     del blocks
 
 
-def session():
+def session() -> SparkSession:
     spark = (
-        SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", False).config("spark.ui.showConsoleProgress", False)
-        .config("spark.driver.memory", "2g").config("spark.sql.shuffle.partitions", 2)
+        SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", False)
+        .config("spark.ui.showConsoleProgress", False).config("spark.driver.memory", "2g").config("spark.sql.shuffle.partitions", 2)
         .config("spark.sql.streaming.noDataProgressEventInterval", "1s").getOrCreate()
     )  # fmt: skip
     spark.sparkContext.setLogLevel("ERROR")
@@ -53,11 +58,11 @@ def session():
     return spark
 
 
-def input_rows(spark, rows, value_bytes):
+def input_rows(spark: SparkSession, rows: int, value_bytes: int) -> DataFrame:
     """Keys and random values, cheap for Spark to make: one of 997 prepared values each."""
     table = [(i, os.urandom(value_bytes)) for i in range(997)]
     spark.createDataFrame(table, "i int, v binary").createOrReplaceTempView(f"values_{value_bytes}")
-    values = spark.sql(f"SELECT collect_list(v) vs FROM values_{value_bytes}").collect()[0].vs  # noqa: S608
+    values = spark.sql(f"SELECT collect_list(v) vs FROM values_{value_bytes}").collect()[0].vs
     from pyspark.sql import functions as F  # noqa: N812
 
     array = F.array(*[F.lit(bytes(v)) for v in values[:97]])
@@ -67,66 +72,77 @@ def input_rows(spark, rows, value_bytes):
     )
 
 
-def timed(action):
+def timed(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
-def spread(values):
+def spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
 
 
-def throughput(spark, base, rounds, megabytes):
+def write_job(df: DataFrame, codec: str, root: str) -> Callable[[], None]:
+    writer = df.write.format("sparklog").mode("append").option("topic", "t").option("compression.type", codec)
+    return lambda: writer.save(root)
+
+
+def read_job(spark: SparkSession, source: str, options: dict[str, str], root: str) -> Callable[[], None]:
+    df = spark.read.format(source).options(**options).load(root)
+    return lambda: df.write.format("noop").mode("overwrite").save()
+
+
+def one_round(
+    spark: SparkSession, df: DataFrame, shape: tuple[int, int, str], root: str, turn: int
+) -> dict[str, float]:
+    """Seconds of each contender, who take turns in going first."""
+    rows, value_bytes, codec = shape
+    sparklog.open(root, create=True).create_topic("t", partitions=PARTITIONS)
+    prepared = {"rows": str(rows), "bytes": str(value_bytes), "partitions": str(PARTITIONS)}
+    pairs = (
+        ("sink", write_job(df, codec, root), "discard", df.write.format("ceiling").mode("append").save),
+        (
+            "source",
+            read_job(spark, "sparklog", {"subscribe": "t"}, root),
+            "prepared",
+            read_job(spark, "ceiling", prepared, root),
+        ),
+    )
+    seconds = {}
+    for ours, our_job, ceiling, ceiling_job in pairs:
+        jobs = [(ours, our_job), (ceiling, ceiling_job)]
+        for name, job in jobs if turn % 2 else reversed(jobs):
+            seconds[name] = timed(job)
+    shutil.rmtree(root)
+    return seconds
+
+
+def throughput(spark: SparkSession, base: str, rounds: int, megabytes: int) -> None:
     print("\nthroughput (median ratio within a round [min, max]; aim: sink 0.60, source 0.45)")
     for value_bytes in (100, 1000):
         rows = megabytes * 1_000_000 // (value_bytes + 12) // 20_000 * 20_000
         df = input_rows(spark, rows, value_bytes)
         for codec in ("none", "lz4"):
-            ratios = {"sink": [], "source": []}
-            speeds = {"sink": [], "source": []}
-            for n in range(rounds + 1):
-                root = f"{base}/{value_bytes}-{codec}-{n}"
-                log = sparklog.open(root, create=True)
-                log.create_topic("t", partitions=PARTITIONS)
-
-                def sink(root=root, codec=codec, df=df):
-                    df.write.format("sparklog").mode("append").option("topic", "t").option("compression.type", codec).save(root)
-
-                def discard(df=df):
-                    df.write.format("ceiling").mode("append").save()
-
-                def source(root=root):
-                    spark.read.format("sparklog").option("subscribe", "t").load(root).write.format("noop").mode("overwrite").save()
-
-                def prepared(rows=rows, value_bytes=value_bytes):
-                    (spark.read.format("ceiling").option("rows", rows).option("bytes", value_bytes)
-                     .option("partitions", PARTITIONS).load().write.format("noop").mode("overwrite").save())  # fmt: skip
-
-                order = [discard, sink] if n % 2 else [sink, discard]
-                times = {action.__name__: timed(action) for action in order}
-                order = [prepared, source] if n % 2 else [source, prepared]
-                times.update({action.__name__: timed(action) for action in order})
-                shutil.rmtree(root)
-                if n == 0:
-                    continue  # warm-up: imports, JIT
-                ratios["sink"].append(times["discard"] / times["sink"])
-                ratios["source"].append(times["prepared"] / times["source"])
-                for side in ("sink", "source"):
-                    speeds[side].append(rows / times[side] / 1e6)
-            for side in ("sink", "source"):
-                rate = statistics.median(speeds[side])
-                print(f"  {side:6} {value_bytes:5} B {codec:4}  {spread(ratios[side])} of the ceiling   "
-                      f"{rate:5.2f} M records/s  {rate * (value_bytes + 12):6.0f} MB/s", flush=True)  # fmt: skip
+            shape = (rows, value_bytes, codec)
+            all_rounds = [one_round(spark, df, shape, f"{base}/{n}", n) for n in range(rounds + 1)]
+            for side, ceiling in (("sink", "discard"), ("source", "prepared")):
+                measured = all_rounds[1:]  # the first warms up: imports, JIT
+                ratios = [seconds[ceiling] / seconds[side] for seconds in measured]
+                rate = rows / statistics.median(seconds[side] for seconds in measured) / 1e6
+                print(
+                    f"  {side:6} {value_bytes:5} B {codec:4}  {spread(ratios)} of the ceiling   "
+                    f"{rate:5.2f} M records/s  {rate * (value_bytes + 12):6.0f} MB/s",
+                    flush=True,
+                )
 
 
-def stream(spark, source, sink, checkpoint):
+def stream(spark: SparkSession, source: End, sink: End, checkpoint: str) -> StreamingQuery:
     df = spark.readStream.format(source[0]).options(**source[1]).load(source[2])
     writer = df.select("key", "value").writeStream.format(sink[0]).options(**sink[1])
     return writer.option("checkpointLocation", checkpoint).start(sink[2])
 
 
-def contenders(base, rows):
+def contenders(base: str, rows: int) -> dict[str, tuple[End, End]]:
     root = f"{base}/streams"
     ours = {"subscribe": "in", "startingOffsets": "earliest"}
     if rows:
@@ -137,25 +153,37 @@ def contenders(base, rows):
     }
 
 
-def latency(spark, base, rounds):
+def latency(spark: SparkSession, base: str, rounds: int) -> None:
     """Duration of micro-batches of 1,000 rows, from Spark's own progress reports."""
     print("\nmicro-batch of 1,000 rows (aim: at most 50 ms more than trivial)")
     differences = []
-    for n in range(rounds):
+    phases: dict[str, dict[str, list[float]]] = {"trivial": {}, "sparklog": {}}
+    for n in range(rounds + 1):
         medians = {}
-        for name, (source, sink) in contenders(base, 1000).items():
+        order = list(contenders(base, 1000).items())
+        for name, (source, sink) in order if n % 2 else reversed(order):
             query = stream(spark, source, sink, f"{base}/latency-{name}-{n}")
             while len([p for p in query.recentProgress if p.numInputRows]) < 45:
-                query.awaitTermination(0.5)
-            durations = [p.durationMs["triggerExecution"] for p in query.recentProgress if p.numInputRows][10:]
+                query.awaitTermination(1)
+            progress = [p.durationMs for p in query.recentProgress if p.numInputRows][10:]
             query.stop()
-            medians[name] = statistics.median(durations)
+            medians[name] = statistics.median(p["triggerExecution"] for p in progress)
+            for phase in progress[0] if n else ():
+                phases[name].setdefault(phase, []).extend(p.get(phase, 0) for p in progress)
+        if n == 0:
+            continue  # warm-up
         differences.append(medians["sparklog"] - medians["trivial"])
-        print(f"  round {n}: trivial {medians['trivial']:.0f} ms, sparklog {medians['sparklog']:.0f} ms", flush=True)
-    print(f"  sparklog takes {spread(differences)} ms longer")
+        print(
+            f"  round {n}: trivial {medians['trivial']:.0f} ms, sparklog {medians['sparklog']:.0f} ms",
+            flush=True,
+        )
+    print(f"  sparklog takes {spread(differences)} ms longer; by phase (medians, trivial -> sparklog):")
+    for phase, durations in phases["trivial"].items():
+        ours = phases["sparklog"].get(phase, [0])
+        print(f"    {phase:18} {statistics.median(durations):5.0f} -> {statistics.median(ours):5.0f} ms")
 
 
-def cpu_seconds():
+def cpu_seconds() -> float:
     process = psutil.Process()
     total = 0.0
     for p in [process, *process.children(recursive=True)]:
@@ -167,10 +195,10 @@ def cpu_seconds():
     return total
 
 
-def idle(spark, base, rounds, seconds):
+def idle(spark: SparkSession, base: str, rounds: int, seconds: int) -> None:
     """CPU of the whole process tree while a query waits for data."""
     print("\nidle stream, % of one core (aim: at most 3 more than trivial)")
-    shares = {"trivial": [], "sparklog": []}
+    shares: dict[str, list[float]] = {"trivial": [], "sparklog": []}
     root = f"{base}/idle"
     sparklog.open(root, create=True).create_topic("in", partitions=4)
     for n in range(rounds):
@@ -183,10 +211,12 @@ def idle(spark, base, rounds, seconds):
             shares[name].append(100 * (cpu_seconds() - before) / (time.perf_counter() - start))
             query.stop()
     more = [ours - theirs for ours, theirs in zip(shares["sparklog"], shares["trivial"], strict=True)]
-    print(f"  trivial {spread(shares['trivial'])}, sparklog {spread(shares['sparklog'])}, more: {spread(more)}")
+    print(
+        f"  trivial {spread(shares['trivial'])}, sparklog {spread(shares['sparklog'])}, more: {spread(more)}"
+    )
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer rounds, less data")
     parser.add_argument("--only", choices=["throughput", "latency", "idle"])
@@ -199,7 +229,7 @@ def main(argv=None):
             throughput(spark, base, rounds=3 if args.quick else 7, megabytes=120 if args.quick else 400)
         if args.only in (None, "latency", "idle"):
             log = sparklog.open(f"{base}/streams", create=True)
-            log.create_topic("in", partitions=4)
+            log.create_topic("in", partitions=STREAM_PARTITIONS)
             df = input_rows(spark, 600_000, 100)
             df.write.format("sparklog").mode("append").option("topic", "in").save(f"{base}/streams")
         if args.only in (None, "latency"):

@@ -4,6 +4,9 @@ The source yields Arrow batches that were prepared once; the sink throws its inp
 the columns of sparklog's, so that the fractions in bench_spark compare like with like.
 """
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -15,10 +18,13 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
 
 from sparklog.spark.rows import SCHEMA_SQL, arrow_schema
 
 BATCH_ROWS = 10_000
+STREAM_PARTITIONS = 4  # as many tasks as the topic read by sparklog has partitions
 _prepared: dict[tuple[int, int], pa.RecordBatch] = {}
 
 
@@ -47,41 +53,47 @@ class Part(InputPartition):
         super().__init__(None)
         self.rows, self.value_bytes, self.batch_rows = rows, value_bytes, batch_rows
 
-    def batches(self):
+    def batches(self) -> Iterator[pa.RecordBatch]:
         batch = prepared_batch(self.value_bytes, self.batch_rows)
         for _ in range(self.rows // self.batch_rows):
             yield batch
 
 
 class CeilingReader(DataSourceReader):
-    def __init__(self, options) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
 
-    def partitions(self):
+    def partitions(self) -> list[InputPartition]:
         o = self.options
         count = int(o["partitions"])
         return [Part(int(o["rows"]) // count, int(o["bytes"]), BATCH_ROWS) for _ in range(count)]
 
-    def read(self, partition):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
         yield from partition.batches()
 
 
 class TrivialStreamReader(DataSourceStreamReader):
     """As many rows as asked for at each trigger, for ever or (rows=0) none at all."""
 
-    def __init__(self, options) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         self.rows = int(options["rows"])
 
-    def initialOffset(self):
+    def initialOffset(self) -> dict[str, Any]:
         return {"t": {"0": 0}}
 
-    def latestOffset(self, start=None, limit=None):
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        assert start is not None
         return {"t": {"0": start["t"]["0"] + self.rows}}
 
-    def partitions(self, start, end):
-        return [Part(end["t"]["0"] - start["t"]["0"], 100, self.rows)]
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        rows = self.rows // STREAM_PARTITIONS
+        return [Part(rows, 100, rows) for _ in range(STREAM_PARTITIONS if end != start else 0)]
 
-    def read(self, partition):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
         yield from partition.batches()
 
 
@@ -89,50 +101,50 @@ class Done(WriterCommitMessage):
     pass
 
 
-def discard(iterator):
+def discard(iterator: Iterator[pa.RecordBatch]) -> Done:
     for _ in iterator:
         pass
     return Done()
 
 
 class DiscardWriter(DataSourceArrowWriter):
-    def write(self, iterator):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return discard(iterator)
 
-    def commit(self, messages):
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         pass
 
-    def abort(self, messages):
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         pass
 
 
 class DiscardStreamWriter(DataSourceStreamArrowWriter):
-    def write(self, iterator):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return discard(iterator)
 
-    def commit(self, messages, batchId):  # noqa: N803
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         pass
 
-    def abort(self, messages, batchId):  # noqa: N803
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         pass
 
 
 class CeilingDataSource(DataSource):
     @classmethod
-    def name(cls):
+    def name(cls) -> str:
         return "ceiling"
 
-    def schema(self):
+    def schema(self) -> str:
         return SCHEMA_SQL
 
-    def reader(self, schema):
+    def reader(self, schema: StructType) -> CeilingReader:
         return CeilingReader(self.options)
 
-    def streamReader(self, schema):  # noqa: N802
+    def streamReader(self, schema: StructType) -> TrivialStreamReader:
         return TrivialStreamReader(self.options)
 
-    def writer(self, schema, overwrite):
+    def writer(self, schema: StructType, overwrite: bool) -> DiscardWriter:
         return DiscardWriter()
 
-    def streamWriter(self, schema, overwrite):  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DiscardStreamWriter:
         return DiscardStreamWriter()

@@ -1,0 +1,75 @@
+"""How Spark gets to know the format: discovery, registration, and the interpreter of its workers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import sparklog
+import sparklog.spark
+from sparklog.errors import InvalidRequestError
+
+DISCOVERY = """
+import sys
+from pyspark.sql import SparkSession
+import sparklog
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = sparklog.spark.configure(builder).getOrCreate()
+rows = spark.range(5).selectExpr("CAST(id AS STRING) value")
+rows.write.format("sparklog").mode("append").option("topic", "t").save(sys.argv[1])
+print("rows", spark.read.format("sparklog").option("subscribe", "t").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.spark
+def test_spark_finds_the_format_without_registration(root: str) -> None:
+    """From an environment that is not activated: configure() tells Spark the interpreter."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    result = subprocess.run(
+        [sys.executable, "-c", DISCOVERY, root], capture_output=True, text=True, check=False, env=clean
+    )
+    assert "rows 5" in result.stdout, result.stderr[-2000:]
+
+
+def test_a_broken_sparklog_never_breaks_the_discovery_of_other_sources(tmp_path: Path) -> None:
+    broken = tmp_path / "sparklog"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise RuntimeError('broken')")
+    source = Path(sparklog.__file__).resolve().parent.parent / "pyspark_sparklog"
+    (tmp_path / "pyspark_sparklog").symlink_to(source)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import pyspark_sparklog as p; "
+        "print(p.__all__, hasattr(p, 'DefaultSource'))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert result.stdout.strip() == "[] False", result.stderr
+
+
+def test_configure_sets_the_interpreter_unless_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    builder = SparkSession.builder
+    assert sparklog.spark.configure(builder) is builder
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere/python")
+    sparklog.spark.configure(builder)
+    assert os.environ["PYSPARK_PYTHON"] == "/somewhere/python"
+
+
+def test_configure_refuses_a_session_that_runs_another_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(pythonExec="/other/python"))
+    with pytest.raises(InvalidRequestError, match=r"/other/python.*stop that session") as caught:
+        sparklog.spark.configure(SparkSession.builder)
+    assert caught.value.code == "WRONG_PYTHON"
+
+
+def test_importing_sparklog_spark_does_not_import_pyspark() -> None:
+    code = "import sys, sparklog.spark; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
