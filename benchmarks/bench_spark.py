@@ -47,11 +47,14 @@ def touch_memory() -> None:
 
 
 def session() -> SparkSession:
-    spark = (
-        SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", False)
-        .config("spark.ui.showConsoleProgress", False).config("spark.driver.memory", "2g").config("spark.sql.shuffle.partitions", 2)
-        .config("spark.sql.streaming.noDataProgressEventInterval", "1s").getOrCreate()
-    )  # fmt: skip
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.noDataProgressEventInterval": "1s",
+    }
+    spark = SparkSession.builder.master("local[2]").appName("bench").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     sparklog.spark.register(spark)
     spark.dataSource.register(CeilingDataSource)
@@ -219,9 +222,10 @@ def idle(spark: SparkSession, base: str, rounds: int, seconds: int) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer rounds, less data")
+    parser.add_argument("--dir", help="where the roots go (default: the temporary directory)")
     parser.add_argument("--only", choices=["throughput", "latency", "idle"])
     args = parser.parse_args(argv)
-    base = tempfile.mkdtemp(prefix="sparklog-bench-")
+    base = tempfile.mkdtemp(prefix="sparklog-bench-", dir=args.dir)
     touch_memory()
     spark = session()
     try:

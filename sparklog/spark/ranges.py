@@ -82,10 +82,7 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     """Cut into `parts` ranges whose sizes differ by at most one; at most one per offset."""
     parts = max(1, min(parts, whole.size))
     bounds = [whole.start_offset + whole.size * i // parts for i in range(parts + 1)]
-    return [
-        replace(whole, start_offset=low, end_offset=high)
-        for low, high in pairwise(bounds)
-    ]
+    return [replace(whole, start_offset=low, end_offset=high) for low, high in pairwise(bounds)]
 
 
 def ranges_between(start: Positions, end: Mapping[tuple[str, int], int]) -> list[OffsetRange]:
