@@ -248,8 +248,12 @@ class LocalStore:
             raise storage_error("create the directory", parent, error) from error
 
     def _poisoned(self, action: str, path: str, error: OSError) -> FatalStorageError:
-        self._poison = fatal_error(action, path, error)
-        return self._poison
+        fatal = fatal_error(action, path, error)
+        self._set_poison(fatal)
+        return fatal
+
+    def _set_poison(self, error: FatalStorageError) -> None:
+        self._poison = error
 
     def _refuse_if_poisoned(self) -> None:
         if self._poison is not None:
@@ -301,7 +305,13 @@ class LocalStore:
         except OSError as error:
             raise storage_error("create", path, error) from error
         directory = os.path.dirname(path)  # noqa: PTH120
-        return LocalAppendFile(name, path, fd, lambda: self._sync_to_root(directory))
+        return LocalAppendFile(
+            name,
+            path,
+            fd,
+            sync_names=lambda: self._sync_to_root(directory),
+            poison_store=self._set_poison,
+        )
 
     def put_hint(self, name: str, data: BytesLike) -> None:
         path = self._path(name)

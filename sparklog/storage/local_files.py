@@ -49,10 +49,19 @@ def write_all(fd: int, chunks: list[memoryview], position: int) -> int:
 class LocalAppendFile:
     """See AppendFile. Made by LocalStore.append_file only."""
 
-    def __init__(self, name: str, path: str, fd: int, sync_names: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        fd: int,
+        *,
+        sync_names: Callable[[], None],
+        poison_store: Callable[[FatalStorageError], None],
+    ) -> None:
         self._name = name
         self._path = path
         self._fd = fd
+        self._poison_store = poison_store
         self._pid = os.getpid()
         self._position = 0
         self._early_position = 0
@@ -86,8 +95,7 @@ class LocalAppendFile:
         try:
             os.fdatasync(self._fd)
         except OSError as error:
-            self._broken = fatal_error("fsync", self._path, error)
-            raise self._broken from error
+            raise self._fatal(error) from error
         if self._sync_names is not None:
             try:
                 self._sync_names()
@@ -114,7 +122,13 @@ class LocalAppendFile:
             os.fdatasync(self._fd)
         except OSError as error:
             # Linux reports a failed write-back once: the next fsync would succeed, and the data be gone.
-            self._broken = fatal_error("fsync", self._path, error)
+            self._fatal(error)
+
+    def _fatal(self, error: OSError) -> FatalStorageError:
+        """The process must not go on with another file as if nothing had happened (invariant 5)."""
+        self._broken = fatal = fatal_error("fsync", self._path, error)
+        self._poison_store(fatal)
+        return fatal
 
     def _join_early_sync(self) -> None:
         """Wait for it; in a forked child the thread does not exist, and the file may not be used."""
@@ -126,8 +140,9 @@ class LocalAppendFile:
         try:
             os.ftruncate(self._fd, start)
         except OSError as second:
-            self._broken = storage_error("cut back after a failed write", self._path, second)
-            return self._broken
+            broken = storage_error("cut back after a failed write", self._path, second)
+            self._broken = self._broken or broken  # an early fsync may have failed meanwhile: that is worse
+            return broken
         return storage_error("write", self._path, error)
 
     def _refuse_if_unusable(self) -> None:

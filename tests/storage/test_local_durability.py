@@ -118,7 +118,8 @@ def test_failed_fsync_poisons_an_append_file(
         failing(patch, function, errno.EIO)
         with pytest.raises(FatalStorageError):
             file.sync()
-    for use in (file.sync, lambda: file.write(b"y")):
+    # Nor does the process go on with another file.
+    for use in (file.sync, lambda: file.write(b"y"), lambda: local.append_file("s/1.log")):
         with pytest.raises(FatalStorageError):
             use()
     file.close()

@@ -253,27 +253,23 @@ def test_real_full_disk_and_real_read_only_mount(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[:-1] == ["full: STORAGE_FULL", *["read-only: STORAGE_REFUSED"] * 4]
 
 
-def test_a_failed_early_sync_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_early_sync_is_not_forgotten(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel reports a failed write-back once: if the early fsync saw it, the last one must fail too."""
-    from sparklog.storage import local_files
-
-    monkeypatch.setattr(local_files, "EARLY_SYNC_BYTES", 10)
-    store = LocalStore(tmp_path)
-    file = store.append_file("segments/w/0.log")
+    monkeypatch.setattr("sparklog.storage.local_files.EARLY_SYNC_BYTES", 10)
+    file = local.append_file("segments/w/0.log")
     real = os.fdatasync
     calls: list[int] = []
 
     def fails_once(fd: int) -> None:
         calls.append(fd)
         if len(calls) == 1:
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         real(fd)
 
     monkeypatch.setattr(os, "fdatasync", fails_once)
     file.write(b"x" * 20)
-    with pytest.raises(FatalStorageError, match="DURABILITY_UNKNOWN"):
-        file.sync()
-    with pytest.raises(FatalStorageError):
-        file.write(b"more")
+    for use in (file.sync, lambda: file.write(b"more"), lambda: local.put_if_absent("a", b"x")):
+        with pytest.raises(FatalStorageError, match="DURABILITY_UNKNOWN"):
+            use()
     file.close()
     assert len(calls) == 1
