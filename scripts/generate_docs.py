@@ -72,7 +72,7 @@ def main() -> int:
             if "--check" not in sys.argv:
                 path.write_text(text)
     if stale:
-        print(("out of date: " if "--check" in sys.argv else "wrote: ") + ", ".join(stale))  # noqa: T201
+        print(("out of date: " if "--check" in sys.argv else "wrote: ") + ", ".join(stale))
     return int(bool(stale) and "--check" in sys.argv)
 
 

@@ -11,20 +11,19 @@ PROJECT = Path(__file__).resolve().parent.parent
 SOURCES = [*PROJECT.glob("sparklog/**/*.py"), *PROJECT.glob("pyspark_sparklog/**/*.py")]
 
 
-def test_generated_pages_are_up_to_date():
-    result = subprocess.run(
-        [sys.executable, "scripts/generate_docs.py", "--check"], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
+def test_generated_pages_are_up_to_date() -> None:
+    words = [sys.executable, "scripts/generate_docs.py", "--check"]
+    result = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr + "run: make docs"
 
 
-def test_every_error_code_is_raised_somewhere():
+def test_every_error_code_is_raised_somewhere() -> None:
     text = "\n".join(path.read_text() for path in SOURCES if path.name != "errors.py")
     unused = [code for code in CODES if f'"{code}"' not in text]
     assert not unused, f"declared and never raised: {unused}"
 
 
-def test_every_raised_code_is_declared():
+def test_every_raised_code_is_declared() -> None:
     pattern = re.compile(r'(?:Error)\(\s*"([A-Z][A-Z0-9_]+)"')
     raised = {code for path in SOURCES for code in pattern.findall(path.read_text())}
     assert raised <= set(CODES), raised - set(CODES)

@@ -15,7 +15,8 @@ import sparklog.spark
 
 def main(root: str, checkpoint: str, max_offsets: str, *flags: str) -> None:
     builder = sparklog.spark.configure(SparkSession.builder.master("local[2]"))
-    spark = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+    builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", 2)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     sparklog.spark.register(spark)
     rows = (

@@ -4,12 +4,15 @@ SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 20), SPARKLOG_SEED r
 Odd rounds kill the driver with everything below it, even ones a Python worker under a living driver.
 """
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -17,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.client import SparkLog
 
 JOB = Path(__file__).with_name("streaming_job.py")
 ROUNDS = int(os.environ.get("SPARKLOG_CHAOS_ROUNDS", "2"))
@@ -26,8 +30,10 @@ MAX_OFFSETS = 1_000
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120 + 60 * ROUNDS)]
 
+Job = subprocess.Popen[bytes]
 
-def fill(log):
+
+def fill(log: SparkLog) -> None:
     log.create_topic("in", partitions=4)
     for start in range(0, ROWS, 20_000):
         ids = range(start, min(start + 20_000, ROWS))
@@ -35,56 +41,62 @@ def fill(log):
         log.append("in", pa.table(table))
 
 
-def written(log):
+def written(log: SparkLog) -> int:
     topic = log.refresh().topics.get("out")
     return sum(p.log_end_offset for p in topic.partitions) if topic else 0
 
 
-def start(root, checkpoint, *flags):
+def grown(log: SparkLog, before: int) -> bool:
+    return written(log) > before
+
+
+def start(root: str, checkpoint: str, *flags: str) -> Job:
     return subprocess.Popen(
         [sys.executable, str(JOB), root, checkpoint, *flags],
         start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 
-def kill_group(process):
+def kill_group(process: Job) -> None:
     """The driver, its JVM and all Python workers, however they were started."""
-    family = [process, *children(process)]
-    try:
+    below = children(process)
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    for member in family[1:]:
-        try:
+    for member in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
-        except psutil.NoSuchProcess:
-            pass
     process.wait(30)
-    psutil.wait_procs(family[1:], timeout=30)
+    psutil.wait_procs(below, timeout=30)
 
 
-def children(process):
+def children(process: Job) -> list[psutil.Process]:
     try:
-        return psutil.Process(process.pid).children(recursive=True)
+        below: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+    return below
 
 
-def kill_a_worker(process, rng):
+def kill_a_worker(process: Job, rng: random.Random) -> None:
     """One of Spark's Python processes; the query fails, and so the job ends."""
-    workers = [p for p in children(process) if "pyspark" in " ".join(cmdline(p)) and "java" not in cmdline(p)[0]]
+    workers = [p for p in children(process) if is_worker(cmdline(p))]
     if workers:
         rng.choice(workers).kill()
 
 
-def cmdline(process):
+def is_worker(words: list[str]) -> bool:
+    return "pyspark" in " ".join(words) and "java" not in words[0]
+
+
+def cmdline(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline() or [""]
+        words: list[str] = process.cmdline()
     except psutil.NoSuchProcess:
         return [""]
+    return words or [""]
 
 
-def wait_for(condition, process, seconds=90):
+def wait_for(condition: Callable[[], bool], process: Job, seconds: float = 90) -> bool:
     end = time.monotonic() + seconds
     while not condition():
         if process.poll() is not None or time.monotonic() > end:
@@ -93,7 +105,7 @@ def wait_for(condition, process, seconds=90):
     return True
 
 
-def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root, tmp_path):
+def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root: str, tmp_path: Path) -> None:
     seed = int(os.environ.get("SPARKLOG_SEED", random.SystemRandom().randrange(2**32)))
     print(f"SPARKLOG_SEED={seed}")
     rng = random.Random(seed)
@@ -105,7 +117,7 @@ def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root, tmp_
         before = written(log)
         process = start(root, checkpoint, str(MAX_OFFSETS))
         try:
-            assert wait_for(lambda before=before: written(log) > before, process), "the query makes no progress"
+            assert wait_for(partial(grown, log, before), process), "the query makes no progress"
             signal.sigtimedwait([], rng.uniform(0, 1.5))
             if number % 2:
                 kill_a_worker(process, rng)
@@ -123,17 +135,18 @@ def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root, tmp_
     verify(log)
 
 
-def verify(log):
+def verify(log: SparkLog) -> None:
     log.refresh()
     everything = []
     for partition in range(len(log.image.topics["out"].partitions)):
         table = log.read("out", partition, 0)
         offsets = table["offset"].to_pylist()
         assert offsets == list(range(len(offsets))), "offsets are not dense"
-        last = {}
+        last: dict[bytes, int] = {}
         for key, value in zip(table["key"].to_pylist(), map(int, table["value"].to_pylist()), strict=True):
             assert value > last.get(key, -1), f"{key} goes back from {last[key]} to {value}"
             last[key] = value
             everything.append(value)
-    assert len(everything) == len(set(everything)), f"{len(everything) - len(set(everything))} rows came twice"
-    assert sorted(everything) == list(range(ROWS)), f"{ROWS - len(set(everything))} rows are missing"
+    once = set(everything)
+    assert len(everything) == len(once), f"{len(everything) - len(once)} rows came twice"
+    assert sorted(everything) == list(range(ROWS)), f"{ROWS - len(once)} rows are missing"

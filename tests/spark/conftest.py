@@ -1,43 +1,62 @@
-"""Shorthands of the Spark tests."""
+"""Shorthands of the Spark tests, and the types of what they hand out."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+Options = Mapping[str, str]
+CopyStream = Callable[[Options, Options], StreamingQuery]
+Until = Callable[[Callable[[], bool], StreamingQuery], None]
+
+
+class Write(Protocol):
+    """What the fixture `write` is."""
+
+    def __call__(self, df: DataFrame, **options: str) -> None: ...
+
+
+class Read(Protocol):
+    """What the fixture `read` is."""
+
+    def __call__(self, **options: str) -> DataFrame: ...
 
 
 @pytest.fixture
-def write(spark, root) -> Callable[..., None]:
+def write(root: str) -> Write:
     """write(df, topic="t", **options): a batch write to the test's root."""
 
-    def write_to(df, **options):
+    def write_to(df: DataFrame, **options: str) -> None:
         df.write.format("sparklog").mode("append").options(**options).save(root)
 
     return write_to
 
 
 @pytest.fixture
-def read(spark, root):
+def read(spark: SparkSession, root: str) -> Read:
     """read(subscribe="t", **options): a batch read of the test's root."""
 
-    def read_from(**options):
+    def read_from(**options: str) -> DataFrame:
         return spark.read.format("sparklog").options(**options).load(root)
 
     return read_from
 
 
 @pytest.fixture
-def copy_stream(spark, root, tmp_path: Path):
+def copy_stream(spark: SparkSession, root: str, tmp_path: Path) -> CopyStream:
     """copy_stream(source options, sink options): run a query from topic to topic until it has caught up."""
 
-    def run(source, sink, *, checkpoint="checkpoint", transform=lambda df: df.select("key", "value"), query_name=None):
+    def run(source: Options, sink: Options) -> StreamingQuery:
         rows = spark.readStream.format("sparklog").options(**source).load(root)
         writer = (
-            transform(rows)
+            rows.select("key", "value")
             .writeStream.format("sparklog")
             .options(**sink)
-            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
         )
         query = writer.start(root)
@@ -49,15 +68,15 @@ def copy_stream(spark, root, tmp_path: Path):
 
 
 @pytest.fixture
-def until():
+def until() -> Until:
     """until(condition, query): wait for a streaming query to bring something about."""
 
-    def wait(condition, query, timeout_s=90):
-        end = time.monotonic() + timeout_s
+    def wait(condition: Callable[[], bool], query: StreamingQuery) -> None:
+        end = time.monotonic() + 90
         while not condition():
             if query.exception() is not None and query.isActive is False:
                 raise AssertionError(f"the query died: {query.exception()}")
             assert time.monotonic() < end, "nothing happened in time"
-            query.awaitTermination(0.2)
+            query.awaitTermination(0.2)  # type: ignore[arg-type]  # pyspark takes float, its stub says int
 
     return wait

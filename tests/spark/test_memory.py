@@ -4,15 +4,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.sql import SparkSession
 
 import sparklog
+from tests.spark.conftest import Read, Write
 
 pytestmark = pytest.mark.spark
 
 LIMIT_MB = 300
 
 
-def worker_peaks_mb():
+def worker_peaks_mb() -> list[float]:
     """Peak resident memory of Spark's living Python processes; workers outlive their tasks."""
     peaks = []
     for process in psutil.Process().children(recursive=True):
@@ -26,16 +28,17 @@ def worker_peaks_mb():
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_one_task_reads_and_writes_much_more_than_it_may_hold(spark, root, codec):
+def test_one_task_reads_and_writes_much_more_than_it_may_hold(
+    spark: SparkSession, root: str, write: Write, read: Read, codec: str
+) -> None:
     rows, topic = 350_000, codec
     log = sparklog.open(root, create=True)
     log.create_topic(topic, partitions=1)
     df = spark.range(rows, numPartitions=1).selectExpr(
         "CAST(id AS STRING) key", "CAST(repeat(sha2(CAST(id AS STRING), 512), 8) AS BINARY) value"
     )
-    df.write.format("sparklog").mode("append").option("topic", topic).option("compression.type", codec).save(root)
-    read = spark.read.format("sparklog").option("subscribe", topic).load(root)
-    assert read.selectExpr("sum(length(value)) n").collect()[0].n == rows * 1024
+    write(df, topic=topic, **{"compression.type": codec})
+    assert read(subscribe=topic).selectExpr("sum(length(value)) n").collect()[0].n == rows * 1024
     peaks = worker_peaks_mb()
     print(f"peak MB of the workers: {peaks}")
     assert 100 < max(peaks) < LIMIT_MB, "below 100 it would not be the workers that import Arrow"

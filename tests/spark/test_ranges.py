@@ -1,24 +1,33 @@
 """Cutting of ranges, against the promises users know from Kafka's connector."""
 
+from collections.abc import Mapping
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.spark.ranges import OffsetRange, backlog, limit_records, ranges_between, split_ranges
+from sparklog.spark.stream_offset import Positions
+
+Numbers = Mapping[int, int]  # by partition
 
 sizes = st.dictionaries(st.integers(0, 5), st.integers(0, 10_000), min_size=1)
 
 
-def positions(numbers):
+def positions(numbers: Numbers) -> Positions:
     return {("t", p): n for p, n in numbers.items()}
 
 
-def ranges_of(numbers):
-    return [OffsetRange(topic="t", partition=p, start_offset=7, end_offset=7 + n) for p, n in sorted(numbers.items())]
+def ranges_of(numbers: Numbers) -> list[OffsetRange]:
+    return [
+        OffsetRange(topic="t", partition=p, start_offset=7, end_offset=7 + n)
+        for p, n in sorted(numbers.items())
+    ]
 
 
 @given(sizes, st.integers(1, 20_000))
-def test_a_rate_limit_is_kept_shared_and_starves_nobody(numbers, limit):
+def test_a_rate_limit_is_kept_shared_and_starves_nobody(numbers: Numbers, limit: int) -> None:
     start = positions(dict.fromkeys(numbers, 3))
     end = positions({p: n + 3 for p, n in numbers.items()})
     limited = limit_records(start, end, limit)
@@ -31,13 +40,15 @@ def test_a_rate_limit_is_kept_shared_and_starves_nobody(numbers, limit):
         assert limited == end
 
 
-def test_a_rate_limit_is_prorated_by_backlog():
+def test_a_rate_limit_is_prorated_by_backlog() -> None:
     limited = limit_records(positions({0: 0, 1: 0}), positions({0: 900, 1: 100}), 100)
     assert limited == positions({0: 90, 1: 10})
 
 
 @given(sizes, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1, 3_000)))
-def test_split_ranges_cover_exactly_what_they_were_cut_from(numbers, min_partitions, max_records):
+def test_split_ranges_cover_exactly_what_they_were_cut_from(
+    numbers: Numbers, min_partitions: int | None, max_records: int | None
+) -> None:
     whole = ranges_of(numbers)
     pieces = split_ranges(whole, min_partitions=min_partitions, max_records=max_records)
     assert all(piece.size > 0 for piece in pieces)
@@ -46,23 +57,23 @@ def test_split_ranges_cover_exactly_what_they_were_cut_from(numbers, min_partiti
     for r in whole:
         own = [piece for piece in pieces if piece.partition == r.partition]
         assert sum(piece.size for piece in own) == r.size
-        assert all(a.end_offset == b.start_offset for a, b in zip(own, own[1:], strict=False))
+        assert all(a.end_offset == b.start_offset for a, b in pairwise(own))
 
 
-def test_min_partitions_splits_the_large_and_leaves_the_small():
+def test_min_partitions_splits_the_large_and_leaves_the_small() -> None:
     pieces = split_ranges(ranges_of({0: 10_000, 1: 10}), min_partitions=5, max_records=None)
     assert [piece.size for piece in pieces if piece.partition == 1] == [10]
     assert [piece.size for piece in pieces if piece.partition == 0] == [2_500] * 4
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_there_are_never_more_pieces_than_records(size):
+def test_there_are_never_more_pieces_than_records(size: int) -> None:
     assert len(split_ranges(ranges_of({0: size}), min_partitions=10, max_records=None)) == size
 
 
-def test_one_task_per_partition_by_default():
+def test_one_task_per_partition_by_default() -> None:
     assert len(split_ranges(ranges_of({0: 5, 1: 0, 2: 9}), min_partitions=None, max_records=None)) == 2
 
 
-def test_ranges_between_leaves_out_what_has_nothing_new():
+def test_ranges_between_leaves_out_what_has_nothing_new() -> None:
     assert [r.partition for r in ranges_between(positions({0: 5, 1: 5}), positions({0: 5, 1: 6}))] == [1]

@@ -2,45 +2,51 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 import sparklog
+from sparklog.client import SparkLog
 from sparklog.spark import StreamingLagListener
+from tests.spark.conftest import CopyStream, Until
 
 pytestmark = pytest.mark.spark
 
 EARLIEST = {"startingOffsets": "earliest"}
 
 
-def rows(start, count):
+def rows(start: int, count: int) -> pa.Table:
     ids = range(start, start + count)
     return pa.table({"key": [b"k%d" % (i % 7) for i in ids], "value": [b"%d" % i for i in ids]})
 
 
 @pytest.fixture
-def log(root):
+def log(root: str) -> SparkLog:
     opened = sparklog.open(root, create=True)
     opened.create_topic("in", partitions=3)
     opened.append("in", rows(0, 300))
     return opened
 
 
-def values(log, topic="out"):
+def values(log: SparkLog, topic: str = "out") -> list[int]:
     log.refresh()
     partitions = len(log.image.topics[topic].partitions)
     tables = [log.read(topic, p, log.log_start_offset(topic, p)) for p in range(partitions)]
     return sorted(int(v) for table in tables for v in table["value"].to_pylist())
 
 
-def batches(query):
+def batches(query: StreamingQuery) -> list[StreamingQueryProgress]:
     return [p for p in query.recentProgress if p.numInputRows]
 
 
-def test_available_now_copies_everything_once_and_stops(log, copy_stream):
+def test_available_now_copies_everything_once_and_stops(log: SparkLog, copy_stream: CopyStream) -> None:
     query = copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     assert values(log) == list(range(300))
     assert len(batches(query)) == 1
@@ -51,7 +57,7 @@ def test_available_now_copies_everything_once_and_stops(log, copy_stream):
     assert values(log) == list(range(350))
 
 
-def test_max_offsets_per_trigger_bounds_every_micro_batch(log, copy_stream):
+def test_max_offsets_per_trigger_bounds_every_micro_batch(log: SparkLog, copy_stream: CopyStream) -> None:
     query = copy_stream({"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}, {"topic": "out"})
     rows_read = [p.numInputRows for p in batches(query)]
     assert sum(rows_read) == 300
@@ -59,19 +65,22 @@ def test_max_offsets_per_trigger_bounds_every_micro_batch(log, copy_stream):
     assert values(log) == list(range(300))
 
 
-def test_max_bytes_per_trigger_bounds_every_micro_batch(log, copy_stream):
+def test_max_bytes_per_trigger_bounds_every_micro_batch(log: SparkLog, copy_stream: CopyStream) -> None:
     size = sum(e.size for p in log.image.topics["in"].partitions for e in p.extents)
-    query = copy_stream({"subscribe": "in", "maxBytesPerTrigger": str(size // 4), **EARLIEST}, {"topic": "out"})
+    limit = {"maxBytesPerTrigger": str(size // 4)}
+    query = copy_stream({"subscribe": "in", **limit, **EARLIEST}, {"topic": "out"})
     assert len(batches(query)) in (4, 5, 6)
     assert values(log) == list(range(300))
 
 
-def test_min_offsets_does_not_keep_available_now_from_ending(log, copy_stream):
+def test_min_offsets_does_not_keep_available_now_from_ending(log: SparkLog, copy_stream: CopyStream) -> None:
     copy_stream({"subscribe": "in", "minOffsetsPerTrigger": "1000", **EARLIEST}, {"topic": "out"})
     assert values(log) == list(range(300))
 
 
-def test_progress_shows_offsets_in_kafkas_shape_and_the_lag(log, copy_stream, spark):
+def test_progress_shows_offsets_in_kafkas_shape_and_the_lag(
+    log: SparkLog, copy_stream: CopyStream, spark: SparkSession
+) -> None:
     listener = StreamingLagListener()
     spark.streams.addListener(listener)
     try:
@@ -90,20 +99,23 @@ def test_progress_shows_offsets_in_kafkas_shape_and_the_lag(log, copy_stream, sp
         spark.streams.removeListener(listener)
 
 
-def test_a_group_id_makes_the_progress_visible(log, copy_stream):
-    copy_stream({"subscribe": "in", "maxOffsetsPerTrigger": "100", "kafka.group.id": "etl", **EARLIEST}, {"topic": "out"})
+def test_a_group_id_makes_the_progress_visible(log: SparkLog, copy_stream: CopyStream) -> None:
+    group = {"maxOffsetsPerTrigger": "100", "kafka.group.id": "etl"}
+    copy_stream({"subscribe": "in", **group, **EARLIEST}, {"topic": "out"})
     ends = {("in", p): log.log_end_offset("in", p) for p in range(3)}
     log.refresh()
     assert log.committed_offsets("etl") == ends
     assert "etl" in [str(getattr(g, "group_id", g)) for g in log.groups()]
 
 
-def test_new_partitions_and_topics_are_found_while_running(spark, log, root, tmp_path, until):
+def test_new_partitions_and_topics_are_found_while_running(
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path, until: Until
+) -> None:
     log.create_topic("in2", partitions=1)
     query = (
         spark.readStream.format("sparklog").option("subscribePattern", "in.*").options(**EARLIEST).load(root)
-        .select("key", "value").writeStream.format("sparklog").option("topic", "out").option("checkpointLocation", str(tmp_path / "c"))
-        .start(root)
+        .select("key", "value").writeStream.format("sparklog").option("topic", "out")
+        .option("checkpointLocation", str(tmp_path / "c")).start(root)
     )  # fmt: skip
     try:
         until(lambda: "out" in log.refresh().topics and values(log) == list(range(300)), query)
@@ -116,12 +128,14 @@ def test_new_partitions_and_topics_are_found_while_running(spark, log, root, tmp
         query.stop()
 
 
-def test_a_latest_start_loses_nothing_when_the_first_micro_batch_dies(spark, log, root, tmp_path, until):
+def test_a_latest_start_loses_nothing_when_the_first_micro_batch_dies(
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path, until: Until
+) -> None:
     """The start of the first micro-batch must survive the query, although Spark does not log it."""
     seen: list[int] = []
 
-    def stream(fail):
-        def handle(df, _):
+    def stream(*, fail: bool) -> StreamingQuery:
+        def handle(df: DataFrame, _: int) -> None:
             if fail:
                 raise RuntimeError("dies in its first micro-batch")
             seen.extend(int(r.value) for r in df.select(F.col("value").cast("string")).collect())
@@ -131,7 +145,7 @@ def test_a_latest_start_loses_nothing_when_the_first_micro_batch_dies(spark, log
             .writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "c")).start()
         )  # fmt: skip
 
-    with pytest.raises(StreamingQueryException, match="dies in its first"):
+    with pytest.raises(StreamingQueryException, match=r"dies in its first"):
         stream(fail=True).awaitTermination(60)
     log.append("in", rows(300, 10))
     query = stream(fail=False)
@@ -141,25 +155,33 @@ def test_a_latest_start_loses_nothing_when_the_first_micro_batch_dies(spark, log
         query.stop()
 
 
+def notes(tmp_path: Path, kind: str) -> list[Path]:
+    """What the checkpoint holds of a kind (offsets: planned, commits: done), one file a micro-batch."""
+    return sorted((tmp_path / "checkpoint" / kind).glob("[0-9]*"), key=lambda p: int(p.name))
+
+
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_micro_batch_that_spark_runs_again_is_written_once(log, copy_stream, tmp_path, lost):
+def test_a_micro_batch_that_spark_runs_again_is_written_once(
+    log: SparkLog, copy_stream: CopyStream, tmp_path: Path, lost: int
+) -> None:
     """Killed between the sink's commit and Spark's own note of it: the same batch comes again."""
     options = {"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}
     copy_stream(options, {"topic": "out"})
-    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda p: int(p.name))
-    for done in commits[-lost:]:
+    for done in notes(tmp_path, "commits")[-lost:]:
         done.unlink()
         (done.parent / f".{done.name}.crc").unlink(missing_ok=True)
     if lost == 2:
         # Spark keeps no note of the last batch being planned either.
-        for planned in sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name))[-1:]:
+        for planned in notes(tmp_path, "offsets")[-1:]:
             planned.unlink()
             (planned.parent / f".{planned.name}.crc").unlink(missing_ok=True)
     copy_stream(options, {"topic": "out"})
     assert values(log) == list(range(300))
 
 
-def test_a_checkpoint_of_another_root_is_refused(log, copy_stream, spark, tmp_path, root):
+def test_a_checkpoint_of_another_root_is_refused(
+    log: SparkLog, copy_stream: CopyStream, spark: SparkSession, tmp_path: Path, root: str
+) -> None:
     copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     other = str(tmp_path / "other")
     second = sparklog.open(other, create=True)
@@ -170,47 +192,52 @@ def test_a_checkpoint_of_another_root_is_refused(log, copy_stream, spark, tmp_pa
         .select("value").writeStream.format("sparklog").option("topic", "out")
         .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(root)
     )  # fmt: skip
-    with pytest.raises(StreamingQueryException, match="SPARKLOG_WRONG_ROOT.*checkpoint belongs to"):
+    with pytest.raises(StreamingQueryException, match=r"SPARKLOG_WRONG_ROOT.*checkpoint belongs to"):
         query.awaitTermination(60)
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(log, copy_stream):
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(log: SparkLog, copy_stream: CopyStream) -> None:
     copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     log.delete_topic("in")
     log.create_topic("in", partitions=3)
     log.append("in", rows(1000, 900))
-    with pytest.raises(StreamingQueryException, match="SPARKLOG_DATA_LOSS.*deleted and created again"):
+    with pytest.raises(StreamingQueryException, match=r"SPARKLOG_DATA_LOSS.*deleted and created again"):
         copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     copy_stream({"subscribe": "in", "failOnDataLoss": "false", **EARLIEST}, {"topic": "out"})
     assert values(log) == [*range(300), *range(1000, 1900)]
 
 
-def test_retention_passing_the_position_is_data_loss(log, copy_stream):
+def test_retention_passing_the_position_is_data_loss(log: SparkLog, copy_stream: CopyStream) -> None:
     from sparklog.metadata.actions import AdvanceLogStart
 
     copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     log.append("in", rows(300, 30), partition=0)
     end = log.log_end_offset("in", 0)
     topic_id = log.image.topics["in"].topic_id
-    log.metadata.publish(lambda _: [AdvanceLogStart(topic_id=topic_id, partition=0, log_start_offset=end - 5)])
-    with pytest.raises(StreamingQueryException, match="SPARKLOG_DATA_LOSS.*in-0.*gone"):
+    advance = AdvanceLogStart(topic_id=topic_id, partition=0, log_start_offset=end - 5)
+    log.metadata.publish(lambda _: [advance])
+    with pytest.raises(StreamingQueryException, match=r"SPARKLOG_DATA_LOSS.*in-0.*gone"):
         copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     copy_stream({"subscribe": "in", "failOnDataLoss": "false", **EARLIEST}, {"topic": "out"})
     assert values(log) == [*range(300), *range(325, 330)]
 
 
-def test_a_missing_topic_ends_the_query_at_once(log, copy_stream):
-    with pytest.raises(StreamingQueryException, match="nosuch.*topics: in"):
+def test_a_missing_topic_ends_the_query_at_once(log: SparkLog, copy_stream: CopyStream) -> None:
+    with pytest.raises(StreamingQueryException, match=r"nosuch.*topics: in"):
         copy_stream({"subscribe": "nosuch"}, {"topic": "out"})
 
 
-def test_a_stream_without_a_checkpoint_is_refused_by_spark(spark, log, root):
+def test_a_stream_without_a_checkpoint_is_refused_by_spark(
+    spark: SparkSession, log: SparkLog, root: str
+) -> None:
     df = spark.readStream.format("sparklog").option("subscribe", "in").load(root)
-    with pytest.raises(PySparkException, match="checkpointLocation"):
+    with pytest.raises(PySparkException, match=r"checkpointLocation"):
         df.writeStream.format("sparklog").option("topic", "out").start(root)
 
 
-def test_a_checkpoint_that_was_deleted_means_a_new_query(log, copy_stream, tmp_path):
+def test_a_checkpoint_that_was_deleted_means_a_new_query(
+    log: SparkLog, copy_stream: CopyStream, tmp_path: Path
+) -> None:
     """Spark gives a new checkpoint a new query id, so what was written before is not recognised."""
     copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     shutil.rmtree(tmp_path / "checkpoint")
@@ -218,7 +245,9 @@ def test_a_checkpoint_that_was_deleted_means_a_new_query(log, copy_stream, tmp_p
     assert values(log) == sorted([*range(300), *range(300)])
 
 
-def test_complete_mode_appends_each_result(log, spark, root, tmp_path):
+def test_complete_mode_appends_each_result(
+    log: SparkLog, spark: SparkSession, root: str, tmp_path: Path
+) -> None:
     counts = (
         spark.readStream.format("sparklog").option("subscribe", "in").options(**EARLIEST).load(root)
         .groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")

@@ -1,42 +1,52 @@
 """The driver's side of the streaming source, without Spark: what is read when, after which crash."""
 
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 import sparklog
+from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError, InvalidRequestError, StorageError
 from sparklog.metadata.actions import AdvanceLogStart
+from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options
 from sparklog.spark.stream_planner import StreamPlanner
 
 
 @pytest.fixture
-def log(root):
+def log(root: str) -> SparkLog:
     opened = sparklog.open(root, create=True)
     opened.create_topic("t", partitions=2)
     append(opened, 0, 100)
     return opened
 
 
-def append(log, partition, count, topic="t"):
+def append(log: SparkLog, partition: int, count: int, topic: str = "t") -> None:
     log.append(topic, pa.table({"value": [b"x" * 50] * count}), partition=partition)
 
 
-def planner(root, clock=None, **options):
+def planner(root: str, clock: ManualClock | None = None, /, **options: str) -> StreamPlanner:
     defaults = {"path": root, "subscribe": "t", "startingOffsets": "earliest"}
-    return StreamPlanner(parse_source_options({**defaults, **options}, streaming=True), clock or ManualClock())
+    parsed = parse_source_options({**defaults, **options}, streaming=True)
+    return StreamPlanner(parsed, clock or ManualClock())
 
 
-def topics(document):
+def topics(document: dict[str, Any]) -> dict[str, dict[str, int]]:
     return {name: offsets for name, offsets in document.items() if not name.startswith("@")}
 
 
-def read(parts):
-    return sorted((p.offsets.topic, p.offsets.partition, p.offsets.start_offset, p.offsets.end_offset) for p in parts)
+def read(parts: Iterable[InputPartition]) -> list[tuple[str, int, int, int]]:
+    """(topic, partition, start, end) of what the tasks would read."""
+    offsets = [part.offsets for part in parts if isinstance(part, SparklogInputPartition)]
+    return sorted((o.topic, o.partition, o.start_offset, o.end_offset) for o in offsets)
 
 
-def test_a_crash_in_the_first_micro_batch_keeps_its_start(log, root):
+def test_a_crash_in_the_first_micro_batch_keeps_its_start(log: SparkLog, root: str) -> None:
     """Without the start in the end's offset, records 100 to 104 would never be read."""
     first = planner(root, startingOffsets="latest")
     start = first.initial_offset()
@@ -53,7 +63,7 @@ def test_a_crash_in_the_first_micro_batch_keeps_its_start(log, root):
     assert read(second.input_partitions(end, after)) == [("t", 0, 105, 110)]
 
 
-def test_only_the_first_micro_batch_carries_its_start(log, root):
+def test_only_the_first_micro_batch_carries_its_start(log: SparkLog, root: str) -> None:
     plan = planner(root, maxOffsetsPerTrigger="40")
     start = plan.initial_offset()
     first = plan.latest_offset(start, limited=True)
@@ -63,7 +73,7 @@ def test_only_the_first_micro_batch_carries_its_start(log, root):
     assert read(plan.input_partitions(first, second)) == [("t", 0, 40, 80)]
 
 
-def test_nothing_new_gives_the_start_back_unchanged(log, root):
+def test_nothing_new_gives_the_start_back_unchanged(log: SparkLog, root: str) -> None:
     plan = planner(root)
     end = plan.latest_offset(plan.initial_offset(), limited=True)
     assert plan.latest_offset(end, limited=True) is end
@@ -71,12 +81,12 @@ def test_nothing_new_gives_the_start_back_unchanged(log, root):
     assert plan.latest_offset(end, limited=True) is not end
 
 
-def test_trigger_once_ignores_the_limits(log, root):
+def test_trigger_once_ignores_the_limits(log: SparkLog, root: str) -> None:
     plan = planner(root, maxOffsetsPerTrigger="10", maxBytesPerTrigger="1")
     assert topics(plan.latest_offset(plan.initial_offset(), limited=False))["t"]["0"] == 100
 
 
-def test_max_bytes_always_makes_progress(log, root):
+def test_max_bytes_always_makes_progress(log: SparkLog, root: str) -> None:
     plan = planner(root, maxBytesPerTrigger="1")
     offset = plan.initial_offset()
     for _ in range(3):
@@ -85,7 +95,7 @@ def test_max_bytes_always_makes_progress(log, root):
         assert topics(offset)["t"]["0"] == topics(before)["t"]["0"] + 1
 
 
-def test_min_offsets_waits_for_enough_or_long_enough(log, root):
+def test_min_offsets_waits_for_enough_or_long_enough(log: SparkLog, root: str) -> None:
     clock = ManualClock()
     plan = planner(root, clock, minOffsetsPerTrigger="150", maxTriggerDelay="1m")
     start = plan.initial_offset()
@@ -99,7 +109,7 @@ def test_min_offsets_waits_for_enough_or_long_enough(log, root):
     assert topics(plan.latest_offset(end, limited=True))["t"]["1"] == 65, "waited long enough"
 
 
-def test_available_now_stops_at_the_end_it_found(log, root):
+def test_available_now_stops_at_the_end_it_found(log: SparkLog, root: str) -> None:
     plan = planner(root, maxOffsetsPerTrigger="60", minOffsetsPerTrigger="50")
     start = plan.initial_offset()
     plan.freeze_end()
@@ -113,7 +123,7 @@ def test_available_now_stops_at_the_end_it_found(log, root):
     assert "2" not in topics(seen[-1])["t"]
 
 
-def test_available_now_finishes_a_position_past_its_own_end(log, root):
+def test_available_now_finishes_a_position_past_its_own_end(log: SparkLog, root: str) -> None:
     """A restarted query stands where it stands, even if its freeze came from an older view."""
     before = planner(root)
     end = before.latest_offset(before.initial_offset(), limited=True)
@@ -122,7 +132,7 @@ def test_available_now_finishes_a_position_past_its_own_end(log, root):
     assert plan.latest_offset(end, limited=True) == end
 
 
-def test_new_partitions_and_topics_start_at_their_beginning(log, root):
+def test_new_partitions_and_topics_start_at_their_beginning(log: SparkLog, root: str) -> None:
     options = {"path": root, "subscribePattern": "t.*", "startingOffsets": "latest"}
     plan = StreamPlanner(parse_source_options(options, streaming=True), ManualClock())
     start = plan.initial_offset()
@@ -134,7 +144,7 @@ def test_new_partitions_and_topics_start_at_their_beginning(log, root):
     assert read(plan.input_partitions(start, end)) == [("t", 2, 0, 7), ("t2", 0, 0, 9)]
 
 
-def test_group_progress_is_recorded_as_soon_as_the_next_batch_is_asked_for(log, root):
+def test_group_progress_is_recorded_as_soon_as_the_next_batch_is_asked_for(log: SparkLog, root: str) -> None:
     plan = planner(root, **{"kafka.group.id": "g"})
     start = plan.initial_offset()
     end = plan.latest_offset(start, limited=True)
@@ -147,11 +157,13 @@ def test_group_progress_is_recorded_as_soon_as_the_next_batch_is_asked_for(log, 
     assert log.refresh().commit == commits, "once per position"
 
 
-def test_a_failure_to_record_progress_is_a_warning(log, root, monkeypatch, caplog):
+def test_a_failure_to_record_progress_is_a_warning(
+    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     plan = planner(root, **{"kafka.group.id": "g"})
     end = plan.latest_offset(plan.initial_offset(), limited=True)
 
-    def full(*_, **__):
+    def full(*_: object, **__: object) -> NoReturn:
         raise StorageError("STORAGE_FULL", "no space", fix="free some")
 
     monkeypatch.setattr("sparklog.client.SparkLog.commit_offsets", full)
@@ -159,7 +171,7 @@ def test_a_failure_to_record_progress_is_a_warning(log, root, monkeypatch, caplo
     assert "progress of group g was not recorded" in caplog.text
 
 
-def test_records_that_retention_took_before_they_were_read_are_data_loss(log, root):
+def test_records_that_retention_took_before_they_were_read_are_data_loss(log: SparkLog, root: str) -> None:
     plan = planner(root)
     start = plan.initial_offset()
     end = plan.latest_offset(start, limited=True)
@@ -171,7 +183,7 @@ def test_records_that_retention_took_before_they_were_read_are_data_loss(log, ro
     assert read(lenient.input_partitions(start, end)) == [("t", 0, 30, 100)]
 
 
-def test_a_log_shorter_than_the_checkpoint_is_data_loss(log, root, tmp_path):
+def test_a_log_shorter_than_the_checkpoint_is_data_loss(log: SparkLog, root: str, tmp_path: Path) -> None:
     plan = planner(root)
     end = plan.latest_offset(plan.initial_offset(), limited=True)
     beyond = {**end, "t": {"0": 5_000, "1": 0}}
@@ -181,7 +193,7 @@ def test_a_log_shorter_than_the_checkpoint_is_data_loss(log, root, tmp_path):
     assert lenient.latest_offset(beyond, limited=True) == beyond
 
 
-def test_another_roots_checkpoint_is_refused(log, root, tmp_path):
+def test_another_roots_checkpoint_is_refused(log: SparkLog, root: str, tmp_path: Path) -> None:
     end = planner(root).initial_offset()
     other = sparklog.open(tmp_path / "other", create=True)
     other.create_topic("t", partitions=2)
@@ -190,7 +202,7 @@ def test_another_roots_checkpoint_is_refused(log, root, tmp_path):
     assert caught.value.code == "WRONG_ROOT"
 
 
-def test_a_root_made_anew_under_the_same_path_is_noticed(log, root):
+def test_a_root_made_anew_under_the_same_path_is_noticed(log: SparkLog, root: str) -> None:
     """A living worker must not go on with the image of a log that is gone."""
     import shutil
 
@@ -199,4 +211,14 @@ def test_a_root_made_anew_under_the_same_path_is_noticed(log, root):
     shutil.rmtree(root)
     sparklog.open(root, create=True).create_topic("t", partitions=2)
     with pytest.raises(InvalidRequestError, match="checkpoint belongs to the root"):
+        plan.latest_offset(end, limited=True)
+
+
+def test_a_topic_made_anew_is_data_loss_even_where_its_offsets_fit(log: SparkLog, root: str) -> None:
+    plan = planner(root)
+    end = plan.latest_offset(plan.initial_offset(), limited=True)
+    log.delete_topic("t")
+    log.create_topic("t", partitions=2)
+    append(log, 0, 500)
+    with pytest.raises(DataLossError, match="t was deleted and created again"):
         plan.latest_offset(end, limited=True)
