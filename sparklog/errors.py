@@ -94,7 +94,7 @@ CODES: dict[str, tuple[str, str]] = {
     "UNKNOWN_OPTION": ("42K05", "no such option"),
     "UNSUPPORTED_ATTRIBUTES": ("0A000", "a record batch uses attribute bits that this version does not know"),
     "UNSUPPORTED_CODEC": ("0A000", "a compression codec that this version does not know"),
-    "UNSUPPORTED_CONSUMER_OFFSET": ("0A000", "a record of __consumer_offsets of a version that this one does not know"),
+    "UNSUPPORTED_CONSUMER_OFFSET": ("0A000", "a record of __consumer_offsets of an unknown version"),
     "UNSUPPORTED_CONTROL_TYPE": ("0A000", "a control record of a type that this version does not know"),
     "UNSUPPORTED_KAFKA_OPTION": ("0A000", "an option of Kafka clients that has no counterpart here"),
     "UNSUPPORTED_MAGIC": ("0A000", "a record batch of another magic than 2"),
@@ -127,7 +127,8 @@ class SparklogError(Exception):
 
     def __str__(self) -> str:
         end = "" if self.message.endswith((".", "?", "!")) else "."
-        return f"[SPARKLOG_{self.code}] {self.message}{end} Fix: {self.fix.rstrip('.')}. SQLSTATE: {self.sqlstate}"
+        fix = self.fix.rstrip(".")
+        return f"[SPARKLOG_{self.code}] {self.message}{end} Fix: {fix}. SQLSTATE: {self.sqlstate}"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries exceptions between processes; keyword-only arguments need help.
