@@ -230,16 +230,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     spark = session()
     try:
         if args.only in (None, "throughput"):
-            throughput(spark, base, rounds=3 if args.quick else 7, megabytes=120 if args.quick else 400)
+            throughput(spark, base, rounds=3 if args.quick else 5, megabytes=120 if args.quick else 240)
         if args.only in (None, "latency", "idle"):
             log = sparklog.open(f"{base}/streams", create=True)
             log.create_topic("in", partitions=STREAM_PARTITIONS)
             df = input_rows(spark, 600_000, 100)
             df.write.format("sparklog").mode("append").option("topic", "in").save(f"{base}/streams")
         if args.only in (None, "latency"):
-            latency(spark, base, rounds=2 if args.quick else 5)
+            latency(spark, base, rounds=2 if args.quick else 3)
         if args.only in (None, "idle"):
-            idle(spark, base, rounds=2 if args.quick else 4, seconds=10 if args.quick else 20)
+            idle(spark, base, rounds=2 if args.quick else 3, seconds=10 if args.quick else 15)
     finally:
         spark.stop()
         shutil.rmtree(base, ignore_errors=True)
