@@ -36,6 +36,8 @@ class Option:
     only: str = ""  # "stream" or "batch" when it has no meaning elsewhere
 
 
+NEEDS_BROKER = "Accepted with a warning; has no effect without a broker."
+
 SOURCE_OPTIONS = (
     Option(name="path", default="", doc="The root directory of the log; also load(root)."),
     Option(name="subscribe", default="", doc="Topics to read, separated by commas."),
@@ -94,8 +96,8 @@ SOURCE_OPTIONS = (
         doc="Record the progress in __consumer_offsets under this group, so that lag can be seen.",
     ),
     Option(name="group.id", default="", doc="The same as kafka.group.id."),
-    Option(name="groupIdPrefix", default="spark-kafka-source", doc="Accepted; needs a broker to matter."),
-    Option(name="kafkaConsumer.pollTimeoutMs", default="120000", doc="Accepted; needs a broker to matter."),
+    Option(name="groupIdPrefix", default="spark-kafka-source", doc=NEEDS_BROKER),
+    Option(name="kafkaConsumer.pollTimeoutMs", default="120000", doc=NEEDS_BROKER),
     Option(name="fetchOffset.numRetries", default="3", doc="Tries again when the storage is busy."),
     Option(name="fetchOffset.retryIntervalMs", default="10", doc="... after this long."),
     Option(
@@ -272,6 +274,8 @@ def _known(
     for name, value in options.items():
         lower = name.lower()
         option = by_name.get(lower)
+        if option is not None and option.doc == NEEDS_BROKER:
+            logger.warning("%s has no effect: sparklog reads the storage itself", option.name)
         if option is None and lower.startswith("kafka."):
             check_kafka_option(lower, value, side)
         elif option is None:
