@@ -45,9 +45,9 @@ bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BEN
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-chaos: $(VENV)/.dev ## The crash tests with many rounds of SIGKILL (CHAOS_ROUNDS=20)
+chaos: $(VENV)/.dev ## The crash tests, long: CHAOS_ROUNDS=20 kills of Spark, a minute of 8 writers
 	@sh scripts/preflight.sh --java >/dev/null
-	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/crash $(PYTEST_ARGS)
+	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=60 $(BIN)/python -m pytest --timeout=3600 tests/crash $(PYTEST_ARGS)
 
 notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
 	@sh scripts/preflight.sh --java >/dev/null
