@@ -96,7 +96,8 @@ def test_interrupt_ends_a_follow_and_commits_the_group(root: Path) -> None:
         assert read_line(process) == b"two\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
-    assert finish(root, "consume", "--topic", "t", "--group", "g", "-e")[1] == ""
+    # At least once: the interrupt may fall between printing the last step and noting it; never further back.
+    assert finish(root, "consume", "--topic", "t", "--group", "g", "-e")[1] in ("", "two\n")
 
 
 def test_produce_acknowledges_while_the_pipe_stays_open(root: Path) -> None:
