@@ -148,10 +148,8 @@ def test_pushdown_reads_less_and_gives_the_same(
     plain = read(subscribe="t").where(condition)
     pushed = read(subscribe="t", filterPushdown="true").where(condition)
     assert found(plain) == found(pushed) == result
-    from sparklog.spark.datasource import SparklogDataSource
 
     assert rows_read(pushed) <= most_read
-    assert SparklogDataSource.name() == "sparklog"
 
 
 def rows_read(df: DataFrame) -> int:
