@@ -11,6 +11,7 @@ from sparklog.format.consumer_offsets import (
     OffsetValue,
     decode_key,
     decode_offset_value,
+    encode_group_key,
     encode_offset_key,
     encode_offset_value,
 )
@@ -32,20 +33,28 @@ def test_key_version_0_is_read() -> None:
 
 def test_group_key_is_recognised() -> None:
     assert decode_key(struct.pack(">hh", 2, 2) + b"g1") == GroupKey(group="g1")
+    assert encode_group_key(GroupKey(group="g1")) == struct.pack(">hh", 2, 2) + b"g1"
 
 
 @pytest.mark.parametrize(
-    ("version", "data"),
+    ("version", "data", "expire_timestamp_ms"),
     [
-        (0, struct.pack(">qh4sq", 42, 4, b"note", 99)),
-        (1, struct.pack(">qh4sqq", 42, 4, b"note", 99, 100)),
-        (2, struct.pack(">qh4sq", 42, 4, b"note", 99)),
+        (0, struct.pack(">qh4sq", 42, 4, b"note", 99), -1),
+        (1, struct.pack(">qh4sqq", 42, 4, b"note", 99, 100), 100),
+        (2, struct.pack(">qh4sq", 42, 4, b"note", 99), -1),
     ],
 )
-def test_older_values_are_read(version: int, data: bytes) -> None:
+def test_older_values_are_read(version: int, data: bytes, expire_timestamp_ms: int) -> None:
     assert decode_offset_value(struct.pack(">h", version) + data) == OffsetValue(
-        offset=42, metadata="note", commit_timestamp_ms=99
+        offset=42, metadata="note", commit_timestamp_ms=99, expire_timestamp_ms=expire_timestamp_ms
     )
+
+
+def test_an_offset_with_an_expiry_is_written_as_version_1() -> None:
+    value = OffsetValue(offset=42, metadata="note", commit_timestamp_ms=99, expire_timestamp_ms=100)
+    data = encode_offset_value(value)
+    assert data == struct.pack(">hqh4sqq", 1, 42, 4, b"note", 99, 100)
+    assert decode_offset_value(data) == value
 
 
 @pytest.mark.parametrize("version", [-1, 3, 4, 32767])

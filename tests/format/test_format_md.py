@@ -9,6 +9,7 @@ import pytest
 from sparklog.format.codec import Codec
 from sparklog.format.consumer_offsets import OFFSET_KEY_FIELDS, OFFSET_VALUE_FIELDS
 from sparklog.format.control_batch import CONTROL_KEY_FIELDS, CONTROL_VALUE_FIELDS
+from sparklog.format.group_metadata import GROUP_VALUE_FIELDS, MEMBER_FIELDS
 from sparklog.format.index import OFFSET_ENTRY_FIELDS, TIME_ENTRY_FIELDS
 from sparklog.format.record_batch import ATTRIBUTE_FIELDS, HEADER_FIELDS
 
@@ -66,6 +67,16 @@ def test_codec_table() -> None:
 @pytest.mark.parametrize(("number", "fields"), [(0, OFFSET_KEY_FIELDS), (1, OFFSET_VALUE_FIELDS)])
 def test_consumer_offset_tables(number: int, fields: tuple[tuple[str, str, str], ...]) -> None:
     assert _tables("Consumer offsets")[number] == [[*field, "yes"] for field in fields]
+
+
+@pytest.mark.parametrize(("number", "fields"), [(0, GROUP_VALUE_FIELDS), (1, MEMBER_FIELDS)])
+def test_group_metadata_tables(number: int, fields: tuple[tuple[str, str, str], ...]) -> None:
+    assert _tables("Group metadata")[number] == [[*field, "yes"] for field in fields]
+
+
+def test_worked_group_metadata_is_the_golden_file() -> None:
+    (value,) = re.findall(r"Example \(.*?\): `([0-9a-f \n]+)`", _section("Group metadata"))
+    assert bytes.fromhex(value) == (ROOT / "tests/golden/group_metadata_value.bin").read_bytes()
 
 
 def test_worked_example_is_the_golden_file() -> None:

@@ -63,6 +63,7 @@ def test_batches_of_every_codec_are_read(maker: ModuleType, codec: Codec, writer
         "consumer_offset_key.bin",
         "consumer_offset_value.bin",
         "consumer_offset_value_v1.bin",
+        "group_metadata_value.bin",
     ],
 )
 def test_bytes_are_still_written_so(maker: ModuleType, name: str) -> None:
@@ -77,4 +78,9 @@ def test_control_batch_is_read() -> None:
 
 def test_old_consumer_offset_is_read() -> None:
     value = decode_offset_value((FOLDER / "consumer_offset_value_v1.bin").read_bytes())
-    assert value == OffsetValue(offset=42, metadata="note", commit_timestamp_ms=1_700_000_000_000)
+    assert value == OffsetValue(
+        offset=42,
+        metadata="note",
+        commit_timestamp_ms=1_700_000_000_000,
+        expire_timestamp_ms=1_700_000_000_001,
+    )

@@ -16,6 +16,7 @@ from sparklog.format.codec import Codec
 from sparklog.format.consumer_offsets import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
 from sparklog.format.control_batch import ControlMarker, ControlType, encode_control_batch
 from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.group_metadata import GroupValue, StoredMember, encode_group_value
 from sparklog.format.index import encode_offset_entries, encode_time_entries
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
 
@@ -33,6 +34,26 @@ RECORDS: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | Non
     (START_MS + 3, "Schlüssel".encode(), b"x" * 9000, [("größe", b"9000")]),
     *[(START_MS + 10 * row, b"key-%03d" % (row % 7), b"value %d, " % row * 5, []) for row in range(100)],
 ]
+
+GOLDEN_GROUP = GroupValue(
+    protocol_type="consumer",
+    generation_id=7,
+    protocol="range",
+    leader="m1",
+    state_timestamp_ms=START_MS,
+    members=(
+        StoredMember(
+            member_id="m1",
+            instance_id="i1",
+            client_id="c",
+            client_host="/10.0.0.1",
+            rebalance_timeout_ms=300_000,
+            session_timeout_ms=45_000,
+            subscription=b"\x00\x01",
+            assignment=b"\x02",
+        ),
+    ),
+)
 
 
 def kafka_python_batch(codec: Codec) -> bytes:
@@ -86,6 +107,7 @@ def sparklog_files() -> dict[str, bytes]:
         OffsetValue(offset=42, leader_epoch=7, metadata="note", commit_timestamp_ms=START_MS)
     )
     made["consumer_offset_value_v1.bin"] = struct.pack(">hqh4sqq", 1, 42, 4, b"note", START_MS, START_MS + 1)
+    made["group_metadata_value.bin"] = encode_group_value(GOLDEN_GROUP)
     return made
 
 
