@@ -4,37 +4,45 @@ from sparklog.metadata.actions import (
     Action,
     AddPartitions,
     AdvanceLogStart,
+    AllocateProducerIds,
     AppendExtents,
+    BrokerListener,
     CreateTopic,
     DeleteTopic,
     DraftExtent,
     Extent,
+    RegisterBroker,
     ReplaceExtents,
     SetConfigs,
     WriterTxn,
 )
 from sparklog.metadata.extent_list import ExtentList
 from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import Image, PartitionState, ProducerState, Topic
+from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
 from sparklog.metadata.log import MetadataLog, MetadataSettings, Plan, PublishResult
 from sparklog.metadata.plan import (
     plan_add_partitions,
     plan_advance_log_start,
+    plan_allocate_producer_ids,
     plan_append,
     plan_create_topic,
     plan_delete_topic,
+    plan_register_broker,
     plan_replace_extents,
     plan_set_configs,
     plan_writer_txn,
 )
-from sparklog.metadata.sequences import SequenceCheck, check_sequence
+from sparklog.metadata.sequences import SequenceCheck, appended_offset, check_sequence
 from sparklog.metadata.topic_names import why_illegal_topic_name
 
 __all__ = [
     "Action",
     "AddPartitions",
     "AdvanceLogStart",
+    "AllocateProducerIds",
     "AppendExtents",
+    "BrokerListener",
+    "BrokerRegistration",
     "CreateTopic",
     "DeleteTopic",
     "DraftExtent",
@@ -47,18 +55,22 @@ __all__ = [
     "Plan",
     "ProducerState",
     "PublishResult",
+    "RegisterBroker",
     "ReplaceExtents",
     "SequenceCheck",
     "SetConfigs",
     "Topic",
     "WriterTxn",
+    "appended_offset",
     "check_sequence",
     "new_id",
     "plan_add_partitions",
     "plan_advance_log_start",
+    "plan_allocate_producer_ids",
     "plan_append",
     "plan_create_topic",
     "plan_delete_topic",
+    "plan_register_broker",
     "plan_replace_extents",
     "plan_set_configs",
     "plan_writer_txn",

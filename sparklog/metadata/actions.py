@@ -125,6 +125,29 @@ class WriterTxn(_Action, tag="writer_txn", frozen=True, kw_only=True):
     version: Int64
 
 
+class BrokerListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Kafka clients reach a broker."""
+
+    host: str
+    port: Int64
+
+
+class RegisterBroker(_Action, tag="register_broker", frozen=True, kw_only=True):
+    """A broker serves the root from now on; whoever was registered before it is fenced."""
+
+    node_id: Int64
+    broker_epoch: Int64
+    incarnation_id: str
+    listeners: tuple[BrokerListener, ...] = ()
+
+
+class AllocateProducerIds(_Action, tag="allocate_producer_ids", frozen=True, kw_only=True):
+    """Producer ids [first, first + count) are handed out, and never again."""
+
+    first: Int64
+    count: Int64
+
+
 Action = (
     CreateTopic
     | DeleteTopic
@@ -134,7 +157,11 @@ Action = (
     | ReplaceExtents
     | AdvanceLogStart
     | WriterTxn
+    | RegisterBroker
+    | AllocateProducerIds
 )
+# Documents that hold one of these have version 2; all others stay readable by the first sparklog.
+VERSION_2_ACTIONS = (RegisterBroker, AllocateProducerIds)
 ACTION_TYPES: tuple[type[msgspec.Struct], ...] = (
     CreateTopic,
     DeleteTopic,
@@ -144,4 +171,6 @@ ACTION_TYPES: tuple[type[msgspec.Struct], ...] = (
     ReplaceExtents,
     AdvanceLogStart,
     WriterTxn,
+    RegisterBroker,
+    AllocateProducerIds,
 )

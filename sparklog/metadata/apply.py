@@ -17,23 +17,27 @@ from sparklog.metadata.actions import (
     Action,
     AddPartitions,
     AdvanceLogStart,
+    AllocateProducerIds,
     AppendExtents,
     CreateTopic,
     DeleteTopic,
     Extent,
+    RegisterBroker,
     ReplaceExtents,
     SetConfigs,
     WriterTxn,
 )
 from sparklog.metadata.extent_list import ExtentList
 from sparklog.metadata.ids import is_id
-from sparklog.metadata.image import Image, PartitionState, ProducerState, Topic
+from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
 from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_sequence
 from sparklog.metadata.topic_names import why_illegal_topic_name
 from sparklog.metadata.validate import (
     why_illegal_configs,
     why_illegal_extent,
     why_illegal_partition_count,
+    why_illegal_producer_ids,
+    why_illegal_registration,
     why_illegal_writer_txn,
 )
 
@@ -91,6 +95,8 @@ class ImageBuilder:
         self._by_id = dict(image.topic_by_id)
         self._writer_txns = dict(image.writer_txns)
         self._configs = dict(image.configs)
+        self._broker = image.broker
+        self._next_producer_id = image.next_producer_id
         self._topic_drafts: dict[str, _TopicDraft] = {}
         self._partition_drafts: dict[tuple[str, int], _PartitionDraft] = {}
 
@@ -126,6 +132,8 @@ class ImageBuilder:
             topic_by_id=self._by_id,
             writer_txns=self._writer_txns,
             configs=self._configs,
+            broker=self._broker,
+            next_producer_id=self._next_producer_id,
         )
 
     def _apply(self, action: Action) -> None:
@@ -147,6 +155,10 @@ class ImageBuilder:
                 self._replace(action)
             case AdvanceLogStart():
                 self._advance_log_start(action)
+            case RegisterBroker():
+                self._register_broker(action)
+            case AllocateProducerIds():
+                self._allocate_producer_ids(action)
             case _:
                 assert_never(action)
 
@@ -282,6 +294,27 @@ class ImageBuilder:
                 f"version {action.version} of {action.application!r}, expected one above {known}"
             )
         self._writer_txns[action.application] = action.version
+
+    # --- brokers -------------------------------------------------------------------------------------
+
+    def _register_broker(self, action: RegisterBroker) -> None:
+        _refuse(why_illegal_registration(action), "broker registration")
+        if self._broker is not None and action.broker_epoch <= self._broker.broker_epoch:
+            raise ActionRefusedError(
+                f"broker epoch {action.broker_epoch}, expected one above {self._broker.broker_epoch}"
+            )
+        self._broker = BrokerRegistration(
+            node_id=action.node_id,
+            broker_epoch=action.broker_epoch,
+            incarnation_id=action.incarnation_id,
+            listeners=action.listeners,
+        )
+
+    def _allocate_producer_ids(self, action: AllocateProducerIds) -> None:
+        _refuse(why_illegal_producer_ids(action), "producer ids")
+        if action.first != self._next_producer_id:
+            raise ActionRefusedError(f"producer ids from {action.first}, expected {self._next_producer_id}")
+        self._next_producer_id = action.first + action.count
 
 
 def _refuse(reason: str | None, where: str) -> None:

@@ -16,9 +16,18 @@ import crc32c
 import msgspec
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
-from sparklog.metadata.actions import ACTION_TYPES, Action, Extent, Int64
+from sparklog.metadata.actions import (
+    ACTION_TYPES,
+    VERSION_2_ACTIONS,
+    Action,
+    BrokerListener,
+    Extent,
+    Int64,
+)
 
-VERSION = 1
+# Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
+FIRST_VERSION = 1
+VERSION = 2  # the newest that we know
 MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
@@ -72,6 +81,11 @@ def checksum(*chunks: bytes | memoryview) -> str:
     return f"{value:08x}"
 
 
+def required_version(actions: Sequence[Action]) -> int:
+    """The version of a commit with these actions."""
+    return VERSION if any(isinstance(action, VERSION_2_ACTIONS) for action in actions) else FIRST_VERSION
+
+
 def encode_document(header: Header, body: CommitBody | ManifestBody) -> bytes:
     """The bytes of a document; `length` and `crc32c` of the header are filled in here."""
     second = _encoder.encode(body)
@@ -96,6 +110,13 @@ def decode_commit(
     header, second = _decode_header(data, where=where, kind="commit", code="CORRUPT_METADATA_COMMIT")
     _check_identity(header, where=where, commit=commit, cluster_id=cluster_id, code="CORRUPT_METADATA_COMMIT")
     body = _decode_body(second, CommitBody, where=where, code="CORRUPT_METADATA_COMMIT")
+    required = required_version(body.actions)
+    if header.version < required:
+        raise corrupt(
+            "CORRUPT_METADATA_COMMIT",
+            f"{where}@0",
+            f"found version {header.version}, expected {required} for these actions",
+        )
     return header, body.actions
 
 
@@ -132,8 +153,8 @@ def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[He
         header = msgspec.json.decode(data[:line], type=Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _undecodable(data[:line], where, intact=intact, code=code, error=error) from error
-    if intact and header.version != VERSION:
-        raise _newer(where, f"found version {header.version}, expected {VERSION}")
+    if intact and not _is_known(header.version):
+        raise _newer(where, _unknown_version(header.version))
     body_bytes = len(data) - line - 2
     if header.length != body_bytes:
         raise corrupt(
@@ -185,6 +206,14 @@ def _newer(where: str, found: str) -> UnsupportedVersionError:
     )
 
 
+def _is_known(version: int) -> bool:
+    return FIRST_VERSION <= version <= VERSION
+
+
+def _unknown_version(version: int) -> str:
+    return f"found version {version}, expected {FIRST_VERSION} to {VERSION}"
+
+
 def _unknown_things(data: bytes) -> str | None:
     """The first field or action type that this version does not know, if that is the trouble."""
     try:
@@ -195,8 +224,8 @@ def _unknown_things(data: bytes) -> str | None:
         return None
     if "actions" not in document:
         version = document.get("version")
-        if isinstance(version, int) and version != VERSION:
-            return f"found version {version}, expected {VERSION}"
+        if isinstance(version, int) and not _is_known(version):
+            return _unknown_version(version)
         return _unknown_field(document, _fields(Header) | _fields(ManifestBody), "document")
     actions = _items(document["actions"])
     return _unknown_field(document, _fields(CommitBody), "commit") or _unknown_action(actions)
@@ -216,6 +245,10 @@ def _unknown_action(actions: Sequence[object]) -> str | None:
         extents = [*_items(action.get("extents")), *_items(action.get("added"))]
         for extent in extents:
             unknown = _unknown_field(extent, _fields(Extent), f"action {number}, extent")
+            if unknown is not None:
+                return unknown
+        for listener in _items(action.get("listeners")):
+            unknown = _unknown_field(listener, _fields(BrokerListener), f"action {number}, listener")
             if unknown is not None:
                 return unknown
     return None

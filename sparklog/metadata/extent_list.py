@@ -31,6 +31,8 @@ NUMBER_COLUMNS = (
 )
 _BASE_OFFSET = NUMBER_COLUMNS.index("base_offset")
 _RECORD_COUNT = NUMBER_COLUMNS.index("record_count")
+_PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
+SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
 _MAX_TAIL = 512
 # A block that came from a snapshot stays as it is; younger ones merge until this size.
 _MAX_MERGED_BLOCK = 1 << 16
@@ -160,6 +162,27 @@ class ExtentList(Sequence[Extent]):
                 return index + inner
             index += len(block)
         return index + bisect.bisect_right(self._tail, offset, key=lambda extent: extent.end_offset)
+
+    def with_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> Extent | None:
+        """The newest extent of this producer and epoch that holds the record of this sequence number.
+
+        Cost: a scan from the end; a millisecond for a million extents.
+        """
+        for extent in reversed(self._tail):
+            if (
+                extent.producer_id == producer_id
+                and extent.producer_epoch == producer_epoch
+                and (sequence - extent.base_sequence) % SEQUENCES < extent.record_count
+            ):
+                return extent
+        for block in reversed(self._blocks):
+            ids, epochs, bases = block.numbers[_PRODUCER]
+            holds = (sequence - bases) % SEQUENCES < block.numbers[_RECORD_COUNT]
+            found = np.flatnonzero((ids == producer_id) & (epochs == producer_epoch) & holds)
+            if len(found):
+                last = int(found[-1])
+                return next(block.slice(last, last + 1).extents(self.topic_id, self.partition))
+        return None
 
     def columns(self) -> ExtentColumns:
         """All extents as columns; do not modify."""

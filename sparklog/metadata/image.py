@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sparklog.errors import UnknownTopicError
-from sparklog.metadata.actions import Extent, Int64
+from sparklog.metadata.actions import BrokerListener, Extent, Int64
 from sparklog.metadata.extent_list import ExtentList
 
 NO_COMMIT = -1
@@ -24,6 +24,15 @@ class ProducerState(msgspec.Struct, frozen=True, array_like=True):
     producer_epoch: Int64
     last_sequence: Int64
     last_offset: Int64
+
+
+class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The broker that serves the root: the one that registered last. Any older one is fenced."""
+
+    node_id: Int64
+    broker_epoch: Int64
+    incarnation_id: str
+    listeners: tuple[BrokerListener, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,8 @@ class Image:
     topic_by_id: Mapping[str, Topic]
     writer_txns: Mapping[str, int]
     configs: Mapping[str, str]
+    broker: BrokerRegistration | None = None
+    next_producer_id: int = 0
 
     def topic(self, name: str) -> Topic:
         """The topic of this name, or UnknownTopicError."""

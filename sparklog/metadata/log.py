@@ -35,7 +35,7 @@ from sparklog.metadata.actions import Action
 from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.cleaning import clean_metadata, commit_was_cleaned
 from sparklog.metadata.creating import Candidate, CommitCreator
-from sparklog.metadata.document import VERSION, CommitBody, Header, encode_document
+from sparklog.metadata.document import CommitBody, Header, encode_document, required_version
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.loading import follow, load_image
@@ -95,6 +95,9 @@ class MetadataLog:
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
         self._show_durably(self._loaded(self._image))
+        # Who runs the snapshots that fall due with a publish; a broker, whose clients wait for the publish,
+        # puts a background thread here.
+        self.run_upkeep: Callable[[Callable[[], None]], None] = lambda upkeep: upkeep()
         _all_logs.add(self)
 
     @classmethod
@@ -154,7 +157,7 @@ class MetadataLog:
             result = self._publish_locked(plan)
             image = self._image
         if result.actions and self._is_due(image):
-            self._snapshot_and_clean(image)
+            self.run_upkeep(lambda: self._snapshot_and_clean(image))
         return result
 
     def write_snapshot(self) -> int:
@@ -262,7 +265,7 @@ class MetadataLog:
                 fix="Fix the plan; nothing was published",
             ) from error
         header = Header(
-            version=VERSION,
+            version=required_version(actions),
             kind="commit",
             commit=commit,
             cluster_id=image.cluster_id,

@@ -19,11 +19,14 @@ from sparklog.metadata.actions import (
     NO_PRODUCER_ID,
     AddPartitions,
     AdvanceLogStart,
+    AllocateProducerIds,
     AppendExtents,
+    BrokerListener,
     CreateTopic,
     DeleteTopic,
     DraftExtent,
     Extent,
+    RegisterBroker,
     ReplaceExtents,
     SetConfigs,
     WriterTxn,
@@ -35,6 +38,8 @@ from sparklog.metadata.validate import (
     why_illegal_configs,
     why_illegal_extent,
     why_illegal_partition_count,
+    why_illegal_producer_ids,
+    why_illegal_registration,
     why_illegal_writer_txn,
 )
 
@@ -186,6 +191,31 @@ def plan_advance_log_start(
     if log_start_offset <= state.log_start_offset:
         return None
     return AdvanceLogStart(topic_id=topic_id, partition=partition, log_start_offset=log_start_offset)
+
+
+def plan_register_broker(
+    image: Image, node_id: int, *, incarnation_id: str, listeners: Sequence[BrokerListener] = ()
+) -> RegisterBroker:
+    """Take the root over: the newest registration wins. `incarnation_id` from new_id()."""
+    action = RegisterBroker(
+        node_id=node_id,
+        broker_epoch=0 if image.broker is None else image.broker.broker_epoch + 1,
+        incarnation_id=incarnation_id,
+        listeners=tuple(listeners),
+    )
+    reason = why_illegal_registration(action)
+    if reason is not None:
+        raise _invalid(reason)
+    return action
+
+
+def plan_allocate_producer_ids(image: Image, count: int) -> AllocateProducerIds:
+    """The next `count` producer ids that nobody ever had."""
+    action = AllocateProducerIds(first=image.next_producer_id, count=count)
+    reason = why_illegal_producer_ids(action)
+    if reason is not None:
+        raise _invalid(reason)
+    return action
 
 
 def _with_offset(draft: DraftExtent, base_offset: int) -> Extent:

@@ -17,6 +17,7 @@ import numpy as np
 from sparklog.errors import AlreadyExistsError, InvalidRequestError
 from sparklog.metadata.actions import Int64
 from sparklog.metadata.document import (
+    FIRST_VERSION,
     VERSION,
     Header,
     ManifestBody,
@@ -28,7 +29,7 @@ from sparklog.metadata.document import (
 )
 from sparklog.metadata.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.ids import is_id, new_id
-from sparklog.metadata.image import Image, PartitionState, ProducerState, Topic
+from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
 from sparklog.metadata.paths import manifest_name, snapshot_directory
 from sparklog.metadata.snapshot_extents import decode_extents, encode_extents
 from sparklog.metadata.topic_names import why_illegal_topic_name
@@ -52,22 +53,30 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: tuple[_Partition, ...]
 
 
-class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     configs: dict[str, str]
     writer_txns: dict[str, Int64]
     topics: tuple[_Topic, ...]
+    # Version 2, written only when there is something to say.
+    broker: BrokerRegistration | None = None
+    next_producer_id: Int64 = 0
+
+    @property
+    def version(self) -> int:
+        return FIRST_VERSION if self.broker is None and self.next_producer_id == 0 else VERSION
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
     """Write the snapshot of an image, durably; no error when it is there already."""
     if store.exists(manifest_name(image.commit)):
         return
+    state = _state(image)
     body = ManifestBody(
-        state=_put_part(store, image.commit, "state", "json", _encode_state(image)),
+        state=_put_part(store, image.commit, "state", "json", msgspec.json.encode(state)),
         extents=_put_part(store, image.commit, "extents", "arrow", encode_extents(_blocks(image))),
     )
     header = Header(
-        version=VERSION,
+        version=state.version,
         kind="snapshot",
         commit=image.commit,
         cluster_id=image.cluster_id,
@@ -93,6 +102,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
     where = f"{store.url}/{snapshot_directory(commit)}"
     state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}")
+    if header.version < state.version or state.next_producer_id < 0:
+        raise corrupt(_CODE, where, f"found a state of version {state.version}, expected {header.version}")
     columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
     topics = _topics(state, columns, where)
     return Image(
@@ -103,6 +114,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         topic_by_id={topic.topic_id: topic for topic in topics},
         writer_txns=state.writer_txns,
         configs=state.configs,
+        broker=state.broker,
+        next_producer_id=state.next_producer_id,
     )
 
 
@@ -157,7 +170,7 @@ def _blocks(image: Image) -> list[ExtentColumns]:
 # --- state -------------------------------------------------------------------------------------------
 
 
-def _encode_state(image: Image) -> bytes:
+def _state(image: Image) -> _State:
     topics = tuple(
         _Topic(
             topic.topic_id,
@@ -172,7 +185,7 @@ def _encode_state(image: Image) -> bytes:
         )
         for topic in image.topics.values()
     )
-    return msgspec.json.encode(_State(dict(image.configs), dict(image.writer_txns), topics))
+    return _State(dict(image.configs), dict(image.writer_txns), topics, image.broker, image.next_producer_id)
 
 
 def _decode_state(data: memoryview, where: str) -> _State:

@@ -7,12 +7,15 @@ or a corrupt log.
 from collections.abc import Mapping
 
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata.actions import NO_PRODUCER_ID, Extent
+from sparklog.metadata.actions import NO_PRODUCER_ID, AllocateProducerIds, Extent, RegisterBroker
+from sparklog.metadata.ids import is_id
 from sparklog.storage import validate_name
 
 MAX_OFFSET = (1 << 63) - 1
 MAX_PARTITIONS = 100_000
 MAX_APPLICATION_LENGTH = 1024
+MAX_LISTENERS = 100
+MAX_HOST_LENGTH = 255  # of a host name in DNS
 _MIN_BATCH_BYTES = 61  # a record batch's header
 
 
@@ -69,4 +72,29 @@ def why_illegal_writer_txn(application: str, version: int) -> str | None:
         return f"application name of {len(application)} characters, expected 1 to {MAX_APPLICATION_LENGTH}"
     if not 0 <= version <= MAX_OFFSET:
         return f"version {version}, expected 0 to {MAX_OFFSET}"
+    return None
+
+
+def why_illegal_registration(broker: RegisterBroker) -> str | None:
+    """Bounds of every field; whether the epoch is new is for apply.py."""
+    if not 0 <= broker.node_id < 1 << 31:
+        return f"node id {broker.node_id}, expected 0 to {(1 << 31) - 1}"
+    if broker.broker_epoch < 0:
+        return f"broker epoch {broker.broker_epoch} is negative"
+    if not is_id(broker.incarnation_id):
+        return f"incarnation id {broker.incarnation_id!r} is malformed"
+    if len(broker.listeners) > MAX_LISTENERS:
+        return f"{len(broker.listeners)} listeners, expected at most {MAX_LISTENERS}"
+    for listener in broker.listeners:
+        if not 1 <= len(listener.host) <= MAX_HOST_LENGTH:
+            return f"a host name of {len(listener.host)} characters, expected 1 to {MAX_HOST_LENGTH}"
+        if not 1 <= listener.port < 1 << 16:
+            return f"port {listener.port}, expected 1 to {(1 << 16) - 1}"
+    return None
+
+
+def why_illegal_producer_ids(ids: AllocateProducerIds) -> str | None:
+    """A block is not empty and stays in the domain."""
+    if not 0 <= ids.first <= MAX_OFFSET - 1 or not 1 <= ids.count <= MAX_OFFSET - ids.first:
+        return f"{ids.count} producer ids from {ids.first}, expected at least one from 0 to {MAX_OFFSET - 1}"
     return None

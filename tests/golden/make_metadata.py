@@ -18,6 +18,7 @@ def main() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     (HERE / "metadata_commit.bin").write_bytes(module.encoded())
+    (HERE / "metadata_commit_2.bin").write_bytes(module.encoded(module.ACTIONS_2, version=2))
 
 
 if __name__ == "__main__":

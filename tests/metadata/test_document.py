@@ -10,19 +10,30 @@ from sparklog.metadata import (
     Action,
     AddPartitions,
     AdvanceLogStart,
+    AllocateProducerIds,
     AppendExtents,
+    BrokerListener,
     CreateTopic,
     DeleteTopic,
     Extent,
+    RegisterBroker,
     ReplaceExtents,
     SetConfigs,
     WriterTxn,
 )
 from sparklog.metadata import document as document_module
-from sparklog.metadata.actions import ACTION_TYPES
-from sparklog.metadata.document import CommitBody, Header, checksum, decode_commit, encode_document
+from sparklog.metadata.actions import ACTION_TYPES, VERSION_2_ACTIONS
+from sparklog.metadata.document import (
+    CommitBody,
+    Header,
+    checksum,
+    decode_commit,
+    encode_document,
+    required_version,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
+GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 EXTENT = Extent(
@@ -51,6 +62,15 @@ ACTIONS: tuple[Action, ...] = (
     AdvanceLogStart(topic_id=TOPIC, partition=1, log_start_offset=50),
     WriterTxn(application="query-1", version=9),
     DeleteTopic(topic_id=TOPIC),
+)
+ACTIONS_2: tuple[Action, ...] = (
+    RegisterBroker(
+        node_id=1,
+        broker_epoch=7,
+        incarnation_id="IIIIIIIIIIIIIIIIIIIIII",
+        listeners=(BrokerListener(host="localhost", port=9092), BrokerListener(host="::1", port=9093)),
+    ),
+    AllocateProducerIds(first=2000, count=1000),
 )
 
 
@@ -104,8 +124,26 @@ def test_golden_commit_is_decoded() -> None:
     assert found == msgspec.structs.replace(header(), length=found.length, crc32c=found.crc32c)
 
 
-def test_every_action_type_is_in_the_golden_commit() -> None:
-    assert {type(action) for action in ACTIONS} == set(ACTION_TYPES)
+def test_golden_commit_of_version_2() -> None:
+    assert encoded(ACTIONS_2, version=2) == GOLDEN_2.read_bytes()
+    assert decode(GOLDEN_2.read_bytes())[1] == ACTIONS_2
+
+
+def test_every_action_type_is_in_the_golden_commits() -> None:
+    assert {type(action) for action in ACTIONS} == set(ACTION_TYPES) - set(VERSION_2_ACTIONS)
+    assert {type(action) for action in ACTIONS_2} == set(VERSION_2_ACTIONS)
+
+
+def test_only_brokers_need_version_2() -> None:
+    assert required_version(ACTIONS) == 1
+    assert required_version(()) == 1
+    assert [required_version([*ACTIONS, action]) for action in ACTIONS_2] == [2, 2]
+
+
+@pytest.mark.parametrize("action", ACTIONS_2)
+def test_action_of_version_2_in_a_document_of_version_1_is_refused(action: Action) -> None:
+    with pytest.raises(CorruptLogError, match="found version 1, expected 2"):
+        decode(encoded((action,), version=1))
 
 
 def test_two_lines_of_json() -> None:
@@ -161,8 +199,8 @@ def test_snapshot_manifest_is_no_commit() -> None:
 
 
 def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 2, expected 1.*Upgrade"):
-        decode(encoded(version=2))
+    with pytest.raises(UnsupportedVersionError, match=r"found version 3, expected 1 to 2.*Upgrade"):
+        decode(encoded(version=3))
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import random
 
+import msgspec
 import pytest
 
-from sparklog.metadata import Extent, ExtentList
-from sparklog.metadata.extent_list import columns_of, concat_columns
+from sparklog.metadata import Extent, ExtentList, PartitionState, appended_offset
+from sparklog.metadata.extent_list import SEQUENCES, columns_of, concat_columns
 
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -112,3 +113,48 @@ def test_few_blocks_however_it_grew() -> None:
 
 def test_columns_of_nothing() -> None:
     assert len(concat_columns([])) == len(columns_of([])) == 0
+
+
+def produced(base_offset: int, sequence: int, count: int, producer_id: int = 7, epoch: int = 0) -> Extent:
+    return msgspec.structs.replace(
+        extent(base_offset, count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+    )
+
+
+def test_sequences_are_found_again_across_blocks_and_the_wrap() -> None:
+    extents = ExtentList(TOPIC, 3)
+    offset, sequence = 0, SEQUENCES - 7000
+    model: list[tuple[int, Extent]] = []
+    chance = random.Random(5)
+    while len(model) < 1500:
+        count, producer = chance.randint(1, 20), chance.randint(7, 8)
+        one = produced(offset, sequence, count, producer)
+        extents = extents.appended([one])
+        model.append((sequence, one))
+        offset, sequence = offset + count, (sequence + count) % SEQUENCES
+    for first, one in chance.sample(model, 300):
+        skipped = chance.randrange(one.record_count)
+        wanted = (first + skipped) % SEQUENCES
+        assert extents.with_sequence(one.producer_id, 0, wanted) == one
+        assert extents.with_sequence(15 - one.producer_id, 0, wanted) is None
+        assert extents.with_sequence(one.producer_id, 1, wanted) is None
+    assert extents.with_sequence(7, 0, sequence) is None
+
+
+def test_of_equal_sequences_the_newest_counts() -> None:
+    old, new = produced(0, 5, 10), produced(50, 5, 10)
+    for size in (1, 600):  # in the tail, and in a block
+        filler = [produced(100 + n, n, 1, producer_id=9) for n in range(size)]
+        assert ExtentList(TOPIC, 3).appended([old, new, *filler]).with_sequence(7, 0, 14) == new
+
+
+def test_offset_of_a_batch_that_was_appended() -> None:
+    extents = ExtentList(TOPIC, 3).appended([produced(100, SEQUENCES - 4, 10)])
+    state = PartitionState(
+        topic_id=TOPIC, partition=3, log_start_offset=0, log_end_offset=110, extents=extents
+    )
+    assert appended_offset(state, 7, 0, SEQUENCES - 4, 10) == 100
+    assert appended_offset(state, 7, 0, 0, 6) == 104
+    assert appended_offset(state, 7, 0, 0, 7) is None  # longer than what was appended
+    assert appended_offset(state, 7, 0, 6, 1) is None
+    assert appended_offset(state, 7, 1, 0, 6) is None

@@ -243,7 +243,7 @@ def test_newer_snapshot_asks_for_an_upgrade(memory: MemoryStore, create: Create,
     commit = log.write_snapshot()
     header, body = read_manifest(memory, commit, cluster_id=log.cluster_id)
     replace_file(
-        memory, manifest_name(commit), encode_document(msgspec.structs.replace(header, version=2), body)
+        memory, manifest_name(commit), encode_document(msgspec.structs.replace(header, version=3), body)
     )
     with pytest.raises(UnsupportedVersionError, match="Upgrade"):
         load_image(memory, log.cluster_id)
@@ -329,3 +329,19 @@ assert MetadataLog.open(store, SystemClock()).image == log.image
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_upkeep_can_be_run_by_somebody_else(memory: MemoryStore) -> None:
+    log = MetadataLog.open(memory, ManualClock(), create=True, settings=MetadataSettings(snapshot_interval=2))
+    pending: list[Callable[[], None]] = []
+    log.run_upkeep = pending.append
+    for version in range(3):
+        log.publish(partial(rich_plan_of_txn, version=version))
+    assert snapshots(memory) == []
+    (upkeep,) = pending
+    upkeep()
+    assert snapshots(memory) == [2]
+
+
+def rich_plan_of_txn(image: Image, version: int) -> list[Action]:
+    return [WriterTxn(application="a", version=version)]

@@ -16,6 +16,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError, UnknownTopicError
 from sparklog.metadata import (
     Action,
+    BrokerListener,
     DraftExtent,
     Extent,
     Image,
@@ -24,9 +25,11 @@ from sparklog.metadata import (
     new_id,
     plan_add_partitions,
     plan_advance_log_start,
+    plan_allocate_producer_ids,
     plan_append,
     plan_create_topic,
     plan_delete_topic,
+    plan_register_broker,
     plan_replace_extents,
     plan_set_configs,
     plan_writer_txn,
@@ -66,6 +69,8 @@ class MetadataMachine(RuleBasedStateMachine):
         self.topics: dict[str, ModelTopic] = {}
         self.configs: dict[str, str] = {}
         self.txns: dict[str, int] = {}
+        self.broker: tuple[int, int, str] | None = None  # node id, epoch, incarnation
+        self.next_producer_id = 0
         self.commits: list[bytes] = []  # every commit there ever was, for the full replay
         self.logs: list[MetadataLog] = []
         self.number = 0
@@ -235,6 +240,23 @@ class MetadataMachine(RuleBasedStateMachine):
         partition = data.draw(st.integers(0, len(self.topics[name].partitions) - 1))
         return name, partition, self.topics[name].partitions[partition]
 
+    @rule(writer=st.integers(0, WRITERS - 1), node=st.integers(0, 2), port=st.integers(1, 65535))
+    def register_broker(self, writer: int, node: int, port: int) -> None:
+        incarnation = new_id()
+        listeners = [BrokerListener(host="localhost", port=port)]
+        assert self.publish(
+            writer,
+            lambda image: [
+                plan_register_broker(image, node, incarnation_id=incarnation, listeners=listeners)
+            ],
+        )
+        self.broker = (node, 0 if self.broker is None else self.broker[1] + 1, incarnation)
+
+    @rule(writer=st.integers(0, WRITERS - 1), count=st.integers(1, 1000))
+    def allocate_producer_ids(self, writer: int, count: int) -> None:
+        assert self.publish(writer, lambda image: [plan_allocate_producer_ids(image, count)])
+        self.next_producer_id += count
+
     @rule(writer=st.integers(0, WRITERS - 1))
     def reopen(self, writer: int) -> None:
         self.logs[writer] = self.opened()
@@ -270,6 +292,9 @@ class MetadataMachine(RuleBasedStateMachine):
         assert image.commit + 1 == len(self.commits)
         assert image.configs == self.configs
         assert image.writer_txns == self.txns
+        broker = image.broker
+        assert self.broker == (broker and (broker.node_id, broker.broker_epoch, broker.incarnation_id))
+        assert image.next_producer_id == self.next_producer_id
         assert set(image.topics) == set(self.topics)
         assert {topic.topic_id: topic for topic in image.topics.values()} == image.topic_by_id
         for name, topic in self.topics.items():
