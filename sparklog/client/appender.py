@@ -7,9 +7,9 @@
 
 Invariants: rows of a partition keep the order in which they were added; nothing is returned before it is
     durable; after an error only `abort` is allowed.
-Memory: buffered rows stay below `buffer_bytes` (largest partition first to storage), plus one partition's
-    encoding. Rows of a partition are copied out of the caller's batch, so that a few of them left waiting
-    do not keep whole batches alive.
+Memory: rows that wait point into the caller's batches and keep them alive, whole, however few rows of a
+    batch are left. So it is batches that are counted: above `buffer_bytes` everything is written out. What
+    one partition's encoding takes comes on top.
 Not here: visibility (publish.py).
 Concurrency: one thread; the LogWriter may be shared.
 Sources: design.md section 3; Kafka RecordAccumulator.
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
-from sparklog.client.rows import Rows, normalise_rows, validate_timestamps
+from sparklog.client.rows import Piece, Rows, normalise_rows, validate_timestamps
 from sparklog.client.topic_plan import PlannedTopic, TopicPlanner, TopicTarget
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
@@ -37,7 +37,8 @@ from sparklog.metadata import DraftExtent, Image
 
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB  # a table is taken in pieces of about this size
-PIECE_OVERHEAD_BYTES = 2048  # what a buffered piece costs besides its data
+WAITING_PIECE_BYTES = 2048  # objects of a piece, and 16 bytes a row for key, value and timestamp each
+WAITING_ROW_BYTES = 40
 MAX_EXTENT_RECORDS = (1 << 31) - 1
 
 
@@ -81,14 +82,12 @@ class _Buffer:
 
     target: TopicTarget
     partition: int
-    pieces: list[Rows] = dataclasses.field(default_factory=list)
+    pieces: list[Piece] = dataclasses.field(default_factory=list)
     size_bytes: int = 0
 
-    def add(self, rows: Rows) -> int:
-        added = rows.data_bytes + PIECE_OVERHEAD_BYTES
-        self.pieces.append(rows)
-        self.size_bytes += added
-        return added
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.size_bytes += piece.data_bytes
 
 
 class PartitionedAppender:
@@ -118,7 +117,7 @@ class PartitionedAppender:
         self._sticky: dict[str, StickyPartitioner] = {}
         self._buffers: dict[tuple[str, int], _Buffer] = {}
         self._drafts: dict[tuple[str, int], list[DraftExtent]] = {}
-        self._buffered_bytes = 0
+        self._held_bytes = 0  # of the caller's batches that waiting rows may point into
         self._usable = True
 
     def __enter__(self) -> Self:
@@ -143,16 +142,18 @@ class PartitionedAppender:
         self._usable = False
         for arrow_batch in _arrow_batches(rows):
             normalised = normalise_rows(arrow_batch)
+            self._held_bytes += int(arrow_batch.nbytes)
             for name, part in _split_by_topic(normalised, topic):
                 self._add_to_topic(self.topics.target(name), part)
+            if self._held_bytes > self._options.buffer_bytes:
+                self._flush_all()
         self._usable = True
 
     def finish(self) -> StagedAppend:
         """Write what is buffered and make everything durable; the drafts are then ready to publish."""
         assert self._usable, "the appender has finished, failed or been aborted"
         self._usable = False
-        for buffer in list(self._buffers.values()):
-            self._flush(buffer)
+        self._flush_all()
         drafts = tuple(draft for drafts in self._drafts.values() for draft in drafts)
         if drafts:
             self._writer.sync(drafts)
@@ -163,7 +164,7 @@ class PartitionedAppender:
         self._usable = False
         self._buffers.clear()
         self._drafts.clear()
-        self._buffered_bytes = 0
+        self._held_bytes = 0
 
     def _add_to_topic(self, target: TopicTarget, rows: Rows) -> None:
         now_ms = self._clock.now_ms()
@@ -173,6 +174,7 @@ class PartitionedAppender:
         elif (timestamp_ms < 0).any():
             timestamp_ms = np.where(timestamp_ms < 0, now_ms, timestamp_ms)
         validate_timestamps(timestamp_ms, target.config, now_ms)
+        piece = Piece.of(rows, timestamp_ms)
         sticky = self._sticky.setdefault(target.name, StickyPartitioner(turn=self._sticky_turn))
         partition = partition_rows(
             rows.key,
@@ -180,33 +182,35 @@ class PartitionedAppender:
             target.partitions,
             sticky,
             rows=rows.num_rows,
-            row_bytes=rows.data_bytes / max(1, rows.num_rows),
+            row_bytes=piece.data_bytes / max(1, rows.num_rows),
         )
         target.keyed = target.keyed or (rows.key is not None and rows.key.null_count < rows.num_rows)
-        rows = dataclasses.replace(rows, timestamp_ms=timestamp_ms, partition=None, topic=None)
         for number, chosen in group_rows(partition):
-            self._add_to_partition(target, number, rows if chosen is None else rows.take(chosen))
+            self._add_to_partition(target, number, piece if chosen is None else piece.take(chosen))
 
-    def _add_to_partition(self, target: TopicTarget, partition: int, rows: Rows) -> None:
+    def _add_to_partition(self, target: TopicTarget, partition: int, piece: Piece) -> None:
         key = (target.topic_id, partition)
         buffer = self._buffers.get(key)
         if buffer is None:
             buffer = self._buffers[key] = _Buffer(target, partition)
-        self._buffered_bytes += buffer.add(rows)
+        buffer.add(piece)
+        self._held_bytes += WAITING_PIECE_BYTES + WAITING_ROW_BYTES * piece.num_rows
         if buffer.size_bytes >= self._options.partition_bytes:
             self._flush(buffer)
-        if self._buffered_bytes > self._options.buffer_bytes:
-            for largest in sorted(self._buffers.values(), key=lambda one: -one.size_bytes):
-                if self._buffered_bytes <= self._options.buffer_bytes // 2:
-                    break
-                self._flush(largest)
+
+    def _flush_all(self) -> None:
+        for buffer in self._buffers.values():
+            self._flush(buffer)
+        self._held_bytes = 0
 
     def _flush(self, buffer: _Buffer) -> None:
         """Encode and append a partition's rows, as a continuation of its last extent where possible."""
         if not buffer.pieces:
             return
-        columns = _columns(buffer.pieces)
-        self._buffered_bytes -= buffer.size_bytes
+        piece = Piece.joined(buffer.pieces)
+        columns = RecordColumns(
+            key=piece.key, value=piece.value, headers=piece.headers, timestamp_ms=piece.timestamp_ms
+        )
         buffer.pieces.clear()
         buffer.size_bytes = 0
         drafts = self._drafts.setdefault((buffer.target.topic_id, buffer.partition), [])
@@ -256,29 +260,6 @@ def _config_overrides(options: AppendOptions) -> dict[str, int]:
         "flush_ms": options.flush_ms,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _columns(pieces: list[Rows]) -> RecordColumns:
-    """The pieces one after the other; a column that no piece has stays None."""
-
-    def joined(name: str) -> pa.Array | None:
-        columns = [getattr(piece, name) for piece in pieces]
-        kinds = {column.type for column in columns if column is not None}
-        if not kinds:
-            return None
-        kind = kinds.pop()
-        filled = [
-            pa.nulls(piece.num_rows, kind) if column is None else column
-            for piece, column in zip(pieces, columns, strict=True)
-        ]
-        return filled[0] if len(filled) == 1 else pa.concat_arrays(filled)
-
-    return RecordColumns(
-        key=joined("key"),
-        value=joined("value"),
-        headers=joined("headers"),
-        timestamp_ms=np.concatenate([piece.timestamp_ms for piece in pieces]),
-    )
 
 
 def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,8 @@ Not here: choosing partitions (partitioner.py), encoding (format).
 
 import dataclasses
 import difflib
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidRequestError
+from sparklog.format.byte_views import ByteViews
 from sparklog.format.schema import HEADERS_TYPE, as_binary
 from sparklog.log.config import TimestampMode, TopicConfig
 
@@ -38,15 +41,8 @@ class Rows:
         """How many rows."""
         return int(self.timestamp_ms.size)
 
-    @property
-    def data_bytes(self) -> int:
-        """About how much memory the rows' keys, values, headers and timestamps take."""
-        columns = (self.key, self.value, self.headers)
-        arrow_bytes = sum(int(column.nbytes) for column in columns if column is not None)
-        return int(self.timestamp_ms.nbytes) + arrow_bytes
-
     def take(self, rows: npt.NDArray[np.int64]) -> "Rows":
-        """These rows, copied: they keep nothing else alive."""
+        """These rows, copied."""
         index = pa.array(rows)
         return Rows(
             key=None if self.key is None else self.key.take(index),
@@ -54,6 +50,59 @@ class Rows:
             headers=None if self.headers is None else self.headers.take(index),
             partition=None if self.partition is None else self.partition.take(index),
             topic=None if self.topic is None else self.topic.take(index),
+            timestamp_ms=self.timestamp_ms[rows],
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Rows of one partition that wait to be encoded. Keys and values still lie in the caller's buffers."""
+
+    key: ByteViews | None
+    value: ByteViews | None
+    headers: pa.Array | None
+    timestamp_ms: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Rows, timestamp_ms: npt.NDArray[np.int64]) -> Self:
+        """All of `rows`, with other timestamps."""
+        return cls(
+            key=None if rows.key is None else ByteViews.of(rows.key),
+            value=None if rows.value is None else ByteViews.of(rows.value),
+            headers=rows.headers,
+            timestamp_ms=timestamp_ms,
+        )
+
+    @classmethod
+    def joined(cls, pieces: Sequence["Piece"]) -> "Piece":
+        """One after the other; a column that no piece has stays None."""
+        if len(pieces) == 1:
+            return pieces[0]
+        return cls(
+            key=_joined_views([(piece.key, piece.num_rows) for piece in pieces]),
+            value=_joined_views([(piece.value, piece.num_rows) for piece in pieces]),
+            headers=_joined_headers([(piece.headers, piece.num_rows) for piece in pieces]),
+            timestamp_ms=np.concatenate([piece.timestamp_ms for piece in pieces]),
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+        return int(self.timestamp_ms.size)
+
+    @property
+    def data_bytes(self) -> int:
+        """About how many bytes the rows' keys, values, headers and timestamps are."""
+        views = sum(int(column.length.sum()) for column in (self.key, self.value) if column is not None)
+        headers = 0 if self.headers is None else int(self.headers.nbytes)
+        return int(self.timestamp_ms.nbytes) + views + headers
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Piece":
+        """These rows; the bytes of keys and values are not copied."""
+        return Piece(
+            key=None if self.key is None else self.key.take(rows),
+            value=None if self.value is None else self.value.take(rows),
+            headers=None if self.headers is None else self.headers.take(pa.array(rows)),
             timestamp_ms=self.timestamp_ms[rows],
         )
 
@@ -101,6 +150,20 @@ def validate_timestamps(timestamp_ms: npt.NDArray[np.int64], config: TopicConfig
         "TIMESTAMP_OUT_OF_RANGE",
         f"row {row}: found timestamp {int(timestamp_ms[row])} ms, expected {bound}",
         fix=f"correct the timestamps, or raise the topic's message.timestamp.{key}.max.ms",
+    )
+
+
+def _joined_views(columns: Sequence[tuple[ByteViews | None, int]]) -> ByteViews | None:
+    if all(column is None for column, _ in columns):
+        return None
+    return ByteViews.concat([ByteViews.nulls(rows) if column is None else column for column, rows in columns])
+
+
+def _joined_headers(columns: Sequence[tuple[pa.Array | None, int]]) -> pa.Array | None:
+    if all(column is None for column, _ in columns):
+        return None
+    return pa.concat_arrays(
+        [pa.nulls(rows, HEADERS_TYPE) if column is None else column for column, rows in columns]
     )
 
 

@@ -1,9 +1,9 @@
-"""Arrow binary columns as NumPy arrays, and bytes of many rows joined or cut out by Arrow itself.
+"""Arrow binary columns as NumPy arrays, binary views of their bytes, and rows cut out by Arrow itself.
 
 The trick of this module: an Arrow *binary view* is 16 bytes, (size, bytes) for up to 12 bytes and (size, 4
 bytes, buffer, position) for more. NumPy builds such views for a whole column at once, and Arrow's cast from
 binary view to binary is then one tight loop of memcpy. So encoding is a cast of interleaved views (prefix,
-key, middle, value, ...), and decoding is a cast of views that point into the batch.
+key, middle, value, ...: byte_views.py), and decoding is a cast of views that point into the batch.
 
 Invariants: sliced arrays (offset != 0) are seen as their slice only; positions stay below 2^31.
 Not here: casting other types to binary (schema.py).
@@ -28,7 +28,7 @@ Int32Array = npt.NDArray[np.int32]
 INLINE_BYTES = 12
 _U = np.uint64
 _32 = np.uint64(32)
-_LOW32 = np.uint64(0xFFFFFFFF)
+LOW32 = np.uint64(0xFFFFFFFF)
 _EMPTY = np.zeros(0, np.uint8)
 _LITTLE_U64 = np.dtype("<u8")
 
@@ -127,39 +127,6 @@ def data_views(
     at = position[rows].astype(np.int64)
     first[rows], second[rows] = inline_views(Inline(words.at(at), words.at(at + 8), first[rows]))
     return first, second
-
-
-def join_rows(
-    columns: Sequence[Inline | BinaryColumn], count: int, closing: bytes = b""
-) -> tuple[UInt8Array, Int32Array]:
-    """Lay rows out one after the other, each the concatenation of its columns, and `closing` at the end.
-
-    Returns: the bytes, and where each row starts and the last one ends (count + 1 positions).
-    Shape: fewer than 2^31 bytes; the caller sees to it.  Cost: one memcpy per column and row, in Arrow.
-    """
-    width = len(columns)
-    views = np.empty((count * width + 1, 2), np.uint64)
-    cells = views[:-1].reshape(count, width, 2)
-    assert len(closing) <= 4
-    views[-1] = (int.from_bytes(closing, "little") << 32) | len(closing), 0
-    buffers: list[pa.Buffer] = []
-    for at, column in enumerate(columns):
-        if isinstance(column, Inline):
-            cells[:, at, 0], cells[:, at, 1] = inline_views(column)
-        else:
-            cells[:, at, 0], cells[:, at, 1] = data_views(
-                Words(column.data),
-                column.start.astype(np.int64),
-                column.length.astype(np.int64),
-                len(buffers),
-            )
-            buffers.append(pa.py_buffer(column.data))
-    joined = pa.Array.from_buffers(pa.binary_view(), len(views), [None, pa.py_buffer(views), *buffers]).cast(
-        pa.binary()
-    )
-    _, offsets, data = joined.buffers()
-    starts = np.frombuffer(offsets, np.int32)[::width][: count + 1] if width else np.zeros(1, np.int32)
-    return (_EMPTY if data is None else np.frombuffer(data, np.uint8)), starts
 
 
 def cut_rows(

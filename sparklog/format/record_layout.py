@@ -16,16 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.arrow_bytes import (
-    BinaryColumn,
-    Inline,
-    Int32Array,
-    Int64Array,
-    UInt8Array,
-    binary_column,
-    join_rows,
-    pack_inline,
-)
+from sparklog.format.arrow_bytes import Inline, Int32Array, Int64Array, UInt8Array, pack_inline
+from sparklog.format.byte_views import ByteViews, join_rows
 from sparklog.format.varint import Bytes8, constant, encode_varints, varint_sizes
 
 _NO_HEADERS = constant(0)
@@ -37,7 +29,7 @@ class HeaderBytes(NamedTuple):
     """The encoded headers of every row, without their count."""
 
     counts: Int64Array
-    bytes: BinaryColumn
+    bytes: ByteViews
 
 
 class RowBytes(NamedTuple):
@@ -54,27 +46,28 @@ class RowBytes(NamedTuple):
 class Rows(NamedTuple):
     """What the layout of a row depends on, besides its batch."""
 
-    key: BinaryColumn | None
-    value: BinaryColumn | None
+    key: ByteViews | None
+    value: ByteViews | None
     headers: HeaderBytes | None
     rest: Int64Array  # bytes from the key length on
 
     def slice(self, start: int, end: int) -> "Rows":
         headers = self.headers
         if headers is not None:
-            headers = HeaderBytes(headers.counts[start:end], _slice(headers.bytes, start, end))
+            headers = HeaderBytes(headers.counts[start:end], headers.bytes.slice(start, end))
         return Rows(
-            None if self.key is None else _slice(self.key, start, end),
-            None if self.value is None else _slice(self.value, start, end),
+            None if self.key is None else self.key.slice(start, end),
+            None if self.value is None else self.value.slice(start, end),
             headers,
             self.rest[start:end],
         )
 
 
-def prepare_rows(key: pa.Array | None, value: pa.Array | None, headers: pa.Array | None, count: int) -> Rows:
+def prepare_rows(
+    key: pa.Array | ByteViews | None, value: pa.Array | ByteViews | None, headers: pa.Array | None, count: int
+) -> Rows:
     """Look at the columns once: lengths, and the encoded headers."""
-    key_column = None if key is None or key.null_count == count else binary_column(key)
-    value_column = None if value is None or value.null_count == count else binary_column(value)
+    key_column, value_column = _views(key), _views(value)
     header_bytes = None if headers is None or headers.null_count == count else encode_headers(headers)
     rest = np.zeros(count, np.int64)
     for column in (key_column, value_column):
@@ -98,7 +91,7 @@ def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -
     length = rows.rest + 1
     for piece in (*times, *offsets):
         length += np.asarray(piece.size).astype(np.int64)
-    components: list[Bytes8 | BinaryColumn] = [
+    components: list[Bytes8 | ByteViews] = [
         *encode_varints(length),
         _NO_ATTRIBUTES,
         *times,
@@ -127,35 +120,37 @@ def encode_headers(headers: pa.Array) -> HeaderBytes:
             "column headers: found a null header or a header with a null key, expected a string",
             fix="remove null headers, or give them a key",
         )
-    components = [*_sized(binary_column(keys)), *_sized(binary_column(values))]
+    components = [*_sized(ByteViews.of(keys)), *_sized(ByteViews.of(values))]
     data, start = join_rows(_columns(components), len(entries))
     ends = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
     starts = start[ends]
-    return HeaderBytes(counts, BinaryColumn(starts[:-1], np.diff(starts), data, None))
+    return HeaderBytes(counts, ByteViews.cut(data, starts))
 
 
-def _slice(column: BinaryColumn, start: int, end: int) -> BinaryColumn:
-    is_null = None if column.is_null is None else column.is_null[start:end]
-    return BinaryColumn(column.start[start:end], column.length[start:end], column.data, is_null)
+def _views(column: pa.Array | ByteViews | None) -> ByteViews | None:
+    if column is None or (not isinstance(column, ByteViews) and column.null_count == len(column)):
+        return None
+    views = column if isinstance(column, ByteViews) else ByteViews.of(column)
+    return None if views.all_null() else views
 
 
-def _coded_length(column: BinaryColumn) -> Int64Array:
-    length = column.length.astype(np.int64)
+def _coded_length(column: ByteViews) -> Int64Array:
+    length = column.length
     if column.is_null is not None:
         length[column.is_null] = -1
     return length
 
 
-def _sized(column: BinaryColumn | None) -> list[Bytes8 | BinaryColumn]:
+def _sized(column: ByteViews | None) -> list[Bytes8 | ByteViews]:
     return [_NULL_KEY] if column is None else [*encode_varints(_coded_length(column)), column]
 
 
-def _columns(components: list[Bytes8 | BinaryColumn]) -> list[Inline | BinaryColumn]:
-    columns: list[Inline | BinaryColumn] = []
+def _columns(components: list[Bytes8 | ByteViews]) -> list[Inline | ByteViews]:
+    columns: list[Inline | ByteViews] = []
     short: list[Bytes8] = []
     for component in components:
-        if isinstance(component, BinaryColumn):
+        if isinstance(component, ByteViews):
             columns += [*pack_inline(short), component]
             short = []
         else:

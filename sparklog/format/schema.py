@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
+from sparklog.format.byte_views import ByteViews
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(HEADER_TYPE)
@@ -42,13 +43,13 @@ class RecordColumns:
 
     Args:
         key, value: binary, large_binary, binary_view, fixed_size_binary or string arrays; None = all null.
-            A ChunkedArray is combined (one copy).
+            A ChunkedArray is combined (one copy). ByteViews spare a copy where rows were chosen.
         timestamp_ms: int64, one per record, already filled in.
         headers: list<struct<key: string, value: binary>>, or None; a null list means no headers.
     """
 
-    key: pa.Array | None
-    value: pa.Array | None
+    key: pa.Array | ByteViews | None
+    value: pa.Array | ByteViews | None
     timestamp_ms: npt.NDArray[np.int64]
     headers: pa.Array | None = None
 
@@ -67,20 +68,27 @@ class RecordColumns:
                 fix="pass one int64 of milliseconds per record",
             )
         columns = RecordColumns(
-            key=None if self.key is None else as_binary(self.key, "key"),
-            value=None if self.value is None else as_binary(self.value, "value"),
+            key=_bytes_column(self.key, "key"),
+            value=_bytes_column(self.value, "value"),
             timestamp_ms=timestamp_ms,
             headers=None if self.headers is None else _as_headers(self.headers),
         )
         for name in ("key", "value", "headers"):
             column = getattr(columns, name)
-            if column is not None and len(column) != rows:
+            found = column.rows if isinstance(column, ByteViews) else rows if column is None else len(column)
+            if found != rows:
                 raise InvalidRequestError(
                     "RECORD_COLUMN_LENGTH",
-                    f"column {name}: found {len(column)} rows, expected {rows}",
+                    f"column {name}: found {found} rows, expected {rows}",
                     fix="pass columns of equal length",
                 )
         return columns
+
+
+def _bytes_column(
+    column: pa.Array | pa.ChunkedArray | ByteViews | None, name: str
+) -> pa.Array | ByteViews | None:
+    return column if column is None or isinstance(column, ByteViews) else as_binary(column, name)
 
 
 def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:

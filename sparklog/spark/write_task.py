@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from sparklog.allocator import keep_freed_memory
 from sparklog.client import AppendOptions, StagedAppend
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.roots import open_root
@@ -45,6 +46,7 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
     """
     context = TaskContext.get()
     assert context is not None, "write tasks run on executors"
+    keep_freed_memory()  # of this Python worker, which goes from task to task
     log = open_root(options.root, create=True)
     with log.appender(append_options(options), sticky_turn=context.partitionId()) as appender:
         for arrow_batch in rows:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparklog.client import AppendOptions, SparkLog
+from sparklog.client import AppendOptions, PartitionedAppender, SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageError, UnknownTopicError
 from sparklog.format.batch_table import scan_batches
@@ -84,28 +84,45 @@ def test_nothing_is_visible_before_it_is_published(log: SparkLog, other: SparkLo
     assert log.read("t", 0, 0).num_rows == 10
 
 
-def test_a_few_buffered_rows_do_not_keep_large_batches_alive(log: SparkLog) -> None:
+def test_a_few_waiting_rows_do_not_keep_more_than_the_budget_alive(log: SparkLog) -> None:
     log.create_topic("t", 2)
-    appender = log.appender(AppendOptions(partition_bytes=100_000))
+    appender = log.appender(AppendOptions(buffer_bytes=500_000, partition_bytes=100_000))
     partition = [0] * 999 + [1]
     for _ in range(20):
         wide = rows(1000, size=100).append_column("partition", pa.array(partition, pa.int32()))
         appender.add(wide, "t")
-    waiting = appender._buffers[next(key for key in appender._buffers if key[1] == 1)]
-    held = sum(piece.value.get_total_buffer_size() for piece in waiting.pieces if piece.value is not None)
-    assert len(waiting.pieces) == 20
-    assert held < 20_000
+        assert held_bytes(appender) <= 500_000
+    assert values_of(log, "t") == [[], []]
+    log.publish([appender.finish()])
+    assert [len(values) for values in values_of(log, "t")] == [19_980, 20]
 
 
-def test_buffers_stay_within_their_budget(log: SparkLog) -> None:
+@pytest.mark.parametrize("step", [1, 500])
+def test_waiting_rows_stay_within_their_budget(log: SparkLog, step: int) -> None:
     log.create_topic("t", 8)
     appender = log.appender(AppendOptions(buffer_bytes=200_000, partition_bytes=100_000))
-    for start in range(0, 20_000, 500):
-        appender.add(rows(500, start=start, size=100), "t")
-        assert appender._buffered_bytes <= 200_000
-        assert appender._buffered_bytes == sum(one.size_bytes for one in appender._buffers.values())
+    most = 0
+    for start in range(0, 40 * step, step):
+        appender.add(rows(step, start=start, size=100), "t")
+        pieces = sum(len(buffer.pieces) for buffer in appender._buffers.values())
+        most = max(most, held_bytes(appender) + 2048 * pieces)
+        assert most <= 200_000
+    assert most > 80_000 - 1, "the test would not notice a larger budget"
     log.publish([appender.finish()])
-    assert sum(map(len, values_of(log, "t"))) == 20_000
+    assert sum(map(len, values_of(log, "t"))) == 40 * step
+
+
+def held_bytes(appender: PartitionedAppender) -> int:
+    """The memory that waiting rows keep alive, each buffer once."""
+    buffers = {
+        data.ctypes.data: data.nbytes
+        for buffer in appender._buffers.values()
+        for piece in buffer.pieces
+        for column in (piece.key, piece.value)
+        if column is not None
+        for data in column.buffers
+    }
+    return sum(buffers.values())
 
 
 def test_the_topic_column_decides_where_no_topic_is_given(log: SparkLog) -> None:

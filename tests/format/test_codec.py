@@ -2,14 +2,23 @@
 
 import struct
 import tracemalloc
+from random import Random
 from typing import Any
 
 import cramjam
+import lz4.frame
 import pytest
 import snappy
 
 from sparklog.errors import CorruptLogError, InvalidRequestError
-from sparklog.format.codec import XERIAL_BLOCK_BYTES, XERIAL_HEADER, Codec, compress, decompress
+from sparklog.format.codec import (
+    LZ4_BLOCK_BYTES,
+    XERIAL_BLOCK_BYTES,
+    XERIAL_HEADER,
+    Codec,
+    compress,
+    decompress,
+)
 
 MIB = 1 << 20
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
@@ -46,6 +55,17 @@ def test_lz4_blocks_are_independent_and_unchecked() -> None:
     assert frame[:4] == b"\x04\x22\x4d\x18"
     assert flags & 0x20, "blocks depend on each other: Java refuses that (KIP-57)"
     assert not flags & 0x04, "content checksum: costs time, the batch has a CRC"
+
+
+@pytest.mark.parametrize("size", [0, 1, LZ4_BLOCK_BYTES, LZ4_BLOCK_BYTES + 1, 3 * LZ4_BLOCK_BYTES])
+@pytest.mark.parametrize("random", [False, True], ids=["repeating", "random"])
+def test_lz4_itself_reads_our_frames(size: int, random: bool) -> None:
+    data = Random(size).randbytes(size) if random else (DATA * 5)[:size]
+    frame = bytes(compress(Codec.LZ4, data))
+    info = lz4.frame.get_frame_info(frame)
+    assert (info["block_size"], info["block_linked"]) == (LZ4_BLOCK_BYTES, False)
+    assert lz4.frame.decompress(frame) == data
+    assert len(frame) <= size + 11 + 4 * 3, "blocks that do not shrink are stored"
 
 
 def test_snappy_is_written_in_xerials_blocks() -> None:
