@@ -1,0 +1,1 @@
+"""sparklog-server: Kafka clients' door to a root. See broker.py for the parts and how they hang together."""

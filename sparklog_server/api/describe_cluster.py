@@ -1,0 +1,49 @@
+"""DescribeCluster (key 60), versions 0-1.
+
+Does: names this broker, which is all of the cluster, and the cluster id.
+Does not: authorized operations (nobody is authorized yet: the field says "not asked for").
+Versions: 1 endpoint type (KIP-919); there are no controllers to describe.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.registry import RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+@api(key=60, versions=range(2))
+async def handle_describe_cluster(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Answer from what the broker knows of itself."""
+    types = context.types
+    endpoint_type = field(request, "endpoint_type", _BROKERS)
+    if endpoint_type != _BROKERS:
+        known = endpoint_type == _CONTROLLERS
+        return make(
+            types.DescribeClusterResponse,
+            error_code=ErrorCode.mismatched_endpoint_type if known else ErrorCode.unsupported_endpoint_type,
+            error_message="this is a broker" if known else f"unknown endpoint type {endpoint_type}",
+            endpoint_type=endpoint_type,
+        )
+    return make(
+        types.DescribeClusterResponse,
+        error_code=ErrorCode.none,
+        endpoint_type=_BROKERS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[
+            make(
+                types.DescribeClusterBroker,
+                broker_id=broker.node_id,
+                host=context.listener.host,
+                port=context.listener.port,
+            )
+        ],
+    )

@@ -1,0 +1,336 @@
+"""Settings of the broker: Kafka's names, each declared once; those without a counterpart in Kafka begin
+with `sparklog.`.
+
+Invariants: an unknown key is refused with the nearest known one, a key that means something only to Kafka
+    is refused by saying so (kafka_only.py); nothing is ignored.
+Layers for what a root can say too (num.partitions, ...): the root's value, then the broker's, as in Kafka
+    a cluster-wide value wins over server.properties. Whoever needs one asks Broker.topic_config or
+    Broker.root_config.
+Not here: reading files, flags and the environment (settings_sources.py).
+Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig; style.md rule 23.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Self
+
+from sparklog.errors import InvalidRequestError
+from sparklog.log.setting import LONG_MAX, declared_settings, parse_settings, setting, validate_settings
+from sparklog_server.network.addresses import (
+    ListenerAddress,
+    advertised_address,
+    parse_addresses,
+    parse_protocol_map,
+    validate_advertised,
+    validate_protocols,
+)
+from sparklog_server.protocol.registry import AdvertisedListener
+
+INT_MAX = (1 << 31) - 1
+MIB = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The broker's settings, typed; the fields' names are the keys with underscores."""
+
+    # --- the broker ---------------------------------------------------------------------------------
+
+    node_id: int = setting(
+        "node.id",
+        default=1,
+        minimum=0,
+        maximum=INT_MAX,
+        doc="""This broker's number. Clients see it as leader of every partition, coordinator of every group
+        and controller.""",
+    )
+    log_dirs: str = setting(
+        "log.dirs",
+        default="",
+        doc="""The root: a directory, made if it is not there. Exactly one; --root wins over it.""",
+    )
+
+    # --- network ------------------------------------------------------------------------------------
+
+    listeners: str = setting(
+        "listeners",
+        default="PLAINTEXT://localhost:9092",
+        doc="""Where the broker listens: name://host:port, several separated by commas. An empty host means
+        all addresses, port 0 any free port. Only PLAINTEXT so far: keep it to a network you trust.""",
+    )
+    advertised_listeners: str = setting(
+        "advertised.listeners",
+        default="",
+        doc="""What clients are told to connect to, by the names of listeners; empty: as listeners. Needed
+        where clients reach this machine by another name or port.""",
+    )
+    listener_security_protocol_map: str = setting(
+        "listener.security.protocol.map",
+        default="PLAINTEXT:PLAINTEXT",
+        doc="""Which protocol each listener's name stands for, such as INTERNAL:PLAINTEXT. Only PLAINTEXT so
+        far.""",
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        default=100 * MIB,
+        minimum=1024,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""Largest request. Larger: larger produce requests fit; smaller: one client can make the broker
+        hold less.""",
+    )
+    queued_max_requests: int = setting(
+        "queued.max.requests",
+        default=500,
+        minimum=1,
+        maximum=1_000_000,
+        unit="requests",
+        doc="""Requests being worked on at once, over all connections; those that only wait for records or
+        for members of a group do not count. Beyond it the broker stops reading: clients are pushed back.""",
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        default=256 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Bytes of requests held at once, over all connections; beyond it the broker stops reading.
+        At most one more request of socket.request.max.bytes comes on top. Larger: more memory, smoother
+        under many large requests; smaller: clients are pushed back sooner.""",
+    )
+    max_connections: int = setting(
+        "max.connections",
+        default=10_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="connections",
+        doc="""Connections at once. Beyond it nobody is accepted until one ends. Each costs about 20 KiB and
+        one open file.""",
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        default=2_000,
+        minimum=0,
+        maximum=INT_MAX,
+        unit="connections",
+        doc="""Connections from one address; a further one is closed at once. Lower keeps one client from
+        using up all of max.connections.""",
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides",
+        default="",
+        doc="""Other limits for single addresses, such as 10.0.0.7:5000,127.0.0.1:100.""",
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        default=600_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""A connection on which nothing happens for so long is closed; clients connect again.""",
+    )
+    socket_request_timeout_ms: int = setting(
+        "sparklog.socket.timeout.ms",
+        default=60_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""A request that has begun must be complete, and a response must be taken on, within so long;
+        else the connection is closed. Shorter: clients that trickle are gone sooner; longer: large requests
+        over slow lines get through.""",
+    )
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes",
+        default=-1,
+        minimum=-1,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""SO_SNDBUF of connections; -1: the system sizes it as needed (Kafka: 102400).""",
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes",
+        default=-1,
+        minimum=-1,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""SO_RCVBUF of connections; -1: the system sizes it as needed (Kafka: 102400).""",
+    )
+    num_io_threads: int = setting(
+        "num.io.threads",
+        default=8,
+        minimum=1,
+        maximum=1000,
+        unit="threads",
+        doc="""Threads for storage: reading segments, looking up offsets, changing topics. More: more reads
+        at once on storage that is slow to answer; fewer: less memory.""",
+    )
+    shutdown_timeout_ms: int = setting(
+        "sparklog.shutdown.timeout.ms",
+        default=10_000,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""How long requests in progress may take when the broker is told to stop.""",
+    )
+
+    # --- topics -------------------------------------------------------------------------------------
+
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        default=True,
+        doc="""Create a topic when a client first asks for it and allows it. true: nothing to prepare; false:
+        a misspelt name is an error. A value on the root wins.""",
+    )
+    num_partitions: int = setting(
+        "num.partitions",
+        default=1,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of a topic created without saying how many. A value on the root wins.""",
+    )
+    message_max_bytes: int = setting(
+        "message.max.bytes",
+        default=1_048_588,
+        minimum=0,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""Largest record batch, after compression, of topics that do not say max.message.bytes. A
+        value on the root wins.""",
+    )
+    metadata_poll_ms: int = setting(
+        "sparklog.metadata.poll.ms",
+        default=20,
+        minimum=1,
+        maximum=60_000,
+        unit="ms",
+        doc="""How often to look for commits of others (Spark, the command line). Shorter: consumers see
+        their records sooner; longer: fewer lookups in the storage.""",
+    )
+
+    # --- fetching -----------------------------------------------------------------------------------
+
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        default=55 * MIB,
+        minimum=1024,
+        maximum=INT_MAX,
+        unit="bytes",
+        doc="""Most bytes of records in one answer, whatever the consumer asks for. Larger: fewer round
+        trips; smaller: one consumer makes the broker hold less.""",
+    )
+    fetch_session_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        default=1000,
+        minimum=0,
+        maximum=1_000_000,
+        unit="sessions",
+        doc="""Consumers whose partitions are remembered between fetches (KIP-227). More: more consumers send
+        short requests; fewer: less memory.""",
+    )
+    fetch_cache_bytes: int = setting(
+        "sparklog.fetch.cache.bytes",
+        default=64 * MIB,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory for the newest batches of all partitions. Larger: consumers may lag further behind
+        without touching the disk; smaller: less memory.""",
+    )
+
+    # --- consumer offsets and groups ----------------------------------------------------------------
+
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        default=50,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of __consumer_offsets, read when it is created. A value on the root wins.""",
+    )
+
+    # --- log files ----------------------------------------------------------------------------------
+
+    logs_dir: str = setting(
+        "sparklog.logs.dir",
+        default="",
+        doc="""Directory of the broker's own log files (server.log, request.log, controller.log,
+        state-change.log, log-cleaner.log), rolled every midnight; empty: to stderr.""",
+    )
+    logs_format: str = setting(
+        "sparklog.logs.format",
+        default="text",
+        choices=("text", "json"),
+        doc="""text: a line to read; json: an object per line, for log collectors.""",
+    )
+    logs_level: str = setting(
+        "sparklog.logs.level",
+        default="INFO",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        doc="""What is logged at least.""",
+    )
+    logs_requests: bool = setting(
+        "sparklog.logs.requests",
+        default=False,
+        doc="""Log every request and how long it took. Costs a line per request.""",
+    )
+    logs_keep_days: int = setting(
+        "sparklog.logs.keep.days",
+        default=7,
+        minimum=1,
+        maximum=3650,
+        unit="days",
+        doc="""How many rolled log files of each kind are kept.""",
+    )
+
+    @classmethod
+    def parse(cls, configs: Mapping[str, str]) -> Self:
+        """Typed settings; what is not given has its default."""
+        validate_settings(configs, declared_settings(cls), "broker")
+        return parse_settings(cls, configs, {})
+
+    def __post_init__(self) -> None:
+        """What one declaration cannot say: settings that must fit together."""
+        protocols = parse_protocol_map("listener.security.protocol.map", self.listener_security_protocol_map)
+        listeners = self.parsed_listeners()
+        validate_protocols("listeners", listeners, protocols)
+        validate_advertised("advertised.listeners", listeners, self._parsed_advertised())
+        self.per_ip_overrides()
+
+    def parsed_listeners(self) -> list[ListenerAddress]:
+        """Where to listen."""
+        return parse_addresses("listeners", self.listeners)
+
+    def advertised(self, bound: ListenerAddress) -> AdvertisedListener:
+        """What clients of a listener are told to connect to; `bound`: with the port that was chosen."""
+        address = advertised_address(bound, self._parsed_advertised())
+        return AdvertisedListener(address.host, address.port)
+
+    def per_ip_overrides(self) -> dict[str, int]:
+        """max.connections.per.ip.overrides."""
+        limits = {}
+        for part in (
+            part.strip() for part in self.max_connections_per_ip_overrides.split(",") if part.strip()
+        ):
+            host, found, limit = part.rpartition(":")
+            if not found or not limit.isascii() or not limit.isdigit():
+                raise InvalidRequestError(
+                    "INVALID_CONFIG_VALUE",
+                    f"max.connections.per.ip.overrides: found {part!r}, expected address:number",
+                    fix="write 127.0.0.1:100",
+                )
+            limits[host.strip("[]")] = int(limit)
+        return limits
+
+    def root_defaults(self) -> dict[str, str]:
+        """The layer below the root's own settings: what the broker says of the same things."""
+        return {
+            "auto.create.topics.enable": "true" if self.auto_create_topics_enable else "false",
+            "num.partitions": str(self.num_partitions),
+            "offsets.topic.num.partitions": str(self.offsets_topic_num_partitions),
+            "max.message.bytes": str(self.message_max_bytes),
+        }
+
+    def _parsed_advertised(self) -> list[ListenerAddress]:
+        text = self.advertised_listeners.strip()
+        return parse_addresses("advertised.listeners", text) if text else []

@@ -1,0 +1,1 @@
+"""Sockets: listeners, connections, frames, and the limits that keep them finite."""

@@ -1,0 +1,116 @@
+"""Listeners as they are written: name://host:port, several separated by commas.
+
+Invariants: each listener has a name and a port of its own; only PLAINTEXT is spoken.
+Sources: Kafka EndPoint, SocketServerConfigs (listeners, advertised.listeners).
+"""
+
+import dataclasses
+import re
+import socket
+from collections.abc import Sequence
+
+from sparklog.errors import InvalidRequestError
+
+_ADDRESS = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]*\]|[^:\[\]/,]*):(\d{1,5})")
+_ANY_HOST = {"": "0.0.0.0", "*": "0.0.0.0"}  # noqa: S104 - what an empty host means in Kafka
+_EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
+_SECURE = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerAddress:
+    """One listener; host without brackets."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    def with_port(self, port: int) -> "ListenerAddress":
+        """The same, once the port is known."""
+        return dataclasses.replace(self, port=port)
+
+
+def parse_addresses(key: str, text: str) -> list[ListenerAddress]:
+    """The listeners of a setting."""
+    addresses = []
+    for part in (part.strip() for part in text.split(",")):
+        match = _ADDRESS.fullmatch(part)
+        if match is None or int(match[3]) >= 1 << 16:
+            raise _invalid(
+                key, f"found {part!r}, expected name://host:port", "write PLAINTEXT://localhost:9092"
+            )
+        addresses.append(
+            ListenerAddress(name=match[1].upper(), host=match[2].strip("[]"), port=int(match[3]))
+        )
+    names = [one.name for one in addresses]
+    if len(set(names)) != len(names):
+        raise _invalid(
+            key, f"found the listener names {', '.join(names)}", "give every listener a name of its own"
+        )
+    return addresses
+
+
+def parse_protocol_map(key: str, text: str) -> dict[str, str]:
+    """Listener name -> security protocol."""
+    protocols = {}
+    for part in (part.strip() for part in text.split(",") if part.strip()):
+        name, found, protocol = part.partition(":")
+        if not found:
+            raise _invalid(key, f"found {part!r}, expected NAME:PROTOCOL", "write PLAINTEXT:PLAINTEXT")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def validate_protocols(key: str, addresses: Sequence[ListenerAddress], protocols: dict[str, str]) -> None:
+    """Only PLAINTEXT is there."""
+    for one in addresses:
+        protocol = protocols.get(one.name, one.name if one.name in _SECURE else None)
+        if protocol is None:
+            raise _invalid(
+                key,
+                f"found listener {one.name}, whose protocol is not said",
+                f"add {one.name}:PLAINTEXT to listener.security.protocol.map",
+            )
+        if protocol != "PLAINTEXT":
+            raise _invalid(
+                key,
+                f"found listener {one} of protocol {protocol}, this version speaks PLAINTEXT only",
+                "use PLAINTEXT on a network you trust, or put a TLS proxy in front",
+            )
+
+
+def bind_host(host: str) -> str:
+    """What to bind to."""
+    return _ANY_HOST.get(host, host)
+
+
+def advertised_address(address: ListenerAddress, advertised: Sequence[ListenerAddress]) -> ListenerAddress:
+    """What clients of a bound listener are told; without a word on it, itself."""
+    for one in advertised:
+        if one.name == address.name:
+            return one if one.port else one.with_port(address.port)
+    if bind_host(address.host) in _EVERYWHERE:
+        return dataclasses.replace(address, host=socket.gethostname())
+    return address
+
+
+def validate_advertised(
+    key: str, listeners: Sequence[ListenerAddress], advertised: Sequence[ListenerAddress]
+) -> None:
+    """Nobody can connect to 'everywhere', nor to a listener that does not exist."""
+    names = {one.name for one in listeners}
+    for one in advertised:
+        if bind_host(one.host) in _EVERYWHERE:
+            raise _invalid(
+                key, f"found {one}, where nobody can connect to", "name a host that clients can reach"
+            )
+        if one.name not in names:
+            raise _invalid(key, f"found {one}, but no listener of this name", "use the names of listeners")
+
+
+def _invalid(key: str, found: str, fix: str) -> InvalidRequestError:
+    return InvalidRequestError("INVALID_CONFIG_VALUE", f"{key}: {found}", fix=fix)

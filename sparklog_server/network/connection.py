@@ -1,0 +1,245 @@
+"""One client's connection: read a request, have it handled, send the response; and again.
+
+Invariants:
+    1. responses go out in the order of the requests;
+    2. one request at a time, but for pipelined ones (Produce): those may start before earlier pipelined
+       ones are answered, at most MAX_PIPELINED of them;
+    3. nothing is read while a request waits for room, so that a client is pushed back by TCP.
+Errors: bytes that are no request, an API that is not served, an exception in a handler: the connection is
+    closed with a line in the log, as Kafka does; a client connects again.
+A client that leaves: handlers that only wait (`cancellable`) are cancelled, all others run to their end
+    and their response is dropped.
+Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
+    it until it sends. The server closes the connection from outside.
+Sources: Kafka SocketServer.Processor, KafkaChannel (muted while a request is in progress).
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
+from sparklog_server.protocol.messages import (
+    MalformedRequestError,
+    MessageCodec,
+    UnsupportedRequestError,
+    codec_for,
+    decode_request,
+    encode_response,
+    parse_header,
+)
+from sparklog_server.protocol.registry import (
+    WAITING_APIS,
+    AdvertisedListener,
+    ApiEntry,
+    RequestContext,
+    Response,
+)
+
+if TYPE_CHECKING:
+    from sparklog_server.network.server import Network
+
+MAX_PIPELINED = 64
+_log = logging.getLogger("sparklog_server.network")
+_request_log = logging.getLogger("sparklog_server.request")
+_Closing = (FrameError, MalformedRequestError, UnsupportedRequestError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    entry: ApiEntry
+    codec: MessageCodec
+    context: RequestContext
+    body: Any
+    frame: Frame
+    holds_slot: bool
+
+
+class Connection:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        network: "Network",
+        sock: socket.socket,
+        number: int,
+        peer_host: str,
+        listener: AdvertisedListener,
+    ) -> None:
+        self._network = network
+        self._sock = sock
+        self.number = number
+        self.peer_host = peer_host
+        self._listener = listener
+        max_bytes = network.config.socket_request_max_bytes
+        self.reader = FrameReader(sock, network.budget, network.clock, max_bytes)
+        self.writer = FrameWriter(sock, network.clock, network.run_blocking)
+        self._task: asyncio.Task[None] | None = None
+        self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined
+        self._pipelined: set[asyncio.Task[None]] = set()
+        self._last: asyncio.Task[None] | None = None
+        self._draining = False
+        self._closed = False
+
+    def __str__(self) -> str:
+        return f"connection {self.number} from {self.peer_host}"
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being received, handled or sent."""
+        return self._entry is None and not self._pipelined and self.reader.started_ms is None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Is it in a handler that may be cancelled?"""
+        return self._entry is not None and self._entry.cancellable
+
+    async def run(self) -> None:
+        """Serve until the client leaves, breaks the rules, or the server closes."""
+        self._task = asyncio.current_task()
+        try:
+            while not self._draining and (frame := await self.reader.read()) is not None:
+                await self._serve(frame)
+            await self._wait_for_pipelined()
+        except _Closing as error:
+            _log.warning("%s closed: %s", self, error)
+        except OSError as error:
+            _log.debug("%s lost: %s", self, error)
+        finally:
+            self._closed = True
+            self._sock.close()
+
+    def drain(self) -> None:
+        """No more requests: what is being worked on is answered, then the connection ends."""
+        self._draining = True
+        if self.is_waiting:
+            self.close("the broker is shutting down")
+        else:
+            self._shutdown(socket.SHUT_RD)
+
+    def close(self, why: str) -> None:
+        """End it now; what is being worked on is finished, and its response dropped."""
+        if self._closed:
+            return
+        self._closed = True
+        _log.info("%s closed: %s", self, why)
+        if self._task is not None and (self._entry is None or self._entry.cancellable):
+            self._task.cancel()
+        self._shutdown(socket.SHUT_RDWR)
+
+    def abort(self) -> None:
+        """End it now, whatever it is doing."""
+        self._closed = True
+        for task in (self._task, *self._pipelined):
+            if task is not None:
+                task.cancel()
+
+    def is_abandoned(self) -> bool:
+        """Has the client of a waiting request gone?"""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    async def _serve(self, frame: Frame) -> None:
+        try:
+            request = await self._decode(frame)
+        except BaseException:
+            frame.release()
+            raise
+        if not request.entry.pipelined:
+            await self._wait_for_pipelined()
+            self._entry = request.entry
+            try:
+                await self._answer(request, None)
+            finally:
+                self._entry = None
+            return
+        while len(self._pipelined) >= MAX_PIPELINED:
+            await asyncio.wait(self._pipelined, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.create_task(self._answer_pipelined(request, self._last))
+        self._last = task
+        self._pipelined.add(task)
+        task.add_done_callback(self._pipelined.discard)
+
+    async def _decode(self, frame: Frame) -> _Request:
+        header = parse_header(frame.data)
+        entry = self._network.apis.get(header.api_key)
+        codec = codec_for(entry, header)
+        assert entry is not None
+        client_id, body = decode_request(frame.data, header, codec)
+        context = RequestContext(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=client_id,
+            connection_id=self.number,
+            peer_host=self.peer_host,
+            listener=self._listener,
+            received_ms=self._network.clock.monotonic_ms(),
+            types=codec.types,
+        )
+        waits = entry.key in WAITING_APIS
+        if waits:
+            frame.release()
+        else:
+            frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
+            await self._network.slots.acquire()
+        return _Request(entry, codec, context, body, frame, holds_slot=not waits)
+
+    async def _answer_pipelined(self, request: _Request, previous: asyncio.Task[None] | None) -> None:
+        try:
+            await self._answer(request, previous)
+        except _Closing as error:
+            self.close(str(error))
+        except OSError as error:
+            self.close(f"lost: {error}")
+
+    async def _answer(self, request: _Request, previous: asyncio.Task[None] | None) -> None:
+        body = await self._handle(request)
+        release = body.release if isinstance(body, Response) else None
+        try:
+            if previous is not None and not previous.done():
+                await asyncio.wait([previous])
+            if body is not None and not self._closed:
+                chunks = encode_response(request.codec, request.context.correlation_id, body)
+                await self.writer.send(chunks)
+        finally:
+            if release is not None:
+                release()
+
+    async def _handle(self, request: _Request) -> Any:
+        """The handler's answer. What it does not catch is a bug: logged, and the connection is closed."""
+        try:
+            return await request.entry.handler(request.body, request.context, self._network.broker)
+        except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down
+            _log.exception(
+                "%s: %s version %d from client %r failed",
+                self,
+                request.entry.name,
+                request.context.api_version,
+                request.context.client_id,
+            )
+            self.close("its request failed")
+            return None
+        finally:
+            request.frame.release()
+            if request.holds_slot:
+                self._network.slots.release()
+
+    async def _wait_for_pipelined(self) -> None:
+        if self._last is not None:
+            if not self._last.done():
+                await asyncio.wait([self._last])
+            self._last = None
+
+    def _shutdown(self, how: int) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(how)

@@ -1,0 +1,229 @@
+"""Frames on a socket: four bytes of length, then as many bytes; requests in, responses out.
+
+Invariants: memory for a frame is taken as its bytes arrive, whatever length it announces; a length that
+    cannot be is an error before anything is read or allocated for it.
+Not here: how long a frame may take (server.py looks at `started_ms`), what is in it (protocol/).
+Concurrency: one reader and one sender per socket, on the event loop.
+Sources: Kafka NetworkReceive, ByteBufferSend; KIP-72.
+"""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+
+import numpy as np
+
+from sparklog.clock import Clock
+from sparklog_server.network.limits import ByteBudget
+from sparklog_server.protocol.registry import Chunk, FileRegion
+
+_LENGTH = struct.Struct(">i")
+_SMALL_BYTES = 8192
+_FIRST_BYTES = 64 * 1024
+_GROWTH = 4
+_MAX_CHUNKS_PER_CALL = 256  # sendmsg takes IOV_MAX = 1024
+_SENDFILE_BYTES = 4 << 20
+RunBlocking = Callable[..., Awaitable[int]]
+
+
+class FrameError(Exception):
+    """The client does not keep to the framing; its connection is closed."""
+
+
+class Frame:
+    """A request's bytes, read-only; give them back with `release`."""
+
+    __slots__ = ("_budget", "_taken", "data", "waited")
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._taken = 0
+        self.waited = False
+        self.data = memoryview(b"")
+
+    async def take(self, size: int) -> None:
+        """Count `size` more bytes as held by this frame."""
+        self.waited = not self._budget.try_take(size)
+        if self.waited:
+            await self._budget.take(self, size)
+        self._taken += size
+
+    def release(self) -> None:
+        """The bytes are no longer needed; may be called again."""
+        taken, self._taken = self._taken, 0
+        self.data = memoryview(b"")
+        if taken:
+            self._budget.give_back(self, taken)
+
+
+class FrameReader:
+    """Reads one frame after the other from a non-blocking socket."""
+
+    def __init__(self, sock: socket.socket, budget: ByteBudget, clock: Clock, max_bytes: int) -> None:
+        self._sock = sock
+        self._budget = budget
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._buffer = memoryview(bytearray(_SMALL_BYTES))
+        self._start = 0
+        self._end = 0
+        self.started_ms: int | None = None  # of a frame that has begun and not ended
+        self.active_ms = clock.monotonic_ms()
+
+    async def read(self) -> Frame | None:
+        """The next frame; None at the end of the stream between two frames.
+
+        Raises:
+            FrameError: an impossible length, or the stream ends within a frame.
+        """
+        loop = asyncio.get_running_loop()
+        self.started_ms = self._clock.monotonic_ms() if self._end > self._start else None
+        while self._end - self._start < _LENGTH.size:
+            if not await self._fill(loop):
+                if self._end == self._start:
+                    return None
+                raise FrameError("the connection ended within a frame's length")
+        (size,) = _LENGTH.unpack_from(self._buffer, self._start)
+        if not 0 < size <= self._max_bytes:
+            raise FrameError(f"a frame of {size} bytes, expected 1 to {self._max_bytes}")
+        frame = Frame(self._budget)
+        try:
+            await self._read_body(loop, frame, size)
+        except BaseException:
+            frame.release()
+            raise
+        self.started_ms = None
+        return frame
+
+    async def _read_body(self, loop: asyncio.AbstractEventLoop, frame: Frame, size: int) -> None:
+        if _LENGTH.size + size <= len(self._buffer):
+            while self._end - self._start < _LENGTH.size + size:
+                if not await self._fill(loop):
+                    raise FrameError(f"the connection ended within a frame of {size} bytes")
+            begin = self._start + _LENGTH.size
+            self._start = begin + size
+            frame.data = memoryview(bytes(self._buffer[begin : self._start]))
+            if self._start == self._end:
+                self._start = self._end = 0
+            return
+        await self._read_large(loop, frame, size)
+
+    async def _read_large(self, loop: asyncio.AbstractEventLoop, frame: Frame, size: int) -> None:
+        capacity = min(size, _FIRST_BYTES)
+        await self._take(frame, capacity)
+        data = np.empty(capacity, np.uint8)
+        position = self._end - self._start - _LENGTH.size
+        data.data[:position] = self._buffer[self._start + _LENGTH.size : self._end]
+        self._start = self._end = 0
+        while position < size:
+            if position == capacity:
+                larger = min(size, capacity * _GROWTH)
+                await self._take(frame, larger - capacity)
+                grown = np.empty(larger, np.uint8)
+                grown[:position] = data
+                data, capacity = grown, larger
+            count = await loop.sock_recv_into(self._sock, data.data[position:])
+            if not count:
+                raise FrameError(f"the connection ended at byte {position} of a frame of {size}")
+            position += count
+            self.active_ms = self._clock.monotonic_ms()
+        frame.data = data.data.toreadonly()
+
+    async def _take(self, frame: Frame, size: int) -> None:
+        started_ms, self.started_ms = self.started_ms, None  # waiting for our own memory is not being slow
+        await frame.take(size)
+        if started_ms is not None:
+            self.started_ms = self._clock.monotonic_ms() if frame.waited else started_ms
+
+    async def _fill(self, loop: asyncio.AbstractEventLoop) -> int:
+        """Receive into the small buffer; what is in it is less than one small frame."""
+        if self._start:
+            left = self._end - self._start
+            self._buffer[:left] = bytes(self._buffer[self._start : self._end])
+            self._start, self._end = 0, left
+        count = await loop.sock_recv_into(self._sock, self._buffer[self._end :])
+        self._end += count
+        self.active_ms = self._clock.monotonic_ms()
+        if self.started_ms is None:
+            self.started_ms = self.active_ms
+        return count
+
+
+class FrameWriter:
+    """Sends responses to a non-blocking socket, one at a time."""
+
+    def __init__(self, sock: socket.socket, clock: Clock, run_blocking: RunBlocking) -> None:
+        self._sock = sock
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self.waiting_since_ms: int | None = None  # the client does not take what is there for it
+
+    async def send(self, chunks: Sequence[Chunk]) -> int:
+        """Send all chunks, in order, without joining them; returns the bytes sent.
+
+        Files are read in a thread: their pages may have to come from the disk.
+        """
+        sent = 0
+        batch: list[memoryview] = []
+        for chunk in chunks:
+            if isinstance(chunk, FileRegion):
+                sent += await self._send_buffers(batch)
+                batch = []
+                sent += await self._send_file(chunk)
+            else:
+                view = memoryview(chunk)
+                batch.append(view if view.format == "B" else view.cast("B"))
+        return sent + await self._send_buffers(batch)
+
+    async def _send_buffers(self, buffers: list[memoryview]) -> int:
+        total = 0
+        first = 0
+        while first < len(buffers):
+            try:
+                count = self._sock.sendmsg(buffers[first : first + _MAX_CHUNKS_PER_CALL])
+            except (BlockingIOError, InterruptedError):
+                await self._wait_writable()
+                continue
+            total += count
+            while first < len(buffers) and count >= len(buffers[first]):
+                count -= len(buffers[first])
+                first += 1
+            if count:
+                buffers[first] = buffers[first][count:]
+        return total
+
+    async def _send_file(self, region: FileRegion) -> int:
+        sent = 0
+        while sent < region.size:
+            size = min(region.size - sent, _SENDFILE_BYTES)
+            position = region.position + sent
+            try:
+                count = await self._run_blocking(
+                    os.sendfile, self._sock.fileno(), region.descriptor, position, size
+                )
+            except (BlockingIOError, InterruptedError):
+                await self._wait_writable()
+                continue
+            if not count:
+                raise FrameError(f"a file ended {region.size - sent} bytes early, within a response")
+            sent += count
+        return sent
+
+    async def _wait_writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        writable = loop.create_future()
+        self.waiting_since_ms = self._clock.monotonic_ms()
+        loop.add_writer(self._sock, _resolve, writable)
+        try:
+            await writable
+        finally:
+            self.waiting_since_ms = None
+            if self._sock.fileno() >= 0:
+                loop.remove_writer(self._sock)
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

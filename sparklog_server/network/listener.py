@@ -1,0 +1,88 @@
+"""One listening socket: binds, accepts, and counts each connection in before it costs anything.
+
+Invariants: no more connections than the quota says, in all (then nobody is accepted: they queue in the
+    kernel) and per address (then the new one is closed).
+Sources: Kafka SocketServer.Acceptor, ConnectionQuotas.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from sparklog_server.network.addresses import ListenerAddress, bind_host
+from sparklog_server.protocol.registry import AdvertisedListener
+
+if TYPE_CHECKING:
+    from sparklog_server.network.server import Network
+
+_log = logging.getLogger("sparklog_server.network")
+_BACKLOG = 1024
+_OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_RETRY_SECONDS = 0.1
+
+
+class Listener:
+    """See the module's docstring."""
+
+    def __init__(self, network: "Network", address: ListenerAddress) -> None:
+        self._network = network
+        self.address = address
+        self.advertised = AdvertisedListener(address.host, address.port)
+        self._socket: socket.socket | None = None
+
+    def bind(self) -> None:
+        """Take the port; 0 takes any free one."""
+        host, config = bind_host(self.address.host), self._network.config
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if config.socket_receive_buffer_bytes != -1:  # before listen: it decides the window scale
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+            sock.bind((host, self.address.port))
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+        except OSError as error:
+            sock.close()
+            error.add_note(f"cannot listen on {self.address}")
+            raise
+        self._socket = sock
+        port = sock.getsockname()[1]
+        self.address = self.address.with_port(port)
+        self.advertised = config.advertised(self.address)
+
+    async def accept(self) -> None:
+        """Accept until cancelled."""
+        assert self._socket is not None
+        loop = asyncio.get_running_loop()
+        quota = self._network.quota
+        while True:
+            await quota.wait_for_room()
+            try:
+                sock, peer = await loop.sock_accept(self._socket)
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    _log.error("%s: cannot accept: %s", self.address, error)
+                    await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            host = str(peer[0])
+            if not quota.try_add(host):
+                _log.info("%s: connection from %s refused: max.connections.per.ip", self.address, host)
+                sock.close()
+                continue
+            self._set_options(sock)
+            self._network.add_connection(sock, host, self.advertised)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._socket is not None:
+            self._socket.close()
+
+    def _set_options(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        size = self._network.config.socket_send_buffer_bytes
+        if size != -1:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)

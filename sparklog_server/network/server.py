@@ -1,0 +1,128 @@
+"""The network side of the broker: its listeners, its connections, and who looks after them.
+
+Not here: what is done with a request (api/), how a connection goes (connection.py).
+Concurrency: event loop. One task per listener, one per connection, one that looks at all connections every
+    so often: idle ones, clients that send or take their bytes too slowly, clients that left while waiting.
+Sources: Kafka SocketServer; reliability.md section 2.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sparklog.clock import Clock
+from sparklog_server.config import ServerConfig
+from sparklog_server.network.connection import Connection
+from sparklog_server.network.limits import ByteBudget, ConnectionQuota
+from sparklog_server.network.listener import Listener
+from sparklog_server.protocol.registry import AdvertisedListener, ApiEntry
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_log = logging.getLogger("sparklog_server.network")
+_LOOK_MS = 1000
+
+
+class Network:
+    """See the module's docstring."""
+
+    def __init__(self, broker: "Broker", apis: Mapping[int, ApiEntry]) -> None:
+        self.broker = broker
+        self.config: ServerConfig = broker.config
+        self.clock: Clock = broker.clock
+        self.apis = apis
+        self.run_blocking = broker.run_storage
+        self.budget = ByteBudget(self.config.queued_max_request_bytes)
+        self.slots = asyncio.Semaphore(self.config.queued_max_requests)
+        self.quota = ConnectionQuota(
+            self.config.max_connections,
+            self.config.max_connections_per_ip,
+            self.config.per_ip_overrides(),
+        )
+        self.listeners: list[Listener] = []
+        self.connections: dict[int, Connection] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._next_number = 1
+
+    def bind(self) -> None:
+        """Open the listeners' sockets, so that their ports are known. Nobody is accepted yet."""
+        for one in self.config.parsed_listeners():
+            listener = Listener(self, one)
+            listener.bind()
+            self.listeners.append(listener)
+
+    def start(self) -> None:
+        """Accept connections."""
+        for listener in self.listeners:
+            self._keep(asyncio.create_task(listener.accept()))
+        self._keep(asyncio.create_task(self._look_after_connections()))
+
+    async def stop(self, timeout_ms: int) -> None:
+        """Accept no more; let requests in progress be answered, for so long; close."""
+        for task in self._tasks:
+            if task not in self._connection_tasks():
+                task.cancel()
+        for listener in self.listeners:
+            listener.close()
+        for connection in list(self.connections.values()):
+            connection.drain()
+        if self._connection_tasks():
+            await asyncio.wait(self._connection_tasks(), timeout=timeout_ms / 1000)
+        for connection in list(self.connections.values()):
+            _log.warning("%s: not done in time", connection)
+            connection.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1)
+
+    def advertised(self) -> list[AdvertisedListener]:
+        """Where clients reach this broker, per listener."""
+        return [listener.advertised for listener in self.listeners]
+
+    def add_connection(self, sock: socket.socket, peer_host: str, listener: AdvertisedListener) -> None:
+        """Serve an accepted socket; its address is counted already."""
+        number = self._next_number
+        self._next_number += 1
+        connection = Connection(self, sock, number, peer_host, listener)
+        self.connections[number] = connection
+        self._keep(asyncio.create_task(self._run(connection), name=f"connection-{number}"))
+
+    # --- internals ----------------------------------------------------------------------------------
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            del self.connections[connection.number]
+            self.quota.remove(connection.peer_host)
+
+    def _keep(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _connection_tasks(self) -> set["asyncio.Task[Any]"]:
+        return {task for task in self._tasks if task.get_name().startswith("connection-")}
+
+    async def _look_after_connections(self) -> None:
+        idle_ms = self.config.connections_max_idle_ms
+        patience_ms = self.config.socket_request_timeout_ms
+        while True:
+            await asyncio.sleep(min(_LOOK_MS, idle_ms / 4, patience_ms / 4) / 1000)
+            now_ms = self.clock.monotonic_ms()
+            for connection in list(self.connections.values()):
+                self._look_after(connection, now_ms, idle_ms, patience_ms)
+
+    @staticmethod
+    def _look_after(connection: Connection, now_ms: int, idle_ms: int, patience_ms: int) -> None:
+        started_ms = connection.reader.started_ms
+        stuck_ms = connection.writer.waiting_since_ms
+        if started_ms is not None and now_ms - started_ms > patience_ms:
+            connection.close(f"a request not complete after {patience_ms} ms")
+        elif stuck_ms is not None and now_ms - stuck_ms > patience_ms:
+            connection.close(f"a response not taken for {patience_ms} ms")
+        elif connection.is_idle and now_ms - connection.reader.active_ms > idle_ms:
+            connection.close(f"idle for {idle_ms} ms")
+        elif connection.is_waiting and connection.is_abandoned():
+            connection.close("the client left")

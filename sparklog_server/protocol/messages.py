@@ -1,0 +1,170 @@
+"""Requests and responses as bytes: headers, bodies, and the four bytes of length before a response.
+
+Invariants: a body is given to kio only after guard.py has walked it; whatever a client sends ends in an
+    entity or in MalformedRequestError or UnsupportedRequestError.
+Not here: sockets, frames of requests (network/frames.py), which APIs there are (registry.py).
+Sources: Kafka RequestHeader, RequestContext.parseRequest, ResponseHeader; KIP-482, KIP-511.
+"""
+
+import functools
+import io
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, cast
+
+from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from sparklog_server.protocol.registry import API_VERSIONS, ApiEntry, Chunk, FileRegion, Response
+
+_HEADER = struct.Struct(">hhi")
+_CLIENT_ID = struct.Struct(">h")
+_LENGTH_AND_CORRELATION = struct.Struct(">ii")
+MIN_REQUEST_BYTES = _HEADER.size + _CLIENT_ID.size
+
+
+class MalformedRequestError(Exception):
+    """Bytes that are no request; the connection is closed, as Kafka does."""
+
+
+class UnsupportedRequestError(Exception):
+    """An API or a version that is not served; the connection is closed, as Kafka does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHeader:
+    """The part of a request that all APIs share."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCodec:
+    """How one version of an API is read and written."""
+
+    version: int
+    types: ModuleType
+    request_type: type
+    read: Callable[[memoryview, int], tuple[Any, int]]
+    write: Callable[[io.BytesIO, Any], None]
+    flexible_request: bool
+    flexible_response: bool
+
+
+def parse_header(frame: memoryview) -> RequestHeader:
+    """The fixed part of a request's header."""
+    if len(frame) < MIN_REQUEST_BYTES:
+        raise MalformedRequestError(f"{len(frame)} bytes, a request has at least {MIN_REQUEST_BYTES}")
+    api_key, api_version, correlation_id = _HEADER.unpack_from(frame)
+    return RequestHeader(api_key=api_key, api_version=api_version, correlation_id=correlation_id)
+
+
+@functools.cache
+def message_codec(api_key: int, version: int) -> MessageCodec:
+    """The codec of a version that kio knows; loaded when it is first used."""
+    request = load_request_schema(api_key, version)
+    response = load_response_schema(api_key, version)
+    return MessageCodec(
+        version=version,
+        types=load_payload_module(api_key, version, EntityType.response),
+        request_type=request,
+        read=cast("Any", entity_reader(request)),
+        write=cast("Any", entity_writer(response)),
+        flexible_request=request.__header_schema__.__version__ == 2,
+        flexible_response=response.__header_schema__.__version__ == 1,
+    )
+
+
+def decode_request(frame: memoryview, header: RequestHeader, codec: MessageCodec) -> tuple[str, Any]:
+    """Client id and body of a request; None for an ApiVersions of a version that we do not know."""
+    if codec.version != header.api_version:
+        return "", None
+    client_id, position = _client_id(frame)
+    if codec.flexible_request:
+        position = _skip_tags(frame, position)
+    try:
+        entity, _ = codec.read(frame, position)
+    except Exception as error:  # kio raises its own, ValueError, KeyError, OverflowError
+        raise MalformedRequestError(f"{type(error).__name__}: {error}") from error
+    return client_id, entity
+
+
+def encode_response(codec: MessageCodec, correlation_id: int, body: Any) -> list[Chunk]:
+    """Length, header and body, to be sent one after the other."""
+    header_size = 9 if codec.flexible_response else 8
+    if isinstance(body, Response):
+        size = header_size - 4 + _total(body.chunks)
+        head = _LENGTH_AND_CORRELATION.pack(size, correlation_id) + bytes(header_size - 8)
+        return [head, *body.chunks]
+    buffer = io.BytesIO()
+    buffer.write(bytes(header_size))
+    codec.write(buffer, body)
+    encoded = buffer.getbuffer()
+    _LENGTH_AND_CORRELATION.pack_into(encoded, 0, len(encoded) - 4, correlation_id)
+    return [encoded]
+
+
+def codec_for(entry: ApiEntry | None, header: RequestHeader) -> MessageCodec:
+    """The codec for a request; of another ApiVersions than ours, version 0's."""
+    if entry is None:
+        raise UnsupportedRequestError(f"API key {header.api_key} is not served")
+    if header.api_version in entry.versions:
+        return message_codec(header.api_key, header.api_version)
+    if header.api_key == API_VERSIONS:
+        return message_codec(API_VERSIONS, 0)
+    raise UnsupportedRequestError(
+        f"{entry.name} version {header.api_version} is not served, only "
+        f"{entry.versions.start} to {entry.versions.stop - 1}"
+    )
+
+
+def _total(chunks: Sequence[Chunk]) -> int:
+    return sum(one.size if isinstance(one, FileRegion) else memoryview(one).nbytes for one in chunks)
+
+
+def _client_id(frame: memoryview) -> tuple[str, int]:
+    (size,) = _CLIENT_ID.unpack_from(frame, _HEADER.size)
+    start = MIN_REQUEST_BYTES
+    if size == -1:
+        return "", start
+    if size < 0 or start + size > len(frame):
+        raise MalformedRequestError(f"client id of {size} bytes in a request of {len(frame)}")
+    try:
+        return str(frame[start : start + size], "utf-8"), start + size
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"client id: {error}") from error
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    """The tagged fields of a header: none is known, all are skipped."""
+    count, position = read_uvarint(frame, position)
+    if count > len(frame) - position:
+        raise MalformedRequestError(f"{count} tagged fields in a header")
+    for _ in range(count):
+        _, position = read_uvarint(frame, position)
+        size, position = read_uvarint(frame, position)
+        position += size
+    if position > len(frame):
+        raise MalformedRequestError("the header's tagged fields are longer than the request")
+    return position
+
+
+def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most 5 bytes, below 2**31, and the position after it."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if position >= len(frame):
+            raise MalformedRequestError("ends within a varint")
+        byte = frame[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >= 1 << 31:
+                break
+            return value, position
+    raise MalformedRequestError("a varint of more than 31 bits")
