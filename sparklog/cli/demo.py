@@ -30,5 +30,7 @@ def demo(output_dir: Path, keep: bool) -> None:
     from sparklog.demo.run import run
 
     clock = SystemClock()
+    if current().bootstrap_server:
+        raise click.UsageError("the demo makes a log of its own: give --root DIR, or nothing.")
     root = current().root
     run(output_dir, Path(root) if root else None, keep=keep, clock=clock, reporter=Reporter(clock))

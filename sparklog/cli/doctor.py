@@ -6,8 +6,6 @@ root_checks.py.
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from sparklog.cli.environment_checks import Finding, Status, check_environment
@@ -23,7 +21,7 @@ def doctor(deep: bool) -> None:
     from sparklog.cli.root_checks import check_root
 
     settings = current()
-    root = settings.root or os.environ.get("SPARKLOG_ROOT")
+    root = settings.named_root()
     if deep and not root:
         raise click.UsageError("--deep reads a root: give --root DIR, or set SPARKLOG_ROOT=DIR.")
     findings = []

@@ -24,6 +24,7 @@ class Settings:
     """Options common to all commands."""
 
     root: str | None = None
+    bootstrap_server: str | None = None
     output: str = "table"
     debug: bool = False
 
@@ -31,11 +32,26 @@ class Settings:
     def json(self) -> bool:
         return self.output == "json"
 
+    def named_root(self) -> str | None:
+        """The root to work on: --root, or that of the broker of --bootstrap-server, or SPARKLOG_ROOT."""
+        if self.root and self.bootstrap_server:
+            raise click.UsageError(
+                "--root and --bootstrap-server both say where the log is: give one of them."
+            )
+        if self.bootstrap_server:
+            from sparklog.client.broker_root import find_broker_root
+
+            return find_broker_root(self.bootstrap_server).root
+        return self.root or os.environ.get("SPARKLOG_ROOT")
+
     def required_root(self) -> str:
         """The root to work on; a usage error when none was named."""
-        root = self.root or os.environ.get("SPARKLOG_ROOT")
+        root = self.named_root()
         if not root:
-            raise click.UsageError("no root is named: give --root DIR, or set SPARKLOG_ROOT=DIR.")
+            raise click.UsageError(
+                "no root is named: give --root DIR, or set SPARKLOG_ROOT=DIR, "
+                "or name a broker with --bootstrap-server HOST:PORT."
+            )
         return root
 
     def open_log(self, *, create: bool = False) -> SparkLog:
@@ -58,17 +74,8 @@ def _store(ctx: click.Context, parameter: click.Parameter, value: object) -> Non
         setattr(settings, parameter.name, value)
 
 
-def _refuse_servers(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
-    if value is not None:
-        raise click.UsageError(
-            "--bootstrap-server names a broker, and this log has none: it is a directory. "
-            "Name it with --root DIR, or SPARKLOG_ROOT=DIR.",
-            ctx=ctx,
-        )
-
-
 def common_options(function: F) -> F:
-    """Add --root, --output and --debug (and the refusal of --bootstrap-server)."""
+    """Add --root, --bootstrap-server, --output and --debug."""
     for option in reversed(
         (
             click.option(
@@ -96,10 +103,10 @@ def common_options(function: F) -> F:
             click.option(
                 "--bootstrap-server",
                 "--broker-list",
-                hidden=True,
-                is_eager=True,
-                callback=_refuse_servers,
+                metavar="HOST:PORT",
+                callback=_store,
                 expose_value=False,
+                help="A broker of the log: it is asked for its root, everything else goes to the storage.",
             ),
         )
     ):

@@ -1,6 +1,7 @@
 """Options with the prefix ``kafka.``: what Kafka's connector would pass on to a Kafka client.
 
-Nothing is passed on here, because nothing is between Spark and the storage. So each of them is
+Nothing is passed on here, because nothing is between Spark and the storage. (``kafka.bootstrap.servers``
+only helps to find the storage; options.py declares it.) So each of them is
 either served (options.py), or harmless without a broker and said so once, or refused with the reason.
 Sources: Kafka's consumer and producer configurations; KafkaSourceProvider.validateGeneralOptions.
 """
@@ -41,7 +42,6 @@ _REFUSED_PREFIXES = {
 _WITHOUT_EFFECT = frozenset(
     {
         "allow.auto.create.topics",
-        "bootstrap.servers",
         "buffer.memory",
         "check.crcs",
         "client.dns.lookup",

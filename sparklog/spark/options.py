@@ -1,7 +1,7 @@
 """Options of the Spark source and sink: one declaration each, parsed once, unknown ones refused.
 
 Names, defaults and precedence are those of Spark's Kafka connector, so that changing
-``format("kafka")`` suffices; ``path`` takes the place of ``kafka.bootstrap.servers``.
+``format("kafka")`` suffices; ``path`` or ``kafka.bootstrap.servers`` says where the log is.
 Not here: what the offsets mean against a root (offsets.py), who calls whom (datasource.py).
 Sources: Spark's structured-streaming-kafka-integration guide and KafkaSourceProvider.
 """
@@ -20,6 +20,7 @@ from sparklog.spark.offset_spec import (
     parse_ending,
     parse_starting,
 )
+from sparklog.spark.roots import root_of_broker
 from sparklog.spark.subscription import Subscription, parse_subscription
 from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int
 
@@ -37,9 +38,17 @@ class Option:
 
 
 NEEDS_BROKER = "Accepted with a warning; has no effect without a broker."
+BOOTSTRAP_SERVERS = Option(
+    name="kafka.bootstrap.servers",
+    default="",
+    doc="host:port of a sparklog broker, several separated by commas: instead of path, the broker is asked "
+    "for its root, once for each plan on the driver; records go to the storage directly. With path it is "
+    "not used.",
+)
 
 SOURCE_OPTIONS = (
     Option(name="path", default="", doc="The root directory of the log; also load(root)."),
+    BOOTSTRAP_SERVERS,
     Option(name="subscribe", default="", doc="Topics to read, separated by commas."),
     Option(name="subscribePattern", default="", doc="Regular expression that topics' whole names match."),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
@@ -111,6 +120,7 @@ SOURCE_OPTIONS = (
 
 SINK_OPTIONS = (
     Option(name="path", default="", doc="The root directory of the log; also start(root), save(root)."),
+    BOOTSTRAP_SERVERS,
     Option(name="topic", default="", doc="Write everything to this topic; overrides the column topic."),
     Option(name="includeHeaders", default="true", doc="false: leave the column headers out."),
     Option(
@@ -310,13 +320,16 @@ def _same_value(given: Mapping[str, str], *names: str) -> str | None:
 
 
 def _root(given: Mapping[str, str], method: str) -> str:
+    servers = given.get("kafka.bootstrap.servers", "").strip()
     if root := given.get("path", "").strip():
+        if servers:
+            logger.warning("kafka.bootstrap.servers has no effect: the root is named by path")
         return root
-    extra = ""
-    if "kafka.bootstrap.servers" in given:
-        extra = "; kafka.bootstrap.servers names a broker, and this version reads the storage itself"
+    if servers:
+        return root_of_broker(servers)
     raise InvalidRequestError(
         "MISSING_OPTION",
-        f"no root directory is given{extra}",
-        fix=f"call {method}(root), or set option path to the log's directory",
+        "no root directory is given, and no broker",
+        fix=f"call {method}(root), or set option path to the log's directory, or kafka.bootstrap.servers to "
+        "a sparklog broker",
     )

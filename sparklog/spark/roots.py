@@ -5,15 +5,42 @@ each process keeps what it opened. A directory may be removed and made anew unde
 while a worker lives (tests and notebooks do it); then the kept state would be that of another log,
 and the next commit would land in the wrong one. Hence every use compares the cluster id on storage.
 
+A broker's root is asked for whenever a plan is made, on the driver's side only: what reaches executors
+and checkpoints is the root. The broker that was there before may be gone without need, so a process that
+has learned the root goes on with it.
+
 Concurrency: Spark's workers are single-threaded; a forked child starts with an empty table.
 """
 
+import logging
 import os
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.client.broker_root import BrokerRoot, find_broker_root
+from sparklog.errors import RetriableError
 
+logger = logging.getLogger("sparklog.spark")
 _opened: dict[tuple[int, str], SparkLog] = {}
+_told: dict[str, BrokerRoot] = {}  # bootstrap servers -> their last answer
+
+
+def root_of_broker(bootstrap_servers: str) -> str:
+    """The URL of a broker's root; the last answer when no server answers now.
+
+    Raises:
+        InvalidRequestError: the servers are no sparklog brokers, or their root is not visible here.
+        RetriableError: BROKER_UNREACHABLE.
+    """
+    try:
+        found = _told[bootstrap_servers] = find_broker_root(bootstrap_servers)
+    except RetriableError as error:
+        known = _told.get(bootstrap_servers)
+        if known is None:
+            raise
+        logger.warning("%s; going on with its root %s", error, known.root)
+        return known.root
+    return found.root
 
 
 def open_root(root: str, *, create: bool, refresh: bool = True) -> SparkLog:

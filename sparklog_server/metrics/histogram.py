@@ -35,8 +35,7 @@ class Histogram:
         self.count += 1
         if value > 0.0:
             self.total += value
-            if value > self._current_max:
-                self._current_max = value
+            self._current_max = max(self._current_max, value)
             mantissa, exponent = math.frexp(value)  # 0.5 <= mantissa < 1
             octave = exponent - 1 - LOWEST_EXPONENT
             if octave < 0:

@@ -8,7 +8,7 @@ import pytest
 from sparklog.cli.main import cli
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
-COMMON = {"--root", "--output", "--debug", "--help", "--version"}
+COMMON = {"--root", "--bootstrap-server", "--output", "--debug", "--help", "--version"}
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> list[tuple[str, click.Command]]:

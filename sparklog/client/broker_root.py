@@ -1,0 +1,262 @@
+"""The root behind a broker: asks a bootstrap server where its log is, so that we can go there ourselves.
+
+Two requests over one connection: Metadata v2 for the cluster id, DescribeLogDirs v1 for the directory.
+A sparklog broker answers with one URL (file:///data/log); Apache Kafka with plain paths, of use to
+nobody but itself.
+Invariants: what is returned is a root that this machine sees, and it is the broker's: the cluster id in
+    its meta.properties is the one that the broker told. Every wait and every answer's size is bounded.
+Not here: reading and writing of records; those go to the storage. TLS and SASL.
+Concurrency: no state; any thread or process.
+Sources: Kafka's MetadataRequest v2, DescribeLogDirsRequest v1 (requests with header v1, responses v0).
+"""
+
+import dataclasses
+import socket
+import struct
+import time
+
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidRequestError,
+    NotFoundError,
+    RetriableError,
+    SparklogError,
+)
+from sparklog.metadata.properties import META_PROPERTIES, decode_properties
+from sparklog.storage import open_store
+
+DEFAULT_TIMEOUT_MS = 10_000
+_METADATA, _METADATA_VERSION = 3, 2
+_DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION = 35, 1
+_CLIENT_ID = b"sparklog"
+_MAX_RESPONSE_BYTES = 1 << 20
+_NO_TOPICS = struct.pack(">i", 0)  # null would mean all of them
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRoot:
+    """Where a broker's log is."""
+
+    root: str  # a URL that sparklog.open takes
+    cluster_id: str
+    server: str  # the host:port that answered
+
+
+class _NotKafkaError(Exception):
+    """The answer is not what the protocol says."""
+
+
+def find_broker_root(bootstrap_servers: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> BrokerRoot:
+    """Ask the bootstrap servers, one after the other, until one answers.
+
+    Args:
+        bootstrap_servers: host:port, several separated by commas, as Kafka clients take it.
+        timeout_ms: for each server: connecting and both answers.
+
+    Raises:
+        InvalidRequestError: INVALID_OPTION, not host:port; NOT_A_SPARKLOG_BROKER; ROOT_NOT_VISIBLE, this
+            machine does not see the broker's root (or another root in its place).
+        RetriableError: BROKER_UNREACHABLE, nobody answered.
+    """
+    failures = []
+    for server, address in _parse_servers(bootstrap_servers):
+        try:
+            cluster_id, log_dirs = _ask(address, time.monotonic() + timeout_ms / 1000)
+        except _NotKafkaError as error:
+            failures.append(f"{server}: {error}")
+        except OSError as error:
+            failures.append(f"{server}: {error.strerror or error or type(error).__name__}")
+        else:
+            found = BrokerRoot(
+                root=_root_of(server, log_dirs), cluster_id=_known(server, cluster_id), server=server
+            )
+            _validate_visible(found)
+            return found
+    raise RetriableError(
+        "BROKER_UNREACHABLE",
+        f"no bootstrap server answered ({'; '.join(failures)})",
+        fix="check the addresses and that sparklog-server runs, or name the root itself: option path, --root",
+    )
+
+
+def _parse_servers(text: str) -> list[tuple[str, tuple[str, int]]]:
+    servers = []
+    for part in text.split(","):
+        server = part.strip()
+        if "://" in server:  # Kafka takes PLAINTEXT://host:port
+            server = server.partition("://")[2]
+        host, colon, port = server.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not server and not part.strip():
+            continue
+        if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"bootstrap servers {text!r}: found {part.strip()!r}, expected host:port",
+                fix="write host:port, several separated by commas",
+            )
+        servers.append((server, (host, int(port))))
+    if not servers:
+        raise InvalidRequestError(
+            "INVALID_OPTION", f"bootstrap servers {text!r}: none is named", fix="write host:port"
+        )
+    return servers
+
+
+def _ask(address: tuple[str, int], deadline: float) -> tuple[str | None, list[str]]:
+    """The cluster id and the log directories that one server tells."""
+    with socket.create_connection(address, timeout=_remaining(deadline)) as connection:
+        metadata = _exchange(connection, deadline, 1, _METADATA, _METADATA_VERSION)
+        cluster_id = _read_cluster_id(metadata)
+        log_dirs = _exchange(connection, deadline, 2, _DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION)
+        return cluster_id, _read_log_dirs(log_dirs)
+
+
+def _exchange(
+    connection: socket.socket, deadline: float, correlation_id: int, key: int, version: int
+) -> "_Reader":
+    head = struct.pack(">hhih", key, version, correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
+    body = head + _NO_TOPICS
+    connection.settimeout(_remaining(deadline))
+    connection.sendall(struct.pack(">i", len(body)) + body)
+    (size,) = struct.unpack(">i", _receive(connection, deadline, 4))
+    if not 4 <= size <= _MAX_RESPONSE_BYTES:
+        raise _NotKafkaError(
+            f"found a response of {size} bytes; it does not speak Kafka's protocol in the clear"
+        )
+    reader = _Reader(_receive(connection, deadline, size))
+    if (found := reader.int32()) != correlation_id:
+        raise _NotKafkaError(f"found correlation id {found}, expected {correlation_id}")
+    return reader
+
+
+def _receive(connection: socket.socket, deadline: float, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        connection.settimeout(_remaining(deadline))
+        data = connection.recv(size - len(received))
+        if not data:
+            raise _NotKafkaError(
+                "it closed the connection instead of answering (does it expect TLS or SASL?)"
+            )
+        received += data
+    return bytes(received)
+
+
+def _remaining(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError("timed out")
+    return seconds
+
+
+class _Reader:
+    """The fields of a response, one after the other; hostile lengths end in _NotKafkaError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def count(self) -> int:
+        """Of an array; null is 0. Every element takes a byte at least, so it is bounded by the data."""
+        found = self.int32()
+        if found > len(self._data) - self._position:
+            raise _NotKafkaError(f"found an array of {found} in {len(self._data)} bytes")
+        return max(found, 0)
+
+    def string(self) -> str | None:
+        length = self.int16()
+        if length < 0:
+            return None
+        try:
+            return self._take(length).decode()
+        except UnicodeDecodeError as error:
+            raise _NotKafkaError(f"found a string that is no UTF-8: {error}") from None
+
+    def skip(self, size: int) -> None:
+        self._take(size)
+
+    def _take(self, size: int) -> bytes:
+        taken = self._data[self._position : self._position + size]
+        if len(taken) < size:
+            raise _NotKafkaError("found a response that ends too early")
+        self._position += size
+        return taken
+
+
+def _read_cluster_id(metadata: _Reader) -> str | None:
+    for _ in range(metadata.count()):  # brokers: node id, host, port, rack
+        metadata.skip(4)
+        metadata.string()
+        metadata.skip(4)
+        metadata.string()
+    return metadata.string()
+
+
+def _read_log_dirs(response: _Reader) -> list[str]:
+    response.skip(4)  # throttle time
+    found = []
+    for _ in range(response.count()):
+        response.int16()  # error code: a directory that is offline is still the broker's
+        found.append(response.string() or "")
+        for _ in range(response.count()):  # topics; none were asked for
+            response.string()
+            response.skip(response.count() * (4 + 8 + 8 + 1))
+    return found
+
+
+def _root_of(server: str, log_dirs: list[str]) -> str:
+    if len(log_dirs) == 1 and "://" in log_dirs[0]:
+        return log_dirs[0]
+    if not log_dirs:
+        raise InvalidRequestError(
+            "NOT_A_SPARKLOG_BROKER",
+            f"{server} tells no log directory: it is a Kafka broker that does not let us ask",
+            fix='give the root as option path or --root; for Apache Kafka use format("kafka")',
+        )
+    raise InvalidRequestError(
+        "NOT_A_SPARKLOG_BROKER",
+        f"{server} keeps its log in {', '.join(map(repr, log_dirs))}, which is no root of sparklog: "
+        "it is Apache Kafka or something else that speaks its protocol",
+        fix='name a sparklog broker; for Apache Kafka use format("kafka")',
+    )
+
+
+def _known(server: str, cluster_id: str | None) -> str:
+    if cluster_id is None:
+        raise InvalidRequestError(
+            "NOT_A_SPARKLOG_BROKER", f"{server} tells no cluster id", fix="name a sparklog broker"
+        )
+    return cluster_id
+
+
+def _validate_visible(found: BrokerRoot) -> None:
+    where = f"{found.root}/{META_PROPERTIES}"
+    try:
+        store = open_store(found.root)
+        here = decode_properties(store.read(META_PROPERTIES, 0, 4096), where)
+    except (NotFoundError, CorruptLogError) as error:
+        raise _not_visible(found, f"this machine does not see it ({_first_line(error)})") from error
+    if here != found.cluster_id:
+        raise _not_visible(
+            found, f"what this machine sees there is another log: cluster {here}, not {found.cluster_id}"
+        )
+
+
+def _not_visible(found: BrokerRoot, problem: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "ROOT_NOT_VISIBLE",
+        f"the broker {found.server} has its log at {found.root}, and {problem}",
+        fix="mount the broker's storage here, and on every executor, under the same path; where the path "
+        "differs, name it: option path, --root",
+    )
+
+
+def _first_line(error: SparklogError) -> str:
+    return str(error).splitlines()[0]
