@@ -62,14 +62,23 @@ def session() -> SparkSession:
     return spark
 
 
-def input_rows(spark: SparkSession, rows: int, value_bytes: int) -> DataFrame:
-    """Keys and random values, cheap for Spark to make: one of 997 prepared values each."""
-    table = [(i, os.urandom(value_bytes)) for i in range(997)]
+def json_value(size: int) -> bytes:
+    """A document of exactly `size` bytes, which lz4 brings to about half."""
+    text = "{"
+    while len(text) < size:
+        text += f'"reading_{len(text)}": {int.from_bytes(os.urandom(6))}, '
+    return (text[: size - 1] + "}").encode()
+
+
+def input_rows(spark: SparkSession, rows: int, value_bytes: int, kind: str) -> DataFrame:
+    """Keys and values, cheap for Spark to make: one of 97 prepared values each."""
+    make = json_value if kind == "json" else os.urandom
+    table = [(i, make(value_bytes)) for i in range(97)]
     spark.createDataFrame(table, "i int, v binary").createOrReplaceTempView(f"values_{value_bytes}")
     values = spark.sql(f"SELECT collect_list(v) vs FROM values_{value_bytes}").collect()[0].vs
     from pyspark.sql import functions as F  # noqa: N812
 
-    array = F.array(*[F.lit(bytes(v)) for v in values[:97]])
+    array = F.array(*[F.lit(bytes(v)) for v in values])
     return spark.range(rows, numPartitions=PARTITIONS).select(
         F.lpad(F.col("id").cast("string"), 12, "0").cast("binary").alias("key"),
         F.element_at(array, (F.col("id") % 97 + 1).cast("int")).alias("value"),
@@ -130,8 +139,8 @@ def throughput(spark: SparkSession, base: str, rounds: int, megabytes: int, *, c
     )
     for value_bytes in (100, 1000):
         rows = megabytes * 1_000_000 // (value_bytes + 12) // 20_000 * 20_000
-        df = input_rows(spark, rows, value_bytes)
-        for codec in ("none", "lz4"):
+        for kind, codec in (("random", "none"), ("random", "lz4"), ("json", "lz4")):
+            df = input_rows(spark, rows, value_bytes, kind)
             shape = (rows, value_bytes, codec)
             all_rounds = [one_round(spark, df, shape, f"{base}/{n}", n, cold=cold) for n in range(rounds + 1)]
             for side, ceiling in (("sink", "discard"), ("source", "prepared")):
@@ -139,7 +148,7 @@ def throughput(spark: SparkSession, base: str, rounds: int, megabytes: int, *, c
                 ratios = [seconds[ceiling] / seconds[side] for seconds in measured]
                 rate = rows / statistics.median(seconds[side] for seconds in measured) / 1e6
                 print(
-                    f"  {side:6} {value_bytes:5} B {codec:4}  {spread(ratios)} of the ceiling   "
+                    f"  {side:6} {value_bytes:5} B {kind:6} {codec:4}  {spread(ratios)} of the ceiling   "
                     f"{rate:5.2f} M records/s  {rate * (value_bytes + 12):6.0f} MB/s",
                     flush=True,
                 )

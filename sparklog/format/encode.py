@@ -39,6 +39,8 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588  # Kafka's max.message.bytes
 # cache.
 _BLOCK_ROWS = 32 * 1024
 _BLOCK_BYTES = 4 * MIB
+_LEAST_GAIN = 32
+_BATCHES_NOT_TRIED = 3
 _MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta
 
 
@@ -47,7 +49,7 @@ class EncodeOptions:
     """How to make batches.
 
     Args:
-        codec, level: compression; a batch that does not shrink is stored uncompressed, as readers expect
+        codec, level: compression; a batch that hardly shrinks is stored uncompressed, as readers expect
             either.
         timestamp_type: with LOG_APPEND_TIME readers see a batch's largest timestamp for all of its records.
         max_batch_bytes: target size of a batch, uncompressed. Larger: fewer headers, better compression;
@@ -90,8 +92,9 @@ def encode_batches(columns: RecordColumns, options: EncodeOptions, *, base_offse
         )
     rows = prepare_rows(columns.key, columns.value, columns.headers, count)
     bounds = _split(rows, columns.timestamp_ms, options)
+    compressor = _Compressor(options)
     for block in _blocks(bounds, rows.rest):
-        _encode_block(rows, columns.timestamp_ms, block, options, base_offset, output)
+        _encode_block(rows, columns.timestamp_ms, block, compressor, base_offset, output)
     return output.finished()
 
 
@@ -139,10 +142,11 @@ def _encode_block(
     rows: Rows,
     timestamp_ms: npt.NDArray[np.int64],
     bounds: npt.NDArray[np.int64],
-    options: EncodeOptions,
+    compressor: "_Compressor",
     base_offset: int,
     output: BatchList,
 ) -> None:
+    options = compressor.options
     first, last = int(bounds[0]), int(bounds[-1])
     if last - first == 1:
         _check_record(rows, first, options)
@@ -158,13 +162,13 @@ def _encode_block(
     starts = records.start[bounds - first]
     for batch, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         row, count = int(bounds[batch]), int(counts[batch])
-        body, codec = _compressed(records.body(start, end), options)
+        body, codec = compressor.compress(records.body(start, end))
         if HEADER.size + len(body) > options.max_message_bytes:
             if count == 1:
                 raise _record_too_large(row, HEADER.size + len(body), options)
             halves = np.array([row, row + count // 2, row + count], np.int64)
             for half in (halves[:2], halves[1:]):
-                _encode_block(rows, timestamp_ms, half, options, base_offset, output)
+                _encode_block(rows, timestamp_ms, half, compressor, base_offset, output)
             continue
         output.add(
             BatchHeader(
@@ -201,11 +205,30 @@ def _record_too_large(row: int, size: int, options: EncodeOptions) -> InvalidReq
     )
 
 
-def _compressed(body: BytesLike, options: EncodeOptions) -> tuple[BytesLike, Codec]:
-    if options.codec is Codec.NONE:
+class _Compressor:
+    """Compresses batches where it pays, and tries less often where it has not.
+
+    A batch that shrinks by less than a thirty-second is kept as it is, which saves every reader the
+    decompression; the next ones are then not even tried, but for one in four.
+    """
+
+    def __init__(self, options: EncodeOptions) -> None:
+        self.options = options
+        self._skip = 0
+
+    def compress(self, body: BytesLike) -> tuple[BytesLike, Codec]:
+        if self.options.codec is Codec.NONE:
+            return body, Codec.NONE
+        room = self.options.max_message_bytes - HEADER.size
+        if self._skip and len(body) <= room:
+            self._skip -= 1
+            return body, Codec.NONE
+        smaller = compress(self.options.codec, body, self.options.level)
+        pays = len(smaller) <= len(body) - len(body) // _LEAST_GAIN
+        self._skip = 0 if pays else _BATCHES_NOT_TRIED
+        if pays or len(smaller) <= room < len(body):
+            return smaller, self.options.codec
         return body, Codec.NONE
-    smaller = compress(options.codec, body, options.level)
-    return (smaller, options.codec) if len(smaller) < len(body) else (body, Codec.NONE)
 
 
 def _attributes(codec: Codec, options: EncodeOptions) -> int:

@@ -107,6 +107,25 @@ def test_what_does_not_shrink_is_stored_as_it_is(columns: Build, codec: Codec) -
     assert table.codec.tolist() == [codec]
 
 
+def test_compression_that_does_not_pay_is_tried_for_one_batch_in_four(columns: Build) -> None:
+    random = np.random.default_rng(1)
+    noise = [random.bytes(5000) for _ in range(6)]
+    options = EncodeOptions(codec=Codec.LZ4, max_batch_bytes=5200)
+    codecs = scan_batches(
+        encode_batches(columns([*noise, *[b"x" * 5000] * 4]), options).to_bytes(), where="t"
+    )
+    # Batches 0 and 4 are tried in vain, 5 to 7 are not tried, and from 8 on it pays.
+    assert codecs.codec.tolist() == [0] * 8 + [Codec.LZ4] * 2
+
+
+def test_a_batch_that_only_fits_compressed_is_always_tried(columns: Build) -> None:
+    random = np.random.default_rng(1)
+    noise = [random.bytes(900) for _ in range(3)]
+    options = EncodeOptions(codec=Codec.LZ4, max_batch_bytes=1000, max_message_bytes=1000)
+    table = scan_batches(encode_batches(columns([*noise, b"x" * 5000]), options).to_bytes(), where="t")
+    assert table.codec.tolist() == [0, 0, 0, Codec.LZ4]
+
+
 def test_record_too_large_names_its_row(columns: Build) -> None:
     values = [b"small", b"x" * 2000, b"small"]
     with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*row 1: .* at most 1000"):
