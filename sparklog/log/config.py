@@ -1,7 +1,8 @@
 """Settings: every key declared once, with Kafka's name, unit, bounds, default and what it costs.
 
 Invariants: a stored value has been accepted by `validate_topic_configs` or
-    `validate_root_configs`; a key that is not declared here is refused, never ignored.
+    `validate_root_configs`; a key that is not declared here is refused, never ignored (some of Kafka's
+    with a reason of their own: refused_settings.py).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
 Not here: storing values (metadata), acting on retention and cleanup (maintenance).
@@ -14,6 +15,7 @@ import enum
 from collections.abc import Mapping
 from typing import Self
 
+from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS, refuse_kafka_only
 from sparklog.log.setting import (
     LONG_MAX,
     TYPE_NAMES,
@@ -65,6 +67,15 @@ class TopicConfig:
         unit="ms",
         doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
         the deletion; shorter: less space.""",
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms",
+        default=60_000,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""Kept for Kafka's tools, no effect: a file outlives the last reader that may have been told of
+        it, whatever is set here.""",
     )
     flush_messages: int = setting(
         "flush.messages",
@@ -153,6 +164,20 @@ class TopicConfig:
         doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
         version for that time; shorter: less space.""",
     )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        default=1,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="replicas",
+        doc="""Kept for Kafka's tools, no effect: every acknowledged record is on shared storage, and how many
+        copies there are is that storage's business.""",
+    )
+    preallocate: bool = setting(
+        "preallocate",
+        default=False,
+        doc="""Kept for Kafka's tools, no effect: segments grow as they are written.""",
+    )
     retention_bytes: int = setting(
         "retention.bytes",
         default=-1,
@@ -189,6 +214,15 @@ class TopicConfig:
         doc="""A writer rolls its segment when the index is full. Larger: room for a denser index;
         smaller: less to map into memory.""",
     )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms",
+        default=0,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""Kept for Kafka's tools, no effect: the partitions of a writer share its segments, so they do
+        not all roll at once.""",
+    )
     segment_ms: int = setting(
         "segment.ms",
         default=7 * DAY_MS,
@@ -197,6 +231,12 @@ class TopicConfig:
         unit="ms",
         doc="""A writer rolls its segment after so long, at its next append. Longer: fewer files; shorter:
         retention and compaction reach quiet topics sooner.""",
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        default=False,
+        doc="""Kept for Kafka's tools, no effect: any broker can lead any partition without losing a record,
+        so no election is unclean.""",
     )
 
     @classmethod
@@ -242,11 +282,13 @@ class RootConfig:
 
 def validate_topic_configs(configs: Mapping[str, str]) -> None:
     """Refuse unknown keys and values out of bounds."""
+    refuse_kafka_only(configs)
     validate_settings(configs, declared_settings(TopicConfig), "topic")
 
 
 def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
+    refuse_kafka_only(configs)
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
 
 
@@ -266,7 +308,9 @@ def describe_configs() -> str:
             cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds, one.doc)
             lines.append("|" + "|".join(cells) + "|")
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## Topic settings of Kafka that are refused", "", "|key|why|", "|-|-|"]
+    lines += [f"|{key}|{why}|" for key, why in REFUSED_TOPIC_SETTINGS.items()]
+    return "\n".join(lines) + "\n"
 
 
 def render_properties() -> str:

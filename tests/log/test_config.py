@@ -14,6 +14,7 @@ from sparklog.log.config import (
     validate_root_configs,
     validate_topic_configs,
 )
+from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS
 from sparklog.log.setting import LONG_MAX, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"
@@ -108,3 +109,23 @@ def test_every_default_parses_to_itself_and_is_documented(cls: type[TopicConfig]
 
 def test_the_example_file_matches_the_declarations() -> None:
     assert PROPERTIES.read_text() == render_properties()
+
+
+@pytest.mark.parametrize("key", sorted(REFUSED_TOPIC_SETTINGS))
+def test_settings_that_only_kafka_has_are_refused_with_the_reason(key: str) -> None:
+    assert key not in declared_settings(TopicConfig)
+    for validate in (validate_topic_configs, validate_root_configs):
+        with pytest.raises(InvalidRequestError, match="UNSUPPORTED_CONFIG") as caught:
+            validate({key: "1"})
+        assert REFUSED_TOPIC_SETTINGS[key] in str(caught.value)
+
+
+def test_what_kafkas_own_clients_send_on_creation_is_accepted() -> None:
+    """Kafka Connect, Streams' repartition, changelog and windowed changelog topics, a topic operator."""
+    validate_topic_configs({"cleanup.policy": "compact", "min.insync.replicas": "2"})
+    validate_topic_configs(
+        {"cleanup.policy": "delete", "segment.bytes": "52428800", "retention.ms": "-1",
+         "message.timestamp.type": "CreateTime"}
+    )  # fmt: skip
+    validate_topic_configs({"cleanup.policy": "compact,delete", "retention.ms": "86400000"})
+    validate_topic_configs({"min.compaction.lag.ms": "60000", "unclean.leader.election.enable": "false"})
