@@ -24,8 +24,11 @@ from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.metadata import Image, Topic
 from sparklog.metadata.log import Plan, PublishResult
 from sparklog_server.config import ServerConfig
+from sparklog_server.fetch.service import FetchService
+from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.registry import load_apis
+from sparklog_server.purgatory.timer import Timer
 
 _log = logging.getLogger("sparklog_server")
 _state_log = logging.getLogger("sparklog_server.state_change")
@@ -82,9 +85,12 @@ class Broker:
         self._image_callbacks: list[ImageCallback] = []
         self._shown = log.image
         self._stop_requested = asyncio.Event()
+        self.metrics = Metrics()
+        self.timer = Timer(clock)
         self._follower: asyncio.Task[None] | None = None
         # Components, in the order in which they start.
-        self._components: list[Component] = []
+        self.fetches = FetchService(self)
+        self._components: list[Component] = [self.fetches]
         self._started: list[Component] = []
         self.network = Network(self, self.apis)
 
@@ -173,6 +179,7 @@ class Broker:
             except Exception:  # noqa: BLE001 - the other components must still stop
                 _log.exception("stopping %s failed", type(component).__name__)
         self._started.clear()
+        self.timer.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if not failed:
             self._change_state(BrokerState.NOT_RUNNING)

@@ -22,6 +22,7 @@ from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offs
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
 from sparklog.log.names import index_base_offset, index_name, is_dense
 from sparklog.storage import ReadFile, Store
+from sparklog.storage.local_files import LocalReadFile
 
 WINDOW_BYTES = 4096
 MAX_WINDOW_BYTES = 64 * 1024
@@ -96,8 +97,20 @@ class SegmentFile:
     ) -> None:
         self.close()
 
+    @property
+    def descriptor(self) -> int | None:
+        """The open file's descriptor, for sendfile; None where the storage has none. Closed by `close`."""
+        return self._file.fileno() if isinstance(self._file, LocalReadFile) else None
+
     def read_exactly(self, span: Span, position: int, size: int) -> bytearray:
         """`size` bytes within the span; CorruptLogError if the file ends before."""
+        buffer = bytearray(size)
+        self.read_into(span, position, memoryview(buffer))
+        return buffer
+
+    def read_into(self, span: Span, position: int, buffer: memoryview) -> None:
+        """Fill the buffer with bytes of the span; CorruptLogError if the file ends before."""
+        size = buffer.nbytes
         if self._file.size < span.end_position:
             raise CorruptLogError(
                 "SEGMENT_TRUNCATED",
@@ -106,8 +119,7 @@ class SegmentFile:
                 fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
             )
         assert span.position <= position <= position + size <= span.end_position
-        buffer = bytearray(size)
-        count = self._file.read_into(memoryview(buffer), position)
+        count = self._file.read_into(buffer, position)
         self.bytes_read += count
         if count < size:
             raise CorruptLogError(
@@ -115,7 +127,6 @@ class SegmentFile:
                 f"{span.where}@{position}: found {count} bytes, expected {size}",
                 fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
             )
-        return buffer
 
     def headers(
         self, span: Span, position: int, next_offset: int | None = None

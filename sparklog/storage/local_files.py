@@ -188,6 +188,11 @@ class LocalReadFile:
     def size(self) -> int:
         return self._size
 
+    def fileno(self) -> int:
+        """The open file's descriptor; for os.sendfile."""
+        self._refuse_if_closed()
+        return self._fd
+
     def read(self, position: int = 0, size: int | None = None) -> bytes:
         # The size on disk bounds the allocation, whatever the caller was told to ask for.
         wanted = max(0, self._size - position)

@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch (key 23), versions 2-4.
+
+Does: tell where an epoch ended, so that consumers find out whether their log was truncated. There is one
+    epoch, 0, and it goes on: its end is the log's end; a later epoch is unknown (-1).
+Does not: followers, throttling.
+Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.leadership import LEADER_EPOCH, NO_EPOCH, leader_epoch_error
+from sparklog_server.protocol.registry import RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+UNDEFINED = -1
+
+
+@api(key=23, versions=range(2, 5))
+async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            error, epoch, end_offset = _end_of_epoch(topic.topic, one, broker)
+            partitions.append(
+                make(
+                    context.types.EpochEndOffset,
+                    partition=one.partition,
+                    error_code=error,
+                    leader_epoch=epoch,
+                    end_offset=end_offset,
+                )
+            )
+        topics.append(
+            make(context.types.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
+        )
+    return make(context.types.OffsetForLeaderEpochResponse, throttle_time=0, topics=topics)
+
+
+def _end_of_epoch(name: str, one: Any, broker: "Broker") -> tuple[ErrorCode, int, int]:
+    topic = broker.image.topics.get(name)
+    if topic is None or not 0 <= one.partition < len(topic.partitions):
+        return ErrorCode.unknown_topic_or_partition, UNDEFINED, UNDEFINED
+    error = leader_epoch_error(field(one, "current_leader_epoch", NO_EPOCH))
+    if error is not ErrorCode.none or one.leader_epoch != LEADER_EPOCH:
+        return error, UNDEFINED, UNDEFINED
+    return ErrorCode.none, LEADER_EPOCH, topic.partitions[one.partition].log_end_offset

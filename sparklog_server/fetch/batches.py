@@ -1,0 +1,63 @@
+"""Whole record batches of one partition, ready for a consumer, and what is known of each.
+
+Invariants: `chunks` are whole batches with absolute base offsets, ascending; they may begin before the
+    offset that was asked for, at the start of its batch.
+Not here: where they come from (reader.py, cache.py).
+Concurrency: immutable; chunks are never written to again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sparklog_server.protocol.registry import Chunk, FileRegion
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBatches:
+    """Bytes of consecutive batches.
+
+    Args:
+        next_offset: where the next read goes on: after the last batch, or over a gap.
+        release: give back what the chunks lie in, once they are sent; None: nothing to do.
+    """
+
+    chunks: Sequence[Chunk]
+    size: int
+    next_offset: int
+    release: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchBlock:
+    """Batches in one buffer: position and absolute base offset of each, and where the last one ends."""
+
+    data: memoryview
+    position: Int64Array
+    base_offset: Int64Array
+    end_offset: int
+
+
+def chunk_size(chunk: Chunk) -> int:
+    """Bytes that the chunk puts on the wire."""
+    return chunk.size if isinstance(chunk, FileRegion) else len(chunk)
+
+
+def set_base_offsets(data: memoryview, position: Int64Array, base_offset: Int64Array) -> None:
+    """Sequence stored batches in place: absolute base offset, leader epoch 0. The CRC covers neither.
+
+    Each batch's first 8 bytes, and 4 more behind its length, are written; many at once by fancy indexing.
+    """
+    target = np.frombuffer(data, np.uint8)
+    target[position[:, None] + _OFFSET_BYTES] = (
+        base_offset.astype(">i8").view(np.uint8).reshape(len(base_offset), 8)
+    )
+    target[position[:, None] + _EPOCH_BYTES] = 0
+
+
+_OFFSET_BYTES = np.arange(8)
+_EPOCH_BYTES = np.arange(12, 16)

@@ -1,0 +1,220 @@
+"""The hot tail: the newest batches of every partition, as consumers see them, in bounded memory.
+
+Consumers that keep up never touch the disk. Appends of this broker are copied in, with their absolute
+offsets; what other processes appended comes in with the first read of it.
+
+A partition's batches lie in blocks that follow each other; small appends share a block, so that a reader who
+comes a little later is answered with few chunks. Blocks begin small and double up to BLOCK_BYTES, because
+most of ten thousand partitions are idle.
+
+Invariants: a block's bytes, once visible, never change, so chunks need no lock and outlive eviction; the
+    capacity of all blocks is at most `limit_bytes`; the block that was not used for longest goes first.
+Not here: reading from storage (reader.py).
+Concurrency: any thread, one lock.
+"""
+
+import bisect
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from sparklog.format.encoded_batches import EncodedBatches
+from sparklog_server.fetch.batches import BatchBlock, FetchedBatches, set_base_offsets
+
+CacheKey = tuple[str, int]  # topic id, partition
+MIN_BLOCK_BYTES = 4 << 10
+BLOCK_BYTES = 1 << 20
+BLOCK_OVERHEAD_BYTES = 1024  # what a block costs beside its capacity, about
+BATCH_OVERHEAD_BYTES = 16
+
+
+class _Block:
+    __slots__ = ("base_offset", "cost", "data", "end_offset", "key", "offsets", "positions", "used")
+
+    def __init__(self, key: CacheKey, base_offset: int, data: memoryview) -> None:
+        self.key = key
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.data = data
+        self.used = 0
+        self.offsets = array("q")
+        self.positions = array("q")
+        self.cost = len(data) + BLOCK_OVERHEAD_BYTES
+
+    def add(self, positions: Sequence[int], offsets: Sequence[int], size: int, end_offset: int) -> None:
+        self.positions.extend(positions)
+        self.offsets.extend(offsets)
+        self.used += size
+        self.end_offset = end_offset
+
+
+class _Partition:
+    """Blocks by base offset; `bases` are theirs, for bisection."""
+
+    __slots__ = ("bases", "blocks")
+
+    def __init__(self) -> None:
+        self.bases: list[int] = []
+        self.blocks: list[_Block] = []
+
+
+class TailCache:
+    """See the module's docstring."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._partitions: dict[CacheKey, _Partition] = {}
+        self._recent: OrderedDict[int, _Block] = OrderedDict()  # by id(block), least recently used first
+        self.size_bytes = 0
+
+    def append(self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
+        """What was just published: batches that count from 0, and the offset of the first."""
+        size = encoded.size_bytes
+        if not encoded.batch_count or size > self._limit_bytes // 2:
+            return
+        end_offset = base_offset + encoded.record_count
+        key = (topic_id, partition)
+        with self._lock:
+            block = self._block_for(key, base_offset, size)
+            if block is None:
+                return
+            start = block.used
+            target = np.frombuffer(block.data, np.uint8)
+            at = start
+            for chunk in encoded.data:
+                target[at : at + len(chunk)] = np.frombuffer(chunk, np.uint8)
+                at += len(chunk)
+            positions = encoded.position + start
+            offsets = encoded.base_offset + base_offset
+            set_base_offsets(block.data, positions, offsets)
+            block.add(positions.tolist(), offsets.tolist(), size, end_offset)
+            self._charge(block, BATCH_OVERHEAD_BYTES * encoded.batch_count)
+            self._evict()
+
+    def insert(self, topic_id: str, partition: int, read: BatchBlock) -> None:
+        """What was read from storage; left out if any of it is here already."""
+        if not len(read.position) or len(read.data) > self._limit_bytes // 2:
+            return
+        key = (topic_id, partition)
+        base_offset = int(read.base_offset[0])
+        with self._lock:
+            if self._overlaps(key, base_offset, read.end_offset):
+                return
+            block = _Block(key, base_offset, read.data)
+            block.add(read.position.tolist(), read.base_offset.tolist(), len(read.data), read.end_offset)
+            block.cost += BATCH_OVERHEAD_BYTES * len(read.position)
+            self._insert(block)
+            self._evict()
+
+    def read(
+        self,
+        topic_id: str,
+        partition: int,
+        offset: int,
+        *,
+        end_offset: int,
+        max_bytes: int,
+        at_least_one: bool = True,
+    ) -> FetchedBatches | None:
+        """Batches from the one that holds `offset` on, as far as they are here; None: it is not here.
+
+        Args:
+            end_offset: the log's end as the reader knows it; batches from there on are not returned.
+        """
+        chunks: list[memoryview] = []
+        size, next_offset = 0, offset
+        with self._lock:
+            held = self._partitions.get((topic_id, partition))
+            if held is None:
+                return None
+            index = bisect.bisect_right(held.bases, offset) - 1
+            if index < 0 or offset >= held.blocks[index].end_offset:
+                return None
+            for block in held.blocks[index:]:
+                if block.base_offset > next_offset:
+                    break  # a gap: evicted, or not read yet
+                first = bisect.bisect_right(block.offsets, next_offset) - 1
+                limit = max_bytes - size
+                last = _last_batch(block, first, limit, end_offset, at_least_one and not size)
+                if last < first:
+                    break
+                stop = block.used if last + 1 == len(block.positions) else block.positions[last + 1]
+                start = block.positions[first]
+                chunks.append(block.data[start:stop].toreadonly())
+                size += stop - start
+                self._recent.move_to_end(id(block))
+                if last + 1 < len(block.positions):
+                    next_offset = block.offsets[last + 1]
+                    break
+                next_offset = block.end_offset
+        return FetchedBatches(chunks=chunks, size=size, next_offset=next_offset)
+
+    def _block_for(self, key: CacheKey, base_offset: int, size: int) -> _Block | None:
+        """Where an append goes: the partition's last block, or a new one."""
+        held = self._partitions.get(key)
+        capacity = MIN_BLOCK_BYTES
+        if held is not None and held.blocks:
+            last = held.blocks[-1]
+            if last.end_offset > base_offset:
+                return None  # a reader was faster
+            if last.end_offset == base_offset:
+                if len(last.data) - last.used >= size:
+                    self._recent.move_to_end(id(last))
+                    return last
+                capacity = min(BLOCK_BYTES, 2 * len(last.data))
+        block = _Block(key, base_offset, np.empty(max(size, capacity), np.uint8).data)
+        self._insert(block)
+        return block
+
+    def _overlaps(self, key: CacheKey, base_offset: int, end_offset: int) -> bool:
+        held = self._partitions.get(key)
+        if held is None:
+            return False
+        index = bisect.bisect_right(held.bases, base_offset)
+        if index and held.blocks[index - 1].end_offset > base_offset:
+            return True
+        return index < len(held.bases) and held.bases[index] < end_offset
+
+    def _insert(self, block: _Block) -> None:
+        held = self._partitions.get(block.key)
+        if held is None:
+            held = self._partitions[block.key] = _Partition()
+        index = bisect.bisect_right(held.bases, block.base_offset)
+        held.bases.insert(index, block.base_offset)
+        held.blocks.insert(index, block)
+        self._recent[id(block)] = block
+        self.size_bytes += block.cost
+
+    def _charge(self, block: _Block, cost: int) -> None:
+        block.cost += cost
+        self.size_bytes += cost
+
+    def _evict(self) -> None:
+        while self.size_bytes > self._limit_bytes and self._recent:
+            self._remove(next(iter(self._recent.values())))
+
+    def _remove(self, block: _Block) -> None:
+        del self._recent[id(block)]
+        self.size_bytes -= block.cost
+        held = self._partitions[block.key]
+        index = bisect.bisect_left(held.bases, block.base_offset)
+        del held.bases[index], held.blocks[index]
+        if not held.blocks:
+            del self._partitions[block.key]
+
+
+def _last_batch(block: _Block, first: int, limit: int, end_offset: int, at_least_one: bool) -> int:
+    """Index of the last batch to return: within `limit` bytes of `first`, beginning before `end_offset`."""
+    start = block.positions[first]
+    if block.used - start <= limit:
+        last = len(block.positions) - 1
+    else:
+        # The last batch that begins within the limit may end beyond it: the one before it ends within.
+        last = bisect.bisect_right(block.positions, start + max(limit, 0)) - 2
+    if block.end_offset > end_offset:
+        last = min(last, bisect.bisect_left(block.offsets, end_offset) - 1)
+    return max(last, first) if at_least_one else last

@@ -1,0 +1,349 @@
+"""Reading partitions for consumers: from the hot tail, else from storage; waiting where there is nothing.
+
+Order of things in a fetch: check every partition against the newest image; if there is too little to read,
+wait (purgatory) until there is, or the time is over; then read once, in the order given, until the bytes
+allowed are used up. The first partition that has records returns at least one batch, however large (KIP-74).
+
+Invariants: nothing is returned from beyond the log end of the image that the answer is checked against, so
+    high watermark = last stable offset = log end; a partition whose bytes are damaged or gone is answered
+    with an error and logged, and harms no other.
+Memory: buffers that are still being sent count against `IN_FLIGHT_BYTES`; beyond it, fetches are answered
+    with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.
+Not here: the protocol (api/fetch.py, response.py), sessions (sessions.py).
+Concurrency: event loop; storage and the cache's copying run in storage threads.
+Sources: Kafka ReplicaManager.fetchMessages, readFromLog; design.md section 3.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError
+from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.log.read_plan import validate_range
+from sparklog.metadata import Image, PartitionState, Topic
+from sparklog_server.fetch.batches import FetchedBatches
+from sparklog_server.fetch.cache import TailCache
+from sparklog_server.fetch.reader import StoredReader
+from sparklog_server.fetch.response import PartitionAnswer
+from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
+from sparklog_server.fetch.waiting import DelayedFetch, readable_bytes
+from sparklog_server.metrics import Gauge
+from sparklog_server.protocol.errors import error_code
+from sparklog_server.protocol.leadership import leader_epoch_error
+from sparklog_server.protocol.registry import Chunk
+from sparklog_server.purgatory.purgatory import Purgatory
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+IN_FLIGHT_BYTES = 512 << 20
+FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for the next consumer
+MAX_STORAGE_ROUND_BYTES = 4 << 20
+_log = logging.getLogger("sparklog_server.fetch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedPartition:
+    """Bytes of one partition and its offsets, for readers inside the broker."""
+
+    chunks: Sequence[Chunk]
+    size: int
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The answers of one fetch, and how to give back what their chunks lie in."""
+
+    answers: list[PartitionAnswer]
+    releases: list[Callable[[], None]] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Once, after sending."""
+        while self.releases:
+            self.releases.pop()()
+
+
+@dataclass(slots=True)
+class _Wanted:
+    fetch: PartitionFetch
+    state: PartitionState | None
+    answer: PartitionAnswer
+    readable: int = 0
+
+
+_Round = list[tuple[_Wanted, FetchedBatches | None]]
+
+
+class FetchService:
+    """broker.fetches."""
+
+    def __init__(self, broker: "Broker") -> None:
+        config = broker.config
+        self._broker = broker
+        self.cache = TailCache(config.fetch_cache_bytes)
+        self.reader = StoredReader(broker.log.store)
+        self.sessions = FetchSessions(slots=config.fetch_session_slots, new_id=_new_session_id)
+        self.purgatory = Purgatory(broker.timer.schedule)
+        self.in_flight_bytes = 0
+
+    async def start(self) -> None:
+        """Listen for appends of this broker, and for new images."""
+        self._broker.on_image(self._on_image)
+        self._broker.metrics.gauge(Gauge.PURGATORY_FETCH, lambda: len(self.purgatory))
+        self._broker.metrics.gauge(Gauge.CACHE_BYTES, lambda: self.cache.size_bytes)
+
+    async def stop(self) -> None:
+        """Close what is open."""
+        self.reader.close()
+
+    # --- fetching -----------------------------------------------------------------------------------
+
+    async def fetch(
+        self,
+        fetches: Sequence[PartitionFetch],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        is_read_committed: bool = False,
+    ) -> Fetched:
+        """One answer per partition, in the order given. The caller releases it after sending."""
+        max_bytes = min(max_bytes, self._broker.config.fetch_max_bytes)
+        min_bytes = min(min_bytes, max_bytes)
+        wanted = await self._checked(fetches)
+        if not self._is_enough(wanted, min_bytes, max_wait_ms):
+            await self._wait(wanted, min_bytes, max_wait_ms)
+            wanted = await self._checked(fetches)
+        fetched = Fetched([one.answer for one in wanted])
+        for one in wanted:
+            one.answer.is_read_committed = is_read_committed
+        try:
+            await self._read_all(wanted, self._allowed_bytes(max_bytes), fetched)
+        except BaseException:
+            fetched.release()
+            raise
+        return fetched
+
+    async def read(
+        self, topic: Topic, partition: int, offset: int, *, max_bytes: int = MAX_STORAGE_ROUND_BYTES
+    ) -> FetchedPartition:
+        """Whole batches from `offset` on, for readers inside the broker; errors are raised, not told."""
+        state = topic.partitions[partition]
+        validate_range(topic.name, state, offset, state.log_end_offset)
+        found = self.cache.read(
+            topic.topic_id, partition, offset, end_offset=state.log_end_offset, max_bytes=max_bytes
+        )
+        if found is None:
+            found = await self._broker.run_storage(
+                self._read_stored, topic.name, state, offset, max_bytes, True
+            )
+        return FetchedPartition(
+            chunks=found.chunks,
+            size=found.size,
+            next_offset=found.next_offset,
+            high_watermark=state.log_end_offset,
+            log_start_offset=state.log_start_offset,
+        )
+
+    # --- checking and waiting -----------------------------------------------------------------------
+
+    async def _checked(self, fetches: Sequence[PartitionFetch]) -> list[_Wanted]:
+        """Every partition against the image. Offsets beyond the log's end may only mean an old image."""
+        wanted = [self._check(fetch) for fetch in fetches]
+        if any(_is_beyond(one) for one in wanted):
+            await self._broker.run_storage(self._broker.log.refresh)
+            wanted = [self._check(fetch) for fetch in fetches]
+        return wanted
+
+    def _check(self, fetch: PartitionFetch) -> _Wanted:
+        answer = PartitionAnswer(topic=fetch.topic, partition=fetch.partition)
+        topic = self._broker.image.topics.get(fetch.topic)
+        if topic is None or not 0 <= fetch.partition < len(topic.partitions):
+            answer.error_code = ErrorCode.unknown_topic_or_partition.value
+            return _Wanted(fetch, None, answer)
+        answer.error_code = leader_epoch_error(fetch.leader_epoch).value
+        if answer.error_code:
+            return _Wanted(fetch, None, answer)
+        state = topic.partitions[fetch.partition]
+        answer.high_watermark = answer.last_stable_offset = state.log_end_offset
+        answer.log_start_offset = state.log_start_offset
+        if not state.log_start_offset <= fetch.offset <= state.log_end_offset:
+            answer.error_code = ErrorCode.offset_out_of_range.value
+            return _Wanted(fetch, state, answer)
+        return _Wanted(fetch, state, answer, readable_bytes(state, fetch.offset, max(1, fetch.max_bytes)))
+
+    def _is_enough(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> bool:
+        if max_wait_ms <= 0 or not wanted:
+            return True
+        return (
+            any(one.answer.error_code for one in wanted) or sum(one.readable for one in wanted) >= min_bytes
+        )
+
+    async def _wait(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = [(one.fetch, one.state, one.readable) for one in wanted if one.state is not None]
+        operation = DelayedFetch(waiting, min_bytes, lambda: self._broker.image, done)
+        self.purgatory.watch(operation, operation.keys, max_wait_ms)
+        try:
+            await done
+        finally:
+            operation.cancel()
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def _allowed_bytes(self, max_bytes: int) -> int:
+        return min(max_bytes, max(0, IN_FLIGHT_BYTES - self.in_flight_bytes))
+
+    async def _read_all(self, wanted: Sequence[_Wanted], left: int, fetched: Fetched) -> None:
+        """Read partition after partition; from the first that is not in memory on, in storage threads."""
+        todo = [one for one in wanted if one.readable]
+        at_least_one = True
+        index = 0
+        while index < len(todo) and (left > 0 or at_least_one):
+            one = todo[index]
+            found = self._read_cached(one, left, at_least_one)
+            if found is None:
+                results = await self._read_in_thread(todo[index:], left, at_least_one)
+            else:
+                results = [(one, found)]
+            for read, batches in results:
+                index += 1
+                if batches is None or not batches.size:
+                    continue
+                read.answer.chunks, read.answer.size = batches.chunks, batches.size
+                self._hold(batches, fetched)
+                left -= batches.size
+                at_least_one = False
+
+    async def _read_in_thread(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:
+        """A client that goes away meanwhile must not leave files open."""
+        reading = asyncio.ensure_future(self._broker.run_storage(self._read_round, todo, left, at_least_one))
+        try:
+            results = await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            reading.add_done_callback(_release_round)
+            raise
+        for _, batches in results:
+            self._broker.metrics.cache_miss(0 if batches is None else batches.size)
+        return results
+
+    def _read_cached(self, one: _Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
+        assert one.state is not None
+        found = self.cache.read(
+            one.state.topic_id,
+            one.state.partition,
+            one.fetch.offset,
+            end_offset=one.state.log_end_offset,
+            max_bytes=min(left, one.fetch.max_bytes),
+            at_least_one=at_least_one,
+        )
+        if found is not None:
+            self._broker.metrics.cache_hit(found.size)
+        return found
+
+    def _read_round(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:
+        """In a storage thread: some partitions, until enough is read for one turn."""
+        results: _Round = []
+        size = 0
+        for one in todo:
+            limit = min(left - size, one.fetch.max_bytes)
+            if results and (limit <= 0 or size >= MAX_STORAGE_ROUND_BYTES):
+                break
+            batches = self._read_one(one, limit, at_least_one)
+            results.append((one, batches))
+            if batches is not None and batches.size:
+                at_least_one = False
+                size += batches.size
+        return results
+
+    def _read_one(self, one: _Wanted, limit: int, at_least_one: bool) -> FetchedBatches | None:
+        assert one.state is not None
+        topic, state, offset = one.fetch.topic, one.state, one.fetch.offset
+        try:
+            try:
+                return self._read_stored(topic, state, offset, limit, at_least_one)
+            except DataLossError:
+                # Merged or expired since: then the newest image refers to other segments.
+                newest = self._newest(state)
+                if newest is None or newest is state:
+                    raise
+                validate_range(topic, newest, offset, newest.log_end_offset)
+                return self._read_stored(topic, newest, offset, limit, at_least_one)
+        except OffsetOutOfRangeError:
+            one.answer.error_code = ErrorCode.offset_out_of_range.value
+        except SparklogError as error:
+            _log.error("fetch of %s-%d from offset %d: %s", topic, one.fetch.partition, offset, error)
+            one.answer.error_code = error_code(error).value
+        return None
+
+    def _read_stored(
+        self, topic: str, state: PartitionState, offset: int, limit: int, at_least_one: bool
+    ) -> FetchedBatches:
+        found, block = self.reader.read(topic, state, offset, max_bytes=limit, at_least_one=at_least_one)
+        if block is not None and readable_bytes(state, found.next_offset, FRESH_BYTES) < FRESH_BYTES:
+            self.cache.insert(state.topic_id, state.partition, block)
+        return found
+
+    def _newest(self, state: PartitionState) -> PartitionState | None:
+        topic = self._broker.image.topic_by_id.get(state.topic_id)
+        return None if topic is None else topic.partitions[state.partition]
+
+    def _hold(self, batches: FetchedBatches, fetched: Fetched) -> None:
+        """Count the bytes until they are sent."""
+        self.in_flight_bytes += batches.size
+
+        def release(size: int = batches.size) -> None:
+            self.in_flight_bytes -= size
+
+        fetched.releases.append(release)
+        if batches.release is not None:
+            fetched.releases.append(batches.release)
+
+    # --- news ---------------------------------------------------------------------------------------
+
+    def on_appended(self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
+        """The publisher tells what it appended, before anybody sees the image with it. Any thread."""
+        self.cache.append(topic_id, partition, base_offset, encoded)
+
+    def _on_image(self, old: Image, new: Image) -> None:
+        """Wake whoever waits for a partition that changed: it is another object then.
+
+        Only topics that somebody waits for are looked at.
+        """
+        for topic_id in self.purgatory.topics():
+            before, after = old.topic_by_id.get(topic_id), new.topic_by_id.get(topic_id)
+            if before is after:
+                continue
+            for partition in self.purgatory.partitions(topic_id):
+                if _partition_of(before, partition) is not _partition_of(after, partition):
+                    self.purgatory.check(topic_id, partition)
+
+
+def _new_session_id() -> int:
+    return 1 + secrets.randbelow(MAX_EPOCH)
+
+
+def _partition_of(topic: Topic | None, partition: int) -> PartitionState | None:
+    return topic.partitions[partition] if topic is not None and partition < len(topic.partitions) else None
+
+
+def _is_beyond(one: _Wanted) -> bool:
+    """Is the offset behind the log's end that we know?"""
+    return one.state is not None and one.fetch.offset > one.state.log_end_offset
+
+
+def _release_round(reading: asyncio.Future[_Round]) -> None:
+    if reading.cancelled() or reading.exception() is not None:
+        return
+    for _, batches in reading.result():
+        if batches is not None and batches.release is not None:
+            batches.release()

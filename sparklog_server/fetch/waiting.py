@@ -1,0 +1,84 @@
+"""How much a fetch could be answered with, from the metadata alone, and the wait until that is enough.
+
+Invariants: the sum over an operation's partitions is kept up to date by looking only at the partition that
+    changed; an error or a deleted topic ends the wait at once.
+Not here: reading (service.py), waking up (purgatory/).
+Concurrency: event loop only.
+Sources: Kafka DelayedFetch.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from sparklog.metadata import Image, PartitionState
+from sparklog_server.fetch.sessions import PartitionFetch
+from sparklog_server.purgatory.purgatory import DelayedOperation, WatchKey
+
+EXTENTS_AT_ONCE = 16
+
+
+def readable_bytes(state: PartitionState, offset: int, limit: int) -> int:
+    """About how many stored bytes lie from `offset` on, or `limit` if there are more. No I/O.
+
+    An extent that is cut counts by its share of offsets, and for at least one byte.
+    """
+    if offset >= state.log_end_offset:
+        return 0
+    extents = state.extents
+    index, count = extents.index_after(offset), len(extents)
+    total = 0
+    while index < count and total < limit:
+        for extent in extents[index : index + EXTENTS_AT_ONCE]:
+            left = min(extent.record_count, extent.end_offset - offset)
+            total += max(1, extent.size * left // extent.record_count)
+        index += EXTENTS_AT_ONCE
+    return min(total, limit)
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch that waits until its partitions have `min_bytes`."""
+
+    __slots__ = ("_bytes", "_fetches", "_get_image", "_min_bytes", "_total", "done")
+
+    def __init__(
+        self,
+        fetches: Sequence[tuple[PartitionFetch, PartitionState, int]],
+        min_bytes: int,
+        get_image: Callable[[], Image],
+        done: asyncio.Future[None],
+    ) -> None:
+        """The integers are the bytes that each partition has now."""
+        super().__init__()
+        self.done = done
+        self._get_image = get_image
+        self._min_bytes = min_bytes
+        self._fetches: Mapping[WatchKey, PartitionFetch] = {
+            (state.topic_id, state.partition): fetch for fetch, state, _ in fetches
+        }
+        self._bytes: dict[WatchKey, int] = {}
+        self._total = sum(size for _, _, size in fetches)
+        for _, state, size in fetches:
+            if size:
+                self._bytes[state.topic_id, state.partition] = size
+
+    @property
+    def keys(self) -> list[WatchKey]:
+        """What to watch."""
+        return list(self._fetches)
+
+    def try_complete(self, key: WatchKey) -> bool:
+        topic = self._get_image().topic_by_id.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions):
+            return True
+        state, fetch = topic.partitions[key[1]], self._fetches[key]
+        if fetch.offset < state.log_start_offset:
+            return True
+        size = readable_bytes(state, fetch.offset, fetch.max_bytes)
+        self._total += size - self._bytes.get(key, 0)
+        self._bytes[key] = size
+        return self._total >= self._min_bytes
+
+    def on_complete(self, *, expired: bool) -> None:
+        del expired  # answered alike: with what there is
+        if not self.done.done():
+            self.done.set_result(None)
