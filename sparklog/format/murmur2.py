@@ -24,14 +24,18 @@ def murmur2(array: pa.Array) -> npt.NDArray[np.int32]:
     starts, lengths, data, _ = binary_column(array)
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
     position, words = starts.astype(np.int64), lengths >> 2
-    rows = np.flatnonzero(words > 0)
+    # An overlapping view: element i is the word that starts at byte i.
+    word_at = np.ndarray((max(0, len(data) - 3),), "<u4", data, strides=(1,))
     step = 0
+    if len(hashes) > _FEW_ROWS:
+        shortest = int(words.min())
+        for step in range(shortest):  # words that every key has: no rows to choose
+            hashes *= _M
+            hashes ^= _mixed(word_at[position + 4 * step])
+        step = shortest
+    rows = np.flatnonzero(words > step)
     while len(rows) > _FEW_ROWS:
-        at = position[rows] + 4 * step
-        word = data[at].astype(np.uint32)
-        for byte in (1, 2, 3):
-            word |= data[at + byte].astype(np.uint32) << np.uint32(8 * byte)
-        hashes[rows] = (hashes[rows] * _M) ^ _mixed(word)
+        hashes[rows] = (hashes[rows] * _M) ^ _mixed(word_at[position[rows] + 4 * step])
         step += 1
         rows = rows[words[rows] > step]
     for row in rows.tolist():
