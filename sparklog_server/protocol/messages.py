@@ -18,16 +18,24 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from sparklog_server.protocol.guard import MalformedRequestError, guarded, read_uvarint
 from sparklog_server.protocol.registry import API_VERSIONS, ApiEntry, Chunk, FileRegion, Response
 
 _HEADER = struct.Struct(">hhi")
+__all__ = [
+    "MalformedRequestError",
+    "MessageCodec",
+    "RequestHeader",
+    "UnsupportedRequestError",
+    "codec_for",
+    "decode_request",
+    "encode_response",
+    "message_codec",
+    "parse_header",
+]
 _CLIENT_ID = struct.Struct(">h")
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 MIN_REQUEST_BYTES = _HEADER.size + _CLIENT_ID.size
-
-
-class MalformedRequestError(Exception):
-    """Bytes that are no request; the connection is closed, as Kafka does."""
 
 
 class UnsupportedRequestError(Exception):
@@ -87,8 +95,9 @@ def decode_request(frame: memoryview, header: RequestHeader, codec: MessageCodec
     client_id, position = _client_id(frame)
     if codec.flexible_request:
         position = _skip_tags(frame, position)
+    data, position = guarded(frame, position, codec.request_type)
     try:
-        entity, _ = codec.read(frame, position)
+        entity, _ = codec.read(data, position)
     except Exception as error:  # kio raises its own, ValueError, KeyError, OverflowError
         raise MalformedRequestError(f"{type(error).__name__}: {error}") from error
     return client_id, entity
@@ -152,19 +161,3 @@ def _skip_tags(frame: memoryview, position: int) -> int:
     if position > len(frame):
         raise MalformedRequestError("the header's tagged fields are longer than the request")
     return position
-
-
-def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes, below 2**31, and the position after it."""
-    value = 0
-    for shift in range(0, 35, 7):
-        if position >= len(frame):
-            raise MalformedRequestError("ends within a varint")
-        byte = frame[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >= 1 << 31:
-                break
-            return value, position
-    raise MalformedRequestError("a varint of more than 31 bits")

@@ -1,0 +1,154 @@
+"""The walk before kio: hostile counts, lengths, tags; and that it lets through what is right."""
+
+import contextlib
+import dataclasses
+import os
+import random
+import resource
+import struct
+import time
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.index import api_key_map, schema_name_map
+
+from sparklog_server.protocol.guard import MAX_ELEMENTS, MalformedRequestError, guarded, read_uvarint
+from sparklog_server.protocol.messages import (
+    UnsupportedRequestError,
+    codec_for,
+    decode_request,
+    message_codec,
+    parse_header,
+)
+from sparklog_server.protocol.registry import load_apis
+from tests.server.fuzzing import fuzzed_frames, random_request, served_versions
+
+SEED = int(os.environ.get("SPARKLOG_FUZZ_SEED", "20261121"))
+FRAMES = int(os.environ.get("SPARKLOG_FUZZ_FRAMES", "100000"))
+
+
+def walk(key: int, version: int, body: bytes) -> tuple[memoryview, int]:
+    return guarded(memoryview(body), 0, load_request_schema(key, version))
+
+
+def decoded(key: int, version: int, body: bytes) -> Any:
+    data, position = walk(key, version, body)
+    return message_codec(key, version).read(data, position)[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body", "message"),
+    [
+        pytest.param(3, 12, b"\xff\xff\xff\xff\x07", "array of", id="compact count"),
+        pytest.param(3, 1, struct.pack(">i", (1 << 31) - 1), "array of", id="count"),
+        pytest.param(3, 1, struct.pack(">i", -2), "array of -2", id="negative count"),
+        pytest.param(3, 12, b"\xff" * 5, "varint of more", id="varint of 35 bits"),
+        pytest.param(3, 12, b"\x80", "within a varint", id="half a varint"),
+        pytest.param(3, 1, struct.pack(">ih", 1, -7), "field of -7", id="negative string"),
+        pytest.param(3, 1, struct.pack(">ih", 1, 5) + b"abc", "ends at byte 11 of 9", id="long string"),
+        pytest.param(3, 12, b"\x01\x01\x00\x7f", "127 tagged fields", id="tag count"),
+        pytest.param(3, 12, b"\x01\x01\x00\x01\x63\xff\xff\x03", "ends at byte", id="tag size"),
+        pytest.param(
+            3, 12, b"\x01\x01\x00\x02\x05\x00\x05\x00", "tag 5 after tag 5", id="tags not ascending"
+        ),
+        pytest.param(
+            0, 7, struct.pack(">hhiihbiii", -1, 1, 9, 1, 1, 97, 1, 0, -7), "field of -7", id="records"
+        ),
+        pytest.param(
+            3, 1, struct.pack(">i", MAX_ELEMENTS + 1) + bytes(2 * MAX_ELEMENTS + 2), "array of", id="elements"
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(key: int, version: int, body: bytes, message: str) -> None:
+    with pytest.raises(MalformedRequestError, match=message):
+        walk(key, version, body)
+
+
+def test_elements_of_nested_arrays_count_together() -> None:
+    per_topic = 1 << 12
+    topic = struct.pack(">h", 1) + b"t" + struct.pack(">i", per_topic) + bytes(4 * per_topic)
+    many = MAX_ELEMENTS // per_topic + 1
+    offset_fetch_v1 = struct.pack(">h", 1) + b"g"
+    with pytest.raises(MalformedRequestError, match="array of"):
+        walk(9, 1, offset_fetch_v1 + struct.pack(">i", many) + topic * many)
+    assert len(decoded(9, 1, offset_fetch_v1 + struct.pack(">i", 2) + topic * 2).topics) == 2
+
+
+def test_unknown_tagged_fields_are_cut_out() -> None:
+    """KIP-482: who does not know a tag skips it; a newer client may send it within the same version."""
+    tags = b"\x02" + b"\x63\x03abc" + b"\xe4\x00\x00"  # tags 99 and 100
+    topic = bytes(16) + b"\x02t" + b"\x01\x2a\x04wxyz"
+    body = b"\x02" + topic + b"\x01\x00" + tags
+    request = decoded(3, 12, body)
+    assert request.topics[0].name == "t"
+    assert (request.allow_auto_topic_creation, request.include_topic_authorized_operations) == (True, False)
+
+
+def test_known_tagged_fields_stay_beside_unknown_ones() -> None:
+    """Fetch 12 knows tag 0, the cluster id."""
+    body = struct.pack(">iiiib", -1, 500, 1, 1 << 20, 0) + struct.pack(">ii", 0, 0) + b"\x01\x01\x01"
+    with_tags = body + b"\x02" + b"\x00\x03\x03ab" + b"\x07\x01z"
+    assert decoded(1, 12, with_tags).cluster_id == "ab"
+    with pytest.raises(MalformedRequestError, match="tagged field 0 is not 4 bytes long"):
+        decoded(1, 12, body + b"\x01" + b"\x00\x04\x03abc")
+
+
+def test_bytes_behind_the_request_are_ignored() -> None:
+    assert decoded(3, 12, b"\x00\x01\x00\x00trailing").topics is None
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 16_383, 16_384, (1 << 31) - 1])
+def test_uvarints_of_all_sizes(value: int) -> None:
+    data, rest = bytearray(), value
+    while rest >= 0x80:
+        data.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    data.append(rest)
+    assert read_uvarint(memoryview(bytes(data)), 0) == (value, len(data))
+
+
+def test_every_request_that_kio_knows_can_be_walked() -> None:
+    """Also of APIs that are not served yet."""
+    walked = 0
+    for key, name in api_key_map.items():
+        for version in schema_name_map[name]:
+            with contextlib.suppress(MalformedRequestError):
+                guarded(memoryview(b""), 0, load_request_schema(key, version))
+            walked += 1
+    assert walked > 250
+
+
+@pytest.mark.parametrize(("key", "version"), served_versions())
+def test_right_requests_pass_unchanged(key: int, version: int) -> None:
+    rng = random.Random(key * 100 + version)
+    for _ in range(30):
+        frame = memoryview(random_request(key, version, rng))
+        header = parse_header(frame)
+        codec = codec_for(load_apis()[key], header)
+        _, entity = decode_request(frame, header, codec)
+        assert dataclasses.is_dataclass(entity)
+
+
+def test_no_frame_does_more_than_being_refused() -> None:
+    """reliability.md 3c: no crash, no hang, no growth, whatever the bytes."""
+    apis = load_apis()
+    outcomes = {"read": 0, "malformed": 0, "unsupported": 0}
+    slowest = 0.0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for frame in fuzzed_frames(FRAMES, SEED):
+        start = time.perf_counter()
+        try:
+            view = memoryview(frame)
+            header = parse_header(view)
+            decode_request(view, header, codec_for(apis.get(header.api_key), header))
+            outcomes["read"] += 1
+        except MalformedRequestError:
+            outcomes["malformed"] += 1
+        except UnsupportedRequestError:
+            outcomes["unsupported"] += 1
+        slowest = max(slowest, time.perf_counter() - start)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert min(outcomes.values()) > FRAMES // 100, (SEED, outcomes)
+    assert slowest < 1, SEED
+    assert grown_kib < 64 * 1024, SEED
