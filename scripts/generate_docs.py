@@ -10,6 +10,7 @@ from pathlib import Path
 from sparklog.errors import CODES
 from sparklog.log.config import describe_configs
 from sparklog.spark.options import SINK_OPTIONS, SOURCE_OPTIONS, Option
+from sparklog_server.config import describe_server_configs, render_server_properties
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -44,6 +45,17 @@ def configs_page() -> str:
     return "# Topic configurations\n\n```\n" + describe_configs().rstrip() + "\n```\n"
 
 
+def server_configs_page() -> str:
+    """Every setting of the broker."""
+    return (
+        "# Settings of sparklog-server\n\n"
+        "From flags (`--override key=value`), else the environment (`SPARKLOG_SERVER_NUM_PARTITIONS` for "
+        "`num.partitions`), else the file given to `--config` (example: `conf/server.properties`). "
+        "Unknown keys are refused with the nearest known name; Kafka's keys without a counterpart are "
+        "refused with the reason.\n\n" + describe_server_configs()
+    )
+
+
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -58,7 +70,13 @@ def _options(options: Iterable[Option]) -> str:
     )
 
 
-PAGES = {"errors.md": errors_page, "options.md": options_page, "configs.md": configs_page}
+PAGES = {
+    "errors.md": errors_page,
+    "options.md": options_page,
+    "configs.md": configs_page,
+    "server-configs.md": server_configs_page,
+    "../conf/server.properties": render_server_properties,
+}
 
 
 def main() -> int:

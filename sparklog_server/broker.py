@@ -14,6 +14,7 @@ import asyncio
 import concurrent.futures
 import enum
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -116,7 +117,17 @@ class Broker:
 
     async def run_storage(self, function: Callable[..., T], *args: Any) -> T:
         """Run blocking work in a storage thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+        queued = time.perf_counter()
+
+        def work() -> T:
+            began = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                ended = time.perf_counter()
+                self.metrics.storage_call((ended - began) * 1000, (began - queued) * 1000)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def publish_plan(self, plan: Plan) -> PublishResult:
         """Publish a change of metadata; its image is known here when this returns."""
@@ -188,16 +199,25 @@ class Broker:
         """Make `wait_for_stop` return."""
         self._stop_requested.set()
 
+    @property
+    def is_stop_requested(self) -> bool:
+        """Was the broker asked to stop, or has it failed?"""
+        return self._stop_requested.is_set()
+
     async def wait_for_stop(self) -> None:
         """Until somebody asks the broker to stop, or it has failed."""
         await self._stop_requested.wait()
 
     async def _follow(self) -> None:
-        """Look for commits of others."""
+        """Look for commits of others; the naps also show how far behind the loop is."""
+        loop = asyncio.get_running_loop()
+        nap = self.config.metadata_poll_ms / 1000
         while True:
-            await asyncio.sleep(self.config.metadata_poll_ms / 1000)
+            began = loop.time()
+            await asyncio.sleep(nap)
+            self.metrics.loop_lag.record((loop.time() - began - nap) * 1000)
             try:
-                await self.run_storage(self.log.refresh)
+                await loop.run_in_executor(self._threads, self.log.refresh)
             except CorruptLogError as error:
                 self.fail(error)
                 return

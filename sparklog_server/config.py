@@ -11,11 +11,19 @@ Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig; style.m
 """
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping
 from typing import Self
 
 from sparklog.errors import InvalidRequestError
-from sparklog.log.setting import LONG_MAX, declared_settings, parse_settings, setting, validate_settings
+from sparklog.log.setting import (
+    LONG_MAX,
+    TYPE_NAMES,
+    declared_settings,
+    parse_settings,
+    setting,
+    validate_settings,
+)
 from sparklog_server.network.addresses import (
     ListenerAddress,
     advertised_address,
@@ -189,6 +197,11 @@ class ServerConfig:
         unit="partitions",
         doc="""Partitions of a topic created without saying how many. A value on the root wins.""",
     )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable",
+        default=True,
+        doc="""Let clients delete topics. false: only the embedded client and the command line can.""",
+    )
     message_max_bytes: int = setting(
         "message.max.bytes",
         default=1_048_588,
@@ -247,6 +260,85 @@ class ServerConfig:
         maximum=100_000,
         unit="partitions",
         doc="""Partitions of __consumer_offsets, read when it is created. A value on the root wins.""",
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        default=4096,
+        minimum=0,
+        maximum=32_767,
+        unit="bytes",
+        doc="""Longest note that a consumer may commit with an offset. Larger: more memory for offsets.""",
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        default=10_080,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="minutes",
+        doc="""Offsets of a group that is empty, or of a consumer without group that commits nothing, are
+        forgotten after so long. Longer: consumers may stay away longer; shorter: less to keep.""",
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        default=600_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""How often to look for offsets to forget. Shorter: gone sooner; longer: less work.""",
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms",
+        default=6_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="ms",
+        doc="""Shortest session that a member may ask for. Shorter: failures are found sooner, for more
+        heartbeats; longer: a pause is less often taken for a failure.""",
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        default=1_800_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="ms",
+        doc="""Longest session that a member may ask for. Longer: members may be silent for longer; shorter:
+        failures are found sooner.""",
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        default=3_000,
+        minimum=0,
+        maximum=INT_MAX,
+        unit="ms",
+        doc="""How long an empty group waits for more members before its first rebalance. Longer: fewer
+        rebalances while many are started; shorter: the first one gets its partitions sooner.""",
+    )
+    group_max_size: int = setting(
+        "group.max.size",
+        default=10_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="members",
+        doc="""Most members of a group (Kafka: no limit). Lower keeps a runaway client from filling the
+        broker's memory and from rebalances that never end.""",
+    )
+    group_max_groups: int = setting(
+        "sparklog.group.max.groups",
+        default=100_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="groups",
+        doc="""Most groups that clients can make; further ones are refused. Higher: more memory.""",
+    )
+
+    # --- metrics ------------------------------------------------------------------------------------
+
+    http_listener: str = setting(
+        "sparklog.http.listener",
+        default="",
+        doc="""Where /metrics (Prometheus), /health and /ready are served, as host:port; an empty host means
+        all addresses, port 0 any free port. Empty: nowhere. There is no login: keep it to a network you
+        trust.""",
     )
 
     # --- log files ----------------------------------------------------------------------------------
@@ -334,3 +426,30 @@ class ServerConfig:
     def _parsed_advertised(self) -> list[ListenerAddress]:
         text = self.advertised_listeners.strip()
         return parse_addresses("advertised.listeners", text) if text else []
+
+
+def describe_server_configs() -> str:
+    """A Markdown table of every setting, for the documentation."""
+    lines = ["|key|type|unit|default|allowed|meaning|", "|-|-|-|-|-|-|"]
+    for key, (_, one) in declared_settings(ServerConfig).items():
+        cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds, one.doc)
+        lines.append("|" + "|".join(cells) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def render_server_properties() -> str:
+    """The text of conf/server.properties: every setting with its default, commented out."""
+    lines = [
+        "# Settings of sparklog-server, with their defaults. Generated from sparklog_server/config.py.",
+        "# sparklog-server --config FILE reads it; flags and SPARKLOG_SERVER_NUM_PARTITIONS=3 (for",
+        "# num.partitions) win over it. Unknown keys are refused. Kafka's names mean what they mean in",
+        "# Kafka; those that begin with sparklog. are our own.",
+    ]
+    for field in dataclasses.fields(ServerConfig):
+        one = field.metadata["setting"]
+        unit = f" ({one.unit})" if one.unit else ""
+        bounds = one.bounds + unit
+        lines += ["", *textwrap.wrap(one.doc, 100, initial_indent="# ", subsequent_indent="# ")]
+        lines += [f"# Allowed: {bounds}."] if bounds else []
+        lines.append(f"#{one.key}={one.format(one.default)}")
+    return "\n".join(lines) + "\n"

@@ -56,6 +56,7 @@ class _Request:
     body: Any
     frame: Frame
     holds_slot: bool
+    received: float  # seconds of the loop's clock, as the following
 
 
 class Connection:
@@ -83,6 +84,7 @@ class Connection:
         self._last: asyncio.Task[None] | None = None
         self._draining = False
         self._closed = False
+        self._failed = False
 
     def __str__(self) -> str:
         return f"connection {self.number} from {self.peer_host}"
@@ -170,6 +172,7 @@ class Connection:
         task.add_done_callback(self._pipelined.discard)
 
     async def _decode(self, frame: Frame) -> _Request:
+        received = asyncio.get_running_loop().time()
         header = parse_header(frame.data)
         entry = self._network.apis.get(header.api_key)
         codec = codec_for(entry, header)
@@ -192,7 +195,7 @@ class Connection:
         else:
             frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
             await self._network.slots.acquire()
-        return _Request(entry, codec, context, body, frame, holds_slot=not waits)
+        return _Request(entry, codec, context, body, frame, holds_slot=not waits, received=received)
 
     async def _answer_pipelined(self, request: _Request, previous: asyncio.Task[None] | None) -> None:
         try:
@@ -203,23 +206,29 @@ class Connection:
             self.close(f"lost: {error}")
 
     async def _answer(self, request: _Request, previous: asyncio.Task[None] | None) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
         body = await self._handle(request)
+        handled = turn = clock()
         release = body.release if isinstance(body, Response) else None
         try:
             if previous is not None and not previous.done():
                 await asyncio.wait([previous])
+                turn = clock()
             if body is not None and not self._closed:
                 chunks = encode_response(request.codec, request.context.correlation_id, body)
                 await self.writer.send(chunks)
         finally:
             if release is not None:
                 release()
+        self._count(request, body, (began, handled, turn, clock()))
 
     async def _handle(self, request: _Request) -> Any:
         """The handler's answer. What it does not catch is a bug: logged, and the connection is closed."""
         try:
             return await request.entry.handler(request.body, request.context, self._network.broker)
         except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down
+            self._failed = True
             _log.exception(
                 "%s: %s version %d from client %r failed",
                 self,
@@ -233,6 +242,34 @@ class Connection:
             request.frame.release()
             if request.holds_slot:
                 self._network.slots.release()
+
+    def _count(self, request: _Request, body: Any, times: tuple[float, float, float, float]) -> None:
+        began, handled, turn, sent = times
+        entry = request.entry
+        total_ms = (sent - request.received) * 1000
+        handling_ms = (handled - began) * 1000
+        waits = entry.pipelined or not request.holds_slot  # for the publisher, for records, for members
+        self._network.broker.metrics.request(
+            entry.name,
+            total_ms,
+            version=request.context.api_version,
+            queue_ms=(began - request.received) * 1000,
+            local_ms=0.0 if waits else handling_ms,
+            remote_ms=handling_ms if waits else 0.0,
+            response_queue_ms=(turn - handled) * 1000,
+            send_ms=(sent - turn) * 1000,
+            error=-1 if self._failed else int(getattr(body, "error_code", 0)),
+        )
+        if _request_log.isEnabledFor(logging.DEBUG):
+            _request_log.debug(
+                "%s version %d from client %r, %s: %.3f ms, of which %.3f handling",
+                entry.name,
+                request.context.api_version,
+                request.context.client_id,
+                self,
+                total_ms,
+                handling_ms,
+            )
 
     async def _wait_for_pipelined(self) -> None:
         if self._last is not None:

@@ -68,10 +68,13 @@ class Listener:
                     await asyncio.sleep(_RETRY_SECONDS)
                 continue
             host = str(peer[0])
+            metrics = self._network.broker.metrics
             if not quota.try_add(host):
+                metrics.connection_refused("max.connections.per.ip")
                 _log.info("%s: connection from %s refused: max.connections.per.ip", self.address, host)
                 sock.close()
                 continue
+            metrics.connection_accepted()
             self._set_options(sock)
             self._network.add_connection(sock, host, self.advertised)
 

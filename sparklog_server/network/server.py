@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog.clock import Clock
 from sparklog_server.config import ServerConfig
+from sparklog_server.metrics import Gauge
 from sparklog_server.network.connection import Connection
 from sparklog_server.network.limits import ByteBudget, ConnectionQuota
 from sparklog_server.network.listener import Listener
@@ -46,6 +47,7 @@ class Network:
         self.connections: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
+        broker.metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
 
     def bind(self) -> None:
         """Open the listeners' sockets, so that their ports are known. Nobody is accepted yet."""

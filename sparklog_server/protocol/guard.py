@@ -122,8 +122,7 @@ def _value(field: "dataclasses.Field[typing.Any]", *, flexible: bool, is_tag: bo
         return _array(item, flexible=flexible)
     if kind is not None:
         return _primitive(kind, flexible=flexible)
-    entities = [one for one in alternatives if dataclasses.is_dataclass(one)]
-    inside = _entity(entities[0])
+    inside = _entity(next(typing.cast("type", one) for one in alternatives if dataclasses.is_dataclass(one)))
     if type(None) in typing.get_args(field.type) and not is_tag:
         return _Part(1, None, _nullable(inside.step))
     return inside

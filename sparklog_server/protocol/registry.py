@@ -83,6 +83,7 @@ class ApiEntry:
     """A served API.
 
     Fields:
+        name: Kafka's, from the handler's: handle_list_offsets is ListOffsets.
         pipelined: the next request of the connection may start before this one is answered.
         cancellable: the handler may be cancelled (asyncio) when the client goes away.
     """
@@ -114,7 +115,7 @@ def api(
             raise RuntimeError(f"API {key}: registered by {_entries[key].handler.__module__} already")
         _entries[key] = ApiEntry(
             key=key,
-            name=handler.__name__.removeprefix("handle_"),
+            name=handler.__name__.removeprefix("handle_").title().replace("_", ""),
             versions=versions,
             handler=handler,
             pipelined=pipelined,

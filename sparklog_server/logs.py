@@ -1,0 +1,85 @@
+"""The broker's own log files: one per kind, rolled at midnight (UTC), as text or JSON.
+
+Kinds, after Kafka's: server (everything else), request (every request: off by default), controller
+(changes of metadata), state-change (states of the broker), log-cleaner (maintenance).
+Without a directory all of them go to stderr.
+Not here: what is logged.
+Sources: Kafka's log4j.properties.
+"""
+
+import datetime as dt
+import json
+import logging
+import logging.handlers
+import sys
+from pathlib import Path
+
+from sparklog_server.config import ServerConfig
+
+KINDS = {
+    "server": ("sparklog_server", "sparklog"),
+    "request": ("sparklog_server.request",),
+    "controller": ("sparklog_server.controller",),
+    "state-change": ("sparklog_server.state_change",),
+    "log-cleaner": ("sparklog_server.log_cleaner",),
+}
+_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def configure_logs(config: ServerConfig) -> list[logging.Handler]:
+    """Set the loggers up; returns their handlers, for `close_logs`."""
+    formatter: logging.Formatter = (
+        JsonFormatter() if config.logs_format == "json" else logging.Formatter(_FORMAT)
+    )
+    directory = Path(config.logs_dir) if config.logs_dir else None
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+    to_stderr = logging.StreamHandler(sys.stderr)
+    handlers: list[logging.Handler] = []
+    for kind, names in KINDS.items():
+        handler: logging.Handler = to_stderr
+        if directory is not None:
+            handler = logging.handlers.TimedRotatingFileHandler(
+                directory / f"{kind}.log",
+                when="midnight",
+                utc=True,
+                backupCount=config.logs_keep_days,
+                encoding="utf-8",
+                delay=True,
+            )
+        handler.setFormatter(formatter)
+        handlers.append(handler)
+        for name in names:
+            logger = logging.getLogger(name)
+            logger.handlers[:] = [handler]
+            logger.propagate = False
+            logger.setLevel(config.logs_level)
+    request_level = logging.DEBUG if config.logs_requests else logging.WARNING
+    logging.getLogger("sparklog_server.request").setLevel(request_level)
+    return handlers
+
+
+def close_logs(handlers: list[logging.Handler]) -> None:
+    """Flush and detach."""
+    for names in KINDS.values():
+        for name in names:
+            logger = logging.getLogger(name)
+            logger.handlers.clear()
+            logger.propagate = True
+    for handler in handlers:
+        handler.close()

@@ -1,0 +1,108 @@
+"""Where settings come from: flags, else the environment, else server.properties, else the defaults.
+
+Invariants: every key from every source is known, or refused with a reason; all that is wrong is told at
+    once, with the place where it was said.
+Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with underscores for dots.
+Sources: Kafka's server.properties; Java's Properties format (javaproperties).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import javaproperties
+
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.log.setting import declared_settings, lookup_setting
+from sparklog_server.config import ServerConfig
+from sparklog_server.kafka_only import why_kafka_only
+
+ENVIRONMENT_PREFIX = "SPARKLOG_SERVER_"
+CONFIG_VARIABLE = "SPARKLOG_SERVER_CONFIG"  # the file, not a setting
+SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
+
+
+def load_config(
+    *, file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]
+) -> ServerConfig:
+    """The settings in force.
+
+    Raises:
+        InvalidRequestError: UNKNOWN_CONFIG, INVALID_CONFIG_VALUE; names every key that is wrong.
+    """
+    sources = [
+        ({} if file is None else read_properties(file), f"{file}"),
+        (environment_settings(environment), "the environment"),
+        (flags, "flags"),
+    ]
+    values: dict[str, str] = {}
+    problems: list[SparklogError] = []
+    for settings, where in sources:
+        for key, text in canonical(settings, where).items():
+            problem = _why_wrong(key, text, where)
+            if problem is None:
+                values[key] = text
+            else:
+                problems.append(problem)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise InvalidRequestError(
+            problems[0].code,
+            "\n  ".join(
+                [f"found {len(problems)} settings that cannot be:", *(one.message for one in problems)]
+            ),
+            fix="; ".join(dict.fromkeys(one.fix for one in problems)),
+        )
+    return ServerConfig.parse(values)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A file in Java's format."""
+    try:
+        with path.open("r", encoding="utf-8") as file:
+            return dict(javaproperties.load(file))
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(
+            "INVALID_OPTION", f"{path}: {error}", fix="give --config a readable file of key=value lines"
+        ) from error
+
+
+def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings from SPARKLOG_SERVER_*; a name that fits no key becomes one that is refused."""
+    names = {key.upper().replace(".", "_"): key for key in (*declared_settings(ServerConfig), *SYNONYMS)}
+    settings = {}
+    for name, text in environment.items():
+        if name.startswith(ENVIRONMENT_PREFIX) and name != CONFIG_VARIABLE:
+            bare = name.removeprefix(ENVIRONMENT_PREFIX)
+            settings[names.get(bare, bare.lower().replace("_", "."))] = text
+    return settings
+
+
+def canonical(settings: Mapping[str, str], where: str) -> dict[str, str]:
+    """With synonyms replaced."""
+    result: dict[str, str] = {}
+    for key, text in settings.items():
+        name = SYNONYMS.get(key, key)
+        if name in result and result[name] != text:
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"{where}: found {key}={text} beside another value of {name}, which means the same",
+                fix=f"give {name} once",
+            )
+        result[name] = text
+    return result
+
+
+def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
+    why = why_kafka_only(key)
+    if why is not None:
+        return InvalidRequestError(
+            "UNKNOWN_CONFIG",
+            f"{where}: found {key}, a setting of Kafka's that means nothing here: {why}",
+            fix=f"remove {key}",
+        )
+    try:
+        lookup_setting(key, declared_settings(ServerConfig), "broker").parse(text)
+    except SparklogError as error:
+        return InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix)
+    return None
