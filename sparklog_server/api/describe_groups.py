@@ -1,0 +1,69 @@
+"""DescribeGroups (key 15), versions 0-5.
+
+Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown one
+    Dead, as in Kafka.
+Does not: authorized operations (nobody is authorized yet).
+Versions: 3 authorized operations; 4 static members; 5 flexible.
+"""
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sparklog_server.coordinator.group import Group
+from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.registry import RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+
+@api(key=15, versions=range(6))
+async def handle_describe_groups(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Answer from memory."""
+    types = context.types
+    return make(
+        types.DescribeGroupsResponse,
+        groups=[_described(types, broker, group_id) for group_id in request.groups],
+    )
+
+
+def _described(types: ModuleType, broker: "Broker", group_id: str) -> Any:
+    error = broker.groups.describe_error(group_id)
+    group = None if error else broker.groups.find(group_id)
+    if group is None:
+        state = GroupState.EMPTY if not error and broker.groups.exists(group_id) else GroupState.DEAD
+        return make(
+            types.DescribedGroup,
+            error_code=error,
+            group_id=group_id,
+            group_state="" if error else state.value,
+            protocol_type="",
+            protocol_data="",
+        )
+    # During a rebalance the members' metadata and assignments are not those of any generation.
+    is_stable = group.state is GroupState.STABLE
+    return make(
+        types.DescribedGroup,
+        error_code=error,
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=group.protocol or "" if is_stable else "",
+        members=_members(types, group, is_stable=is_stable),
+    )
+
+
+def _members(types: ModuleType, group: Group, *, is_stable: bool) -> list[Any]:
+    return [
+        make(
+            types.DescribedGroupMember,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if is_stable else b"",
+            member_assignment=member.assignment if is_stable else b"",
+        )
+        for member in group.roster
+    ]

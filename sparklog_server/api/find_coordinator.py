@@ -1,0 +1,48 @@
+"""FindCoordinator (key 10), versions 0-4.
+
+Does: this broker, for every group; creates __consumer_offsets if there is none yet, as Kafka does.
+Does not: transactions: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients show and do not retry, with a
+    message that says why.
+Versions: 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-699).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.registry import RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+GROUP, TRANSACTION = 0, 1
+_BATCHED_SINCE = 4
+
+
+@api(key=10, versions=range(5))
+async def handle_find_coordinator(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Say where groups are."""
+    error, message = await _refuse(field(request, "key_type", GROUP), broker)
+    where: dict[str, Any] = {"error_code": error, "error_message": message}
+    if error:
+        where |= {"node_id": -1, "host": "", "port": -1}
+    else:
+        where |= {"node_id": broker.node_id, "host": context.listener.host, "port": context.listener.port}
+    types = context.types
+    if context.api_version < _BATCHED_SINCE:
+        return make(types.FindCoordinatorResponse, **where)
+    return make(
+        types.FindCoordinatorResponse,
+        coordinators=[make(types.Coordinator, key=key, **where) for key in request.coordinator_keys],
+    )
+
+
+async def _refuse(key_type: int, broker: "Broker") -> tuple[ErrorCode, str | None]:
+    if key_type == TRANSACTION:
+        message = "transactions are not supported by this broker; use an idempotent producer without an id"
+        return ErrorCode.transactional_id_authorization_failed, message
+    if key_type != GROUP:
+        return ErrorCode.invalid_request, f"unknown coordinator type {key_type}"
+    error = await broker.groups.ensure_topic()
+    return error, "the offsets topic cannot be created" if error else None

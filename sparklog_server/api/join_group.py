@@ -1,0 +1,72 @@
+"""JoinGroup (key 11), versions 0-9.
+
+Does: dynamic and static members, choice of protocol by votes, election of a leader; answers when the
+    rebalance is over.
+Does not: consumer groups of KIP-848.
+Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static members (KIP-345); 6 flexible;
+    7 protocol type; 8 reason; 9 SkipAssignment.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sparklog_server.coordinator.messages import JoinRequest
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.registry import JOIN_GROUP, RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_log = logging.getLogger("sparklog_server.coordinator")
+_MEMBER_ID_REQUIRED_SINCE = 4
+_NULL_PROTOCOL_SINCE = 7
+_SKIP_ASSIGNMENT_SINCE = 9
+
+
+@api(key=JOIN_GROUP, versions=range(10))
+async def handle_join_group(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Become a member, or stay one."""
+    version, types, groups = context.api_version, context.types, broker.groups
+    instance_id = field(request, "group_instance_id")
+    session_timeout_ms = field(request, "session_timeout")
+    result = await groups.join(
+        request.group_id,
+        JoinRequest(
+            member_id=request.member_id,
+            new_member_id=groups.new_member_id(context.client_id, instance_id),
+            instance_id=instance_id,
+            needs_member_id=version >= _MEMBER_ID_REQUIRED_SINCE,
+            can_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
+            client_id=context.client_id,
+            client_host=f"/{context.peer_host}",
+            rebalance_timeout_ms=max(0, field(request, "rebalance_timeout", session_timeout_ms)),
+            session_timeout_ms=session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((one.name, bytes(one.metadata)) for one in request.protocols),
+        ),
+    )
+    if _log.isEnabledFor(logging.DEBUG):
+        reason = field(request, "reason")
+        _log.debug("%s: %r joins (%s): %s", request.group_id, result.member_id, reason, result.error.name)
+    protocol = result.protocol
+    if protocol is None and version < _NULL_PROTOCOL_SINCE:
+        protocol = ""
+    return make(
+        types.JoinGroupResponse,
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            make(
+                types.JoinGroupResponseMember,
+                member_id=one.member_id,
+                group_instance_id=one.instance_id,
+                metadata=one.metadata,
+            )
+            for one in result.members
+        ],
+    )

@@ -1,0 +1,78 @@
+"""OffsetCommit (key 8), versions 2-9.
+
+Does: offsets of members, and of consumers without a group (generation -1); answers when they are durable.
+Does not: member epochs of KIP-848 (version 9 otherwise is as 8).
+Versions: 2-4 retention chosen by the client; 6 leader epochs; 7 static members (KIP-345); 8 flexible.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.metadata import Topic
+from sparklog_server.coordinator.coordinator import OffsetToCommit
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.registry import RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+
+@api(key=8, versions=range(2, 10))
+async def handle_offset_commit(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Refuse single partitions, commit the others together."""
+    topics, longest = broker.image.topics, broker.config.offset_metadata_max_bytes
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    offsets: list[OffsetToCommit] = []
+    for topic in request.topics:
+        for one in topic.partitions:
+            error = _refuse(topics.get(topic.name), one, longest)
+            if error:
+                refused[topic.name, one.partition_index] = error
+                continue
+            offsets.append(
+                OffsetToCommit(
+                    topic=topic.name,
+                    partition=one.partition_index,
+                    offset=one.committed_offset,
+                    leader_epoch=field(one, "committed_leader_epoch", -1),
+                    metadata=one.committed_metadata or "",
+                )
+            )
+    error = await broker.groups.commit(
+        request.group_id,
+        offsets,
+        member_id=request.member_id,
+        instance_id=field(request, "group_instance_id"),
+        generation_id=request.generation_id_or_member_epoch,
+        retention_ms=field(request, "retention_time", -1),
+    )
+    types = context.types
+    return make(
+        types.OffsetCommitResponse,
+        topics=[
+            make(
+                types.OffsetCommitResponseTopic,
+                name=topic.name,
+                partitions=[
+                    make(
+                        types.OffsetCommitResponsePartition,
+                        partition_index=one.partition_index,
+                        error_code=refused.get((topic.name, one.partition_index), error),
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _refuse(topic: Topic | None, one: Any, longest: int) -> ErrorCode:
+    if topic is None or not 0 <= one.partition_index < len(topic.partitions):
+        return ErrorCode.unknown_topic_or_partition
+    if one.committed_offset < 0:
+        return ErrorCode.invalid_request
+    if len((one.committed_metadata or "").encode()) > longest:
+        return ErrorCode.offset_metadata_too_large
+    return ErrorCode.none

@@ -1,0 +1,45 @@
+"""SyncGroup (key 14), versions 0-5.
+
+Does: takes the leader's assignment, makes it durable, and gives every member its part.
+Versions: 3 static members (KIP-345); 4 flexible; 5 protocol type and name, which are then required.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog_server.coordinator.messages import SyncRequest, SyncResult
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.registry import SYNC_GROUP, RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_PROTOCOL_SINCE = 5
+
+
+@api(key=SYNC_GROUP, versions=range(6))
+async def handle_sync_group(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Answer when the assignment is there."""
+    protocol_type, protocol = field(request, "protocol_type"), field(request, "protocol_name")
+    if context.api_version >= _PROTOCOL_SINCE and (protocol_type is None or protocol is None):
+        result = SyncResult(error=ErrorCode.inconsistent_group_protocol)
+    else:
+        result = await broker.groups.sync(
+            request.group_id,
+            SyncRequest(
+                member_id=request.member_id,
+                generation_id=request.generation_id,
+                instance_id=field(request, "group_instance_id"),
+                protocol_type=protocol_type,
+                protocol=protocol,
+                assignments=tuple((one.member_id, bytes(one.assignment)) for one in request.assignments),
+            ),
+        )
+    return make(
+        context.types.SyncGroupResponse,
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
+    )

@@ -1,0 +1,1 @@
+"""Consumer groups: who is in them, what they were assigned, what they have committed."""

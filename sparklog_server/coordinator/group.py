@@ -1,0 +1,671 @@
+"""A classic consumer group as a pure state machine: events in, effects out, time handed in.
+
+    effects = group.join(request, ticket, now)      # also sync, leave, tick, stored, close
+    # the caller answers each Answer, stores each StoreGroup and then calls group.stored(...);
+    # and calls group.tick(now) at group.wake_at_ms
+
+Plan, make durable, then show: an assignment, and a static member's new id, are told to nobody before the
+record that holds them is durable.
+Invariants: states move as transitions.py says; every ticket is answered once; one generation at a time, which
+    only grows; at most one leader, a member; whoever does not wait for an answer has a session deadline.
+Beyond Kafka: a request that the same member repeats answers the older one (Kafka forgets it, and the
+    connection hangs); a member that leaves while it syncs is answered; a static member that comes back with
+    other topics makes the group rebalance.
+Not here: futures, records, timers (coordinator.py); members and votes (roster.py); offsets (offsets.py).
+Concurrency: none; the coordinator calls from one thread.
+After a crash: `restore` from the last StoreGroup that became durable.
+Sources: Kafka GroupCoordinator, ClassicGroup; KIP-62, 134, 345, 394.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.format.group_metadata import GroupValue, StoredMember
+from sparklog_server.coordinator.messages import (
+    UNKNOWN_MEMBER,
+    Answer,
+    Effect,
+    Instant,
+    JoinRequest,
+    JoinResult,
+    Leaving,
+    StoreGroup,
+    SyncRequest,
+    SyncResult,
+    Ticket,
+)
+from sparklog_server.coordinator.roster import Member, Roster
+from sparklog_server.coordinator.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from sparklog_server.coordinator.transitions import ANSWERS, GroupState, Request, Trigger, next_state
+
+# A new member cannot send heartbeats while it waits; if it is still there, it asks again.
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+_REBALANCES_FROM = (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """group.max.size and group.initial.rebalance.delay.ms."""
+
+    max_size: int
+    initial_rebalance_delay_ms: int
+
+
+class _Stores(enum.Enum):
+    ASSIGNMENT = enum.auto()
+    STATIC_MEMBER = enum.auto()
+    EMPTY = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    """A StoreGroup that is on its way, and what to do when it has arrived."""
+
+    purpose: _Stores
+    generation_id: int
+    assignments: dict[str, bytes]
+    member_id: str = ""
+    leader_before: str = ""
+    can_skip_assignment: bool = False
+
+
+class Group:
+    """One group. All times are milliseconds."""
+
+    def __init__(self, group_id: str, limits: GroupLimits, now: Instant) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.roster = Roster()
+        self.state_since_ms = now.wall_ms
+        self.wake_at_ms: int | None = None  # `tick` has nothing to do before; monotonic
+        self._limits = limits
+        self._join_deadline_ms: int | None = None
+        self._extension_left_ms: int | None = None  # of the initial delay; None: an ordinary rebalance
+        self._new_member_added = False
+        self._sync_deadline_ms: int | None = None
+        self._unsynced: set[str] = set()
+        self._writes: dict[int, _Write] = {}
+        self._next_write_id = 0
+        self._effects: list[Effect] = []
+
+    # Requests
+
+    def join(self, request: JoinRequest, ticket: Ticket, now: Instant) -> list[Effect]:
+        """JoinGroup: answered at once, or when the rebalance is over."""
+        error = self._refuse_join(request, now)
+        if error:
+            keeps_id = error == ErrorCode.inconsistent_group_protocol or self.state is GroupState.DEAD
+            self._answer_join_error(ticket, request.member_id if keeps_id else UNKNOWN_MEMBER, error)
+        elif request.member_id == UNKNOWN_MEMBER:
+            self._join_unknown(request, ticket, now)
+        elif request.member_id in self.roster.pending and request.instance_id is None:
+            self._add_member(request.member_id, request, ticket, now)
+        else:
+            self._rejoin(request, ticket, now)
+        self._try_complete_join(now)
+        return self._drain()
+
+    def sync(self, request: SyncRequest, ticket: Ticket, now: Instant) -> list[Effect]:
+        """SyncGroup: the leader brings the assignment, all others wait for it."""
+        error = self._refuse_sync(request)
+        if error:
+            self._effects.append(Answer(ticket=ticket, result=SyncResult(error=error)))
+            return self._drain()
+        member = self.roster[request.member_id]
+        self._unsynced.discard(member.member_id)
+        if self.state is GroupState.STABLE:
+            self._effects.append(Answer(ticket=ticket, result=self._assignment_of(member)))
+            self._touch(member, now)
+            return self._drain()
+        self._answer_sync(member, ErrorCode.rebalance_in_progress)  # an older request of the same member
+        member.sync_ticket = ticket
+        if self.roster.leader == member.member_id and not self._stores_assignment():
+            given = dict(request.assignments)
+            self._store(
+                _Write(
+                    purpose=_Stores.ASSIGNMENT,
+                    generation_id=self.generation_id,
+                    assignments={one.member_id: given.get(one.member_id, b"") for one in self.roster},
+                ),
+                now,
+            )
+        return self._drain()
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
+    ) -> ErrorCode:
+        """Heartbeat: keeps the member's session alive, unless it is refused."""
+        error = self._refuse_member(member_id, instance_id, generation_id)
+        if error:
+            return error
+        answer = ANSWERS[Request.HEARTBEAT][self.state]
+        if answer in {ErrorCode.none, ErrorCode.rebalance_in_progress}:
+            self._touch(self.roster[member_id], now)
+        return answer
+
+    def leave(self, leaving: Sequence[Leaving], now: Instant) -> tuple[list[ErrorCode], list[Effect]]:
+        """LeaveGroup: an error per member."""
+        if self.state is GroupState.DEAD:
+            return [ErrorCode.coordinator_not_available] * len(leaving), []
+        errors = [self._leave_one(one, now) for one in leaving]
+        return errors, self._drain()
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
+    ) -> ErrorCode:
+        """May this one commit offsets? If it is a member, it is alive."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.coordinator_not_available
+        if self.state is GroupState.EMPTY and generation_id < 0:
+            return ErrorCode.none  # an administrator, or a consumer that assigns its partitions itself
+        if generation_id < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
+            return ErrorCode.none if self.state is GroupState.EMPTY else ErrorCode.unknown_member_id
+        error = self._refuse_member(member_id, instance_id, generation_id)
+        if error:
+            return error
+        answer = ANSWERS[Request.COMMIT][self.state]
+        if not answer:
+            self._touch(self.roster[member_id], now)
+        return answer
+
+    # What happens by itself
+
+    def tick(self, now: Instant) -> list[Effect]:
+        """Time has passed: sessions, pending ids, and the waiting for joins and syncs end."""
+        if self.wake_at_ms is None or now.monotonic_ms < self.wake_at_ms:
+            return []
+        overdue = [name for name, deadline in self.roster.pending.items() if deadline <= now.monotonic_ms]
+        for member_id in overdue:
+            del self.roster.pending[member_id]
+        for member in list(self.roster):
+            self._expire_session(member, now)
+        self._try_complete_join(now)
+        if self._join_deadline_ms is not None and self._join_deadline_ms <= now.monotonic_ms:
+            self._end_joining(now)
+        if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now.monotonic_ms:
+            self._end_syncing(now)
+        self.wake_at_ms = min(self._deadlines(), default=None)
+        return self._drain()
+
+    def stored(self, write_id: int, error: ErrorCode, now: Instant) -> list[Effect]:
+        """A StoreGroup has become durable, or (`error`) could not be written."""
+        write = self._writes.pop(write_id, None)
+        if write is None:
+            return []  # closed meanwhile
+        if write.generation_id == self.generation_id:
+            if write.purpose is _Stores.ASSIGNMENT and self.state is GroupState.COMPLETING_REBALANCE:
+                self._assign(write.assignments, error, now)
+            elif write.purpose is _Stores.STATIC_MEMBER and self.state is GroupState.STABLE:
+                self._answer_static_member(write, error, now)
+        return self._drain()
+
+    def close(self, error: ErrorCode, now: Instant) -> list[Effect]:
+        """The group is deleted, or moves away: whoever waits is told so."""
+        for member in list(self.roster):
+            self._answer_all(member, error)
+            self.roster.remove(member.member_id)
+        self.roster.pending.clear()
+        self._unsynced.clear()
+        self._writes.clear()
+        self._join_deadline_ms = self._sync_deadline_ms = self.wake_at_ms = None
+        self._move(Trigger.REMOVED, now)
+        return self._drain()
+
+    def restore(self, value: GroupValue, now: Instant) -> None:
+        """Go on from the log: members have fresh sessions, so that nobody needs to rebalance.
+
+        A group that has become too large in the meantime (group.max.size) rebalances.
+        """
+        assert self.state is GroupState.EMPTY
+        assert not self.roster
+        self.generation_id = value.generation_id
+        self.protocol_type = value.protocol_type or None
+        if value.members and value.protocol is not None:
+            for stored in value.members:
+                member = _restored(stored, value.protocol)
+                self.roster.add(member)
+                self._touch(member, now)
+            self.protocol = value.protocol
+            if value.leader is not None and value.leader in self.roster:
+                self.roster.leader = value.leader
+            self._move(Trigger.RESTORED, now)
+            if len(self.roster) > self._limits.max_size:
+                self._rebalance(now)
+        self.state_since_ms = value.state_timestamp_ms if value.state_timestamp_ms >= 0 else now.wall_ms
+
+    # What others ask
+
+    @property
+    def is_disposable(self) -> bool:
+        """Nothing of it is, or needs to be, in the log, apart from offsets."""
+        return self.state is GroupState.EMPTY and not self.generation_id and not self.roster.pending
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Topics that any member of a consumer group reads; None: not known, so perhaps all."""
+        if self.state is GroupState.EMPTY:
+            return frozenset()
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.protocol is None:
+            return None
+        topics: frozenset[str] = frozenset()
+        for member in self.roster:
+            of_member = subscribed_topics(member.metadata(self.protocol))
+            if of_member is None:
+                return None
+            topics |= of_member
+        return topics
+
+    # Joining
+
+    def _refuse_join(self, request: JoinRequest, now: Instant) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.coordinator_not_available
+        if self._is_full_for(request.member_id):
+            member = self.roster.get(request.member_id)
+            self.roster.pending.pop(request.member_id, None)
+            if member is not None:
+                self._remove(member, now)
+            return ErrorCode.group_max_size_reached
+        names = {name for name, _ in request.protocols}
+        if not names or not request.protocol_type or len(names) != len(request.protocols):
+            return ErrorCode.inconsistent_group_protocol
+        if self.state is not GroupState.EMPTY and (
+            request.protocol_type != self.protocol_type or not self.roster.all_know_one_of(names)
+        ):
+            return ErrorCode.inconsistent_group_protocol
+        return ErrorCode.none
+
+    def _is_full_for(self, member_id: str) -> bool:
+        """Members, and ids given to members to be, count; whoever has a place keeps it."""
+        others = len(self.roster.pending.keys() - {member_id})
+        member = self.roster.get(member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            # Only those who have joined count: where the limit was lowered, the last to join have to go.
+            has_place = member is not None and member.join_ticket is not None
+            return not has_place and self.roster.joining + others >= self._limits.max_size
+        return member is None and len(self.roster) + others >= self._limits.max_size
+
+    def _join_unknown(self, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
+        if request.instance_id is not None:
+            old_member_id = self.roster.static_member_id(request.instance_id)
+            if old_member_id is None:
+                self._add_member(request.new_member_id, request, ticket, now)
+            else:
+                self._replace_static(old_member_id, request, ticket, now)
+        elif request.needs_member_id:
+            # KIP-394: whoever never comes back with its id does not become a member to wait for.
+            deadline_ms = now.monotonic_ms + request.session_timeout_ms
+            self.roster.pending[request.new_member_id] = deadline_ms
+            self._wake_by(deadline_ms)
+            self._answer_join_error(ticket, request.new_member_id, ErrorCode.member_id_required)
+        else:
+            self._add_member(request.new_member_id, request, ticket, now)
+
+    def _add_member(self, member_id: str, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
+        if self.state is GroupState.EMPTY:
+            self.protocol_type = request.protocol_type
+        if self.state is GroupState.PREPARING_REBALANCE and self.generation_id == 0:
+            self._new_member_added = True
+        member = Member(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+            is_new=True,
+            join_ticket=ticket,
+        )
+        self.roster.add(member)
+        member.session_deadline_ms = now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
+        self._wake_by(member.session_deadline_ms)
+        if self.state in _REBALANCES_FROM:
+            self._rebalance(now)
+
+    def _rejoin(self, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
+        error = self._refuse_identity(request.member_id, request.instance_id)
+        error = error or ANSWERS[Request.REJOIN][self.state]
+        if error:
+            self._answer_join_error(ticket, request.member_id, error)
+            return
+        member = self.roster[request.member_id]
+        changed = member.protocols != request.protocols
+        leads = self.state is GroupState.STABLE and self.roster.leader == member.member_id
+        if self.state is not GroupState.PREPARING_REBALANCE and not changed and not leads:
+            # The answer to its last JoinGroup may have been lost.
+            self._effects.append(Answer(ticket=ticket, result=self._joined(member)))
+            return
+        # A leader that joins again wants a rebalance: topics may have changed.
+        self._answer_join_ticket(member, ErrorCode.rebalance_in_progress)
+        self._update(member, request)
+        self.roster.await_join(member, ticket)
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            self._rebalance(now)
+
+    def _replace_static(self, old_id: str, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
+        leader_before = self.roster.leader or ""
+        self._answer_all(self.roster[old_id], ErrorCode.fenced_instance_id)
+        member = self.roster.replace_static(old_id, request.new_member_id)
+        if old_id in self._unsynced:
+            self._unsynced.remove(old_id)
+            self._unsynced.add(member.member_id)
+        topics_before = subscribed_topics(member.metadata(self.protocol))
+        self._update(member, request)
+        member.client_id, member.client_host = request.client_id, request.client_host
+        self._touch(member, now)
+        self.roster.await_join(member, ticket)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return
+        if self.state is GroupState.COMPLETING_REBALANCE or (
+            self.roster.choose_protocol() != self.protocol
+            or subscribed_topics(member.metadata(self.protocol)) != topics_before
+        ):
+            # While the leader assigns, it assigns to the old id.
+            self._rebalance(now)
+            return
+        self._store(
+            _Write(
+                purpose=_Stores.STATIC_MEMBER,
+                generation_id=self.generation_id,
+                assignments={one.member_id: one.assignment for one in self.roster},
+                member_id=member.member_id,
+                leader_before=leader_before,
+                can_skip_assignment=request.can_skip_assignment,
+            ),
+            now,
+        )
+
+    def _answer_static_member(self, write: _Write, error: ErrorCode, now: Instant) -> None:
+        member = self.roster.get(write.member_id)
+        ticket = None if member is None else self.roster.take_join_ticket(member)
+        if member is None or ticket is None:
+            return  # replaced once more, or gone
+        self._touch(member, now)
+        if error:
+            self._answer_join_error(ticket, UNKNOWN_MEMBER, error)
+            return
+        member.is_new = False
+        leads = self.roster.leader == member.member_id
+        if write.can_skip_assignment:
+            result = self._joined(member, skip_assignment=leads)
+        else:
+            # Told that somebody else leads, it does not assign: a stable group would ignore it.
+            result = self._joined(member, leader=write.leader_before)
+        self._effects.append(Answer(ticket=ticket, result=result))
+
+    def _update(self, member: Member, request: JoinRequest) -> None:
+        self.roster.update(
+            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
+        )
+
+    # Rebalancing
+
+    def _rebalance(self, now: Instant) -> None:
+        """Ask everybody to join again, and begin to wait."""
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self._reset_assignments(ErrorCode.rebalance_in_progress, now)
+        self._unsynced.clear()
+        self._sync_deadline_ms = None
+        timeout_ms = self.roster.rebalance_timeout_ms()
+        if self.state is GroupState.EMPTY:
+            # Consumers that are started together shall be in one generation.
+            delay_ms = self._limits.initial_rebalance_delay_ms
+            self._join_deadline_ms = now.monotonic_ms + delay_ms
+            self._extension_left_ms = max(timeout_ms - delay_ms, 0)
+            self._new_member_added = False
+        else:
+            self._join_deadline_ms = now.monotonic_ms + timeout_ms
+            self._extension_left_ms = None
+        self._wake_by(self._join_deadline_ms)
+        self._move(Trigger.REBALANCE, now)
+        self._try_complete_join(now)
+
+    def _try_complete_join(self, now: Instant) -> None:
+        if (
+            self.state is GroupState.PREPARING_REBALANCE
+            and self._extension_left_ms is None
+            and self.roster.joining == len(self.roster)
+            and not self.roster.pending
+        ):
+            self._complete_join(now)
+
+    def _end_joining(self, now: Instant) -> None:
+        if self._extension_left_ms and self._new_member_added:
+            delay_ms = min(self._limits.initial_rebalance_delay_ms, self._extension_left_ms)
+            self._extension_left_ms -= delay_ms
+            self._new_member_added = False
+            self._join_deadline_ms = now.monotonic_ms + delay_ms
+            return
+        self._complete_join(now)
+
+    def _complete_join(self, now: Instant) -> None:
+        """The waiting is over: whoever is dynamic and did not join is out."""
+        for member in list(self.roster):
+            if member.join_ticket is None and member.instance_id is None:
+                self.roster.remove(member.member_id)
+        if self.roster and not self.roster.elect_joined_leader():
+            # Only static members, and none has joined: wait until they do, or their sessions end.
+            self._extension_left_ms = None
+            self._join_deadline_ms = now.monotonic_ms + self.roster.rebalance_timeout_ms()
+            return
+        self._join_deadline_ms = self._extension_left_ms = None
+        self.generation_id = (self.generation_id + 1) & 0x7FFFFFFF
+        if not self.roster:
+            self.protocol = None
+            self._move(Trigger.ALL_LEFT, now)
+            empty = _Write(purpose=_Stores.EMPTY, generation_id=self.generation_id, assignments={})
+            self._store(empty, now)
+            return
+        self.protocol = self.roster.choose_protocol()
+        self._move(Trigger.ALL_JOINED, now)
+        for member in self.roster:
+            self._unsynced.add(member.member_id)
+            member.is_new = False
+            self._touch(member, now)
+            ticket = self.roster.take_join_ticket(member)
+            if ticket is not None:
+                self._effects.append(Answer(ticket=ticket, result=self._joined(member)))
+        self._sync_deadline_ms = now.monotonic_ms + self.roster.rebalance_timeout_ms()
+        self._wake_by(self._sync_deadline_ms)
+
+    def _end_syncing(self, now: Instant) -> None:
+        """Whoever has not asked for its assignment in time is out."""
+        self._sync_deadline_ms = None
+        late = [self.roster[member_id] for member_id in self._unsynced if member_id in self.roster]
+        for member in late:
+            self._answer_all(member, ErrorCode.unknown_member_id)
+            self.roster.remove(member.member_id)
+        if late:
+            self._rebalance(now)
+
+    def _assign(self, assignments: dict[str, bytes], error: ErrorCode, now: Instant) -> None:
+        if error:
+            self._reset_assignments(error, now)
+            self._rebalance(now)
+            return
+        for member in self.roster:
+            member.assignment = assignments[member.member_id]
+        self._move(Trigger.ASSIGNED, now)
+        for member in self.roster:
+            self._answer_sync(member, ErrorCode.none)
+            self._touch(member, now)
+
+    def _reset_assignments(self, error: ErrorCode, now: Instant) -> None:
+        for member in self.roster:
+            member.assignment = b""
+            if self._answer_sync(member, error):
+                self._touch(member, now)
+
+    # Leaving
+
+    def _leave_one(self, leaving: Leaving, now: Instant) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id == UNKNOWN_MEMBER:
+            # An administrator removes a static member.
+            held = leaving.instance_id and self.roster.static_member_id(leaving.instance_id)
+            if not held:
+                return ErrorCode.unknown_member_id
+            member_id = held
+        elif member_id in self.roster.pending:
+            del self.roster.pending[member_id]
+            self._try_complete_join(now)
+            return ErrorCode.none
+        else:
+            error = self._refuse_identity(member_id, leaving.instance_id)
+            if error:
+                return error
+        self._remove(self.roster[member_id], now)
+        return ErrorCode.none
+
+    def _expire_session(self, member: Member, now: Instant) -> None:
+        deadline_ms = member.session_deadline_ms
+        if deadline_ms is None or deadline_ms > now.monotonic_ms or member.member_id not in self.roster:
+            return
+        if member.waits and not member.is_new:
+            member.session_deadline_ms = None  # it waits for us, not we for it
+        else:
+            self._remove(member, now)
+
+    def _remove(self, member: Member, now: Instant) -> None:
+        self._answer_all(member, ErrorCode.unknown_member_id)
+        self.roster.remove(member.member_id)
+        self._unsynced.discard(member.member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self._try_complete_join(now)
+        else:
+            self._rebalance(now)
+
+    # Checks
+
+    def _refuse_identity(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if instance_id is not None:
+            held_by = self.roster.static_member_id(instance_id)
+            if held_by is not None and held_by != member_id:
+                return ErrorCode.fenced_instance_id
+            if held_by is None:
+                return ErrorCode.unknown_member_id
+        return ErrorCode.none if member_id in self.roster else ErrorCode.unknown_member_id
+
+    def _refuse_member(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.coordinator_not_available
+        error = self._refuse_identity(member_id, instance_id)
+        if not error and generation_id != self.generation_id:
+            return ErrorCode.illegal_generation
+        return error
+
+    def _refuse_sync(self, request: SyncRequest) -> ErrorCode:
+        error = self._refuse_member(request.member_id, request.instance_id, request.generation_id)
+        if error:
+            return error
+        if request.protocol_type is not None and request.protocol_type != self.protocol_type:
+            return ErrorCode.inconsistent_group_protocol
+        if request.protocol is not None and request.protocol != self.protocol:
+            return ErrorCode.inconsistent_group_protocol
+        return ANSWERS[Request.SYNC][self.state]
+
+    # Answers
+
+    def _joined(
+        self, member: Member, *, leader: str | None = None, skip_assignment: bool = False
+    ) -> JoinResult:
+        leader = self.roster.leader or "" if leader is None else leader
+        return JoinResult(
+            member_id=member.member_id,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=leader,
+            skip_assignment=skip_assignment,
+            members=self.roster.joined_members(self.protocol) if leader == member.member_id else (),
+        )
+
+    def _assignment_of(self, member: Member) -> SyncResult:
+        return SyncResult(
+            protocol_type=self.protocol_type, protocol=self.protocol, assignment=member.assignment
+        )
+
+    def _answer_join_error(self, ticket: Ticket, member_id: str, error: ErrorCode) -> None:
+        self._effects.append(Answer(ticket=ticket, result=JoinResult(error=error, member_id=member_id)))
+
+    def _answer_join_ticket(self, member: Member, error: ErrorCode) -> None:
+        ticket = self.roster.take_join_ticket(member)
+        if ticket is not None:
+            keeps_id = error != ErrorCode.unknown_member_id
+            self._answer_join_error(ticket, member.member_id if keeps_id else UNKNOWN_MEMBER, error)
+
+    def _answer_sync(self, member: Member, error: ErrorCode) -> bool:
+        ticket, member.sync_ticket = member.sync_ticket, None
+        if ticket is None:
+            return False
+        result = SyncResult(error=error) if error else self._assignment_of(member)
+        self._effects.append(Answer(ticket=ticket, result=result))
+        return True
+
+    def _answer_all(self, member: Member, error: ErrorCode) -> None:
+        self._answer_join_ticket(member, error)
+        self._answer_sync(member, error)
+
+    # Time, state, effects
+
+    def _touch(self, member: Member, now: Instant) -> None:
+        member.session_deadline_ms = now.monotonic_ms + member.session_timeout_ms
+        self._wake_by(member.session_deadline_ms)
+
+    def _wake_by(self, deadline_ms: int) -> None:
+        # Heartbeats move deadlines back, never the alarm: `tick` looks again when it rings.
+        if self.wake_at_ms is None or deadline_ms < self.wake_at_ms:
+            self.wake_at_ms = deadline_ms
+
+    def _deadlines(self) -> list[int]:
+        ends = [self._join_deadline_ms, self._sync_deadline_ms, *self.roster.pending.values()]
+        ends += [member.session_deadline_ms for member in self.roster]
+        return [end for end in ends if end is not None]
+
+    def _move(self, trigger: Trigger, now: Instant) -> None:
+        self.state = next_state(self.state, trigger)
+        self.state_since_ms = now.wall_ms
+
+    def _stores_assignment(self) -> bool:
+        return any(
+            write.purpose is _Stores.ASSIGNMENT and write.generation_id == self.generation_id
+            for write in self._writes.values()
+        )
+
+    def _store(self, write: _Write, now: Instant) -> None:
+        write_id, self._next_write_id = self._next_write_id, self._next_write_id + 1
+        self._writes[write_id] = write
+        members = self.roster.stored_members(self.protocol, write.assignments)
+        value = GroupValue(
+            protocol_type=self.protocol_type or "",
+            generation_id=self.generation_id,
+            protocol=self.protocol,
+            leader=self.roster.leader,
+            state_timestamp_ms=now.wall_ms,
+            members=members,
+        )
+        self._effects.append(StoreGroup(write_id=write_id, value=value))
+
+    def _drain(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+def _restored(stored: StoredMember, protocol: str) -> Member:
+    return Member(
+        member_id=stored.member_id,
+        instance_id=stored.instance_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        rebalance_timeout_ms=stored.rebalance_timeout_ms,
+        session_timeout_ms=stored.session_timeout_ms,
+        protocols=((protocol, stored.subscription),),
+        assignment=stored.assignment,
+    )

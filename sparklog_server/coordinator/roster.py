@@ -1,0 +1,206 @@
+"""The members of a group: who they are, which protocols they know, who leads, who waits.
+
+Invariants: an instance id belongs to one member; `_votes[p]` members know protocol p; the leader is a member,
+    and there is one while there are members; a pending id is no member.
+Not here: states, timeouts and answers (group.py).
+Concurrency: none; owned by one group.
+Sources: Kafka ClassicGroup (addMember, removeMember, replaceStaticMember, selectProtocol), KIP-345.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from sparklog.format.group_metadata import StoredMember
+from sparklog_server.coordinator.messages import JoinedMember, Protocols, Ticket
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Member:
+    """One member.
+
+    Fields:
+        is_new: has never been told its generation, so cannot send heartbeats yet.
+        session_deadline_ms: None while it waits for an answer: then it cannot be expected to call.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    session_deadline_ms: int | None = None
+    join_ticket: Ticket | None = None
+    sync_ticket: Ticket | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Is one of its requests unanswered?"""
+        return self.join_ticket is not None or self.sync_ticket is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it sent for one protocol."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+
+class Roster:
+    """All members of one group, and the ids handed out to members to be."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, int] = {}  # member id -> when it is given up, monotonic ms
+        self.leader: str | None = None
+        self._members: dict[str, Member] = {}
+        self._static: dict[str, str] = {}  # instance id -> member id
+        self._votes: Counter[str] = Counter()
+        self._joining = 0  # members with a join_ticket
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def get(self, member_id: str) -> Member | None:
+        """The member of this id."""
+        return self._members.get(member_id)
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._members[member_id]
+
+    def static_member_id(self, instance_id: str) -> str | None:
+        """Who holds this instance id now."""
+        return self._static.get(instance_id)
+
+    @property
+    def joining(self) -> int:
+        """How many wait for their JoinGroup to be answered."""
+        return self._joining
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    def add(self, member: Member) -> None:
+        """Take in a member; the first one leads."""
+        assert member.member_id not in self._members
+        self._members[member.member_id] = member
+        if member.instance_id is not None:
+            assert member.instance_id not in self._static
+            self._static[member.instance_id] = member.member_id
+        self._votes.update(name for name, _ in member.protocols)
+        self._joining += member.join_ticket is not None
+        self.pending.pop(member.member_id, None)
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> None:
+        """Let a member go; its tickets have been answered by now."""
+        member = self._members.pop(member_id)
+        assert not member.waits
+        if member.instance_id is not None:
+            del self._static[member.instance_id]
+        self._subtract_votes(member)
+        if self.leader == member_id:
+            self.leader = next(iter(self._members), None)
+
+    def replace_static(self, old_member_id: str, new_member_id: str) -> Member:
+        """The same member under a new id; leadership goes along. Its tickets have been answered by now."""
+        old = self._members[old_member_id]
+        assert not old.waits
+        assert old.instance_id is not None
+        was_leader = self.leader == old_member_id
+        # The position stays: Kafka's leaders see their members in a stable order.
+        old.member_id = new_member_id
+        self._members = {member.member_id: member for member in self._members.values()}
+        self._static[old.instance_id] = new_member_id
+        if was_leader:
+            self.leader = new_member_id
+        return old
+
+    def update(
+        self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> None:
+        """What a member says when it joins again."""
+        self._subtract_votes(member)
+        member.protocols = protocols
+        self._votes.update(name for name, _ in protocols)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def await_join(self, member: Member, ticket: Ticket) -> None:
+        """`member` waits for the rebalance."""
+        assert member.join_ticket is None
+        member.join_ticket = ticket
+        self._joining += 1
+
+    def take_join_ticket(self, member: Member) -> Ticket | None:
+        """Stop waiting; the caller answers."""
+        ticket, member.join_ticket = member.join_ticket, None
+        self._joining -= ticket is not None
+        return ticket
+
+    def all_know_one_of(self, protocols: Collection[str]) -> bool:
+        """Is there one of them that every member knows?"""
+        return any(self._votes[name] == len(self) for name in protocols)
+
+    def choose_protocol(self) -> str:
+        """The one with most votes, among those that all know; each votes for its first of these.
+
+        Ties go to the one that the member who came first prefers.
+        """
+        common = {name for name, count in self._votes.items() if count == len(self)}
+        votes: Counter[str] = Counter()
+        for member in self:
+            votes[next(name for name, _ in member.protocols if name in common)] += 1
+        return max(votes, key=votes.__getitem__)
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is one who has joined; False if nobody has."""
+        if self.leader is not None and self._members[self.leader].join_ticket is not None:
+            return True
+        joined = next((member.member_id for member in self if member.join_ticket is not None), None)
+        if joined is not None:
+            self.leader = joined
+        return joined is not None
+
+    def joined_members(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+        """What the leader is told."""
+        return tuple(
+            JoinedMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                metadata=member.metadata(protocol),
+            )
+            for member in self
+        )
+
+    def stored_members(
+        self, protocol: str | None, assignments: Mapping[str, bytes]
+    ) -> tuple[StoredMember, ...]:
+        """What the log is told."""
+        return tuple(
+            StoredMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata(protocol),
+                assignment=assignments[member.member_id],
+            )
+            for member in self
+        )
+
+    def _subtract_votes(self, member: Member) -> None:
+        for name, _ in member.protocols:
+            self._votes[name] -= 1
+            if not self._votes[name]:
+                del self._votes[name]
