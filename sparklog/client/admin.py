@@ -126,14 +126,18 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
     )
 
 
+def partition_size_bytes(state: PartitionState) -> int:
+    """The stored bytes of a partition: those of all its extents."""
+    return int(state.extents.columns().numbers[NUMBER_COLUMNS.index("size")].sum())
+
+
 def _describe_partition(state: PartitionState) -> PartitionDescription:
-    sizes = state.extents.columns().numbers[NUMBER_COLUMNS.index("size")]
     return PartitionDescription(
         partition=state.partition,
         log_start_offset=state.log_start_offset,
         log_end_offset=state.log_end_offset,
-        size_bytes=int(sizes.sum()),
-        extent_count=len(sizes),
+        size_bytes=partition_size_bytes(state),
+        extent_count=len(state.extents),
     )
 
 

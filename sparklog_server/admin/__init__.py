@@ -1,0 +1,1 @@
+"""What the admin APIs share: changes with an outcome per topic, and settings as Kafka shows them."""

@@ -1,0 +1,53 @@
+"""What clients may say of replicas: there is one of each partition, at this broker.
+
+Sources: Kafka ReplicationControlManager.validateManualPartitionAssignment, StripedReplicaPlacer.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+
+from sparklog_server.admin.changes import RefusedError
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_BROKERS = 1  # that serve a root at a time
+
+
+def validate_replication_factor(factor: int) -> None:
+    """-1 (the default) or at most the number of brokers."""
+    if factor == 0 or factor < -1:
+        raise RefusedError(
+            ErrorCode.invalid_replication_factor,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if factor > _BROKERS:
+        raise RefusedError(
+            ErrorCode.invalid_replication_factor,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
+            f"cannot be reached because only {_BROKERS} broker(s) are registered. Records are on shared "
+            "storage, whose own copies protect them: use 1, or -1.",
+        )
+
+
+def validate_assignment(broker: "Broker", replicas: Sequence[int]) -> None:
+    """A list that names this broker, once."""
+    if not replicas:
+        raise RefusedError(
+            ErrorCode.invalid_replica_assignment,
+            "The manual partition assignment includes an empty replica list.",
+        )
+    strangers = [node_id for node_id in replicas if node_id != broker.node_id]
+    if strangers:
+        raise RefusedError(
+            ErrorCode.invalid_replica_assignment,
+            f"The manual partition assignment includes broker {strangers[0]}, but no such broker is "
+            "registered.",
+        )
+    if len(replicas) > 1:
+        raise RefusedError(
+            ErrorCode.invalid_replica_assignment,
+            f"The manual partition assignment includes the broker {broker.node_id} more than once.",
+        )

@@ -1,0 +1,115 @@
+"""Changes of metadata asked for over the network: many at once, each with an outcome of its own.
+
+Invariants: the parts of a request do not depend on each other (callers refuse duplicates), so all that can
+    be done are done in one commit, and one that cannot harms no other. Outcomes are those of the plan that
+    was committed: a plan that lost a race is made again from scratch.
+Not here: what a part does (the API's module), fencing and grouping (publish/).
+Sources: Kafka ReplicationControlManager (per-topic ApiError beside one atomic list of records).
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import SparklogError
+from sparklog.metadata import Action, Image
+from sparklog_server.protocol.errors import error_code
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+K = TypeVar("K", bound=Hashable)
+Part = Callable[[Image], Action | None]
+
+
+class RefusedError(Exception):
+    """A request that Kafka refuses with a code for which sparklog has no error of its own."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one part."""
+
+    code: ErrorCode = ErrorCode.none
+    message: str | None = None
+    action: Action | None = None
+
+    @property
+    def is_error(self) -> bool:
+        return self.code is not ErrorCode.none
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """The outcome of a part that raised."""
+    if isinstance(error, RefusedError):
+        return Outcome(error.code, str(error))
+    return Outcome(error_code(error), str(error))
+
+
+class Change(Generic[K]):
+    """A plan (metadata's) made of parts; `outcomes` are those of its last run."""
+
+    def __init__(self, parts: Mapping[K, Part]) -> None:
+        self._parts = parts
+        self.outcomes: dict[K, Outcome] = {}
+
+    def __call__(self, image: Image) -> list[Action]:
+        """Plan every part against the image."""
+        outcomes = {}
+        for key, part in self._parts.items():
+            try:
+                outcomes[key] = Outcome(action=part(image))
+            except (RefusedError, SparklogError) as error:
+                outcomes[key] = outcome_of(error)
+        self.outcomes = outcomes
+        return [outcome.action for outcome in outcomes.values() if outcome.action is not None]
+
+
+async def make_changes(
+    broker: "Broker", parts: Mapping[K, Part], *, timeout_ms: int = 0, validate_only: bool = False
+) -> dict[K, Outcome]:
+    """Carry the parts out; the outcome of each.
+
+    Args:
+        timeout_ms: answer REQUEST_TIMED_OUT after so long; the change may still happen. 0: wait.
+        validate_only: find out what would happen.
+    """
+    change = Change(parts)
+    if validate_only or not parts:
+        change(await broker.run_storage(broker.log.refresh))
+        return change.outcomes
+    publishing = asyncio.ensure_future(broker.publish_plan(change))
+    publishing.add_done_callback(_look_at)
+    done, _ = await asyncio.wait({publishing}, timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
+    if not done:
+        failure = Outcome(ErrorCode.request_timed_out, "the storage did not answer in time; look again")
+        return _failed(change, failure)
+    try:
+        publishing.result()
+    except SparklogError as error:
+        return _failed(change, outcome_of(error))
+    return change.outcomes
+
+
+def _failed(change: Change[K], failure: Outcome) -> dict[K, Outcome]:
+    """Nothing was committed: what was to be done has failed, what was refused stays refused."""
+    return {key: outcome if outcome.is_error else failure for key, outcome in list(change.outcomes.items())}
+
+
+def _look_at(publishing: "asyncio.Future[Any]") -> None:
+    """Nobody may be waiting any more (timeout, connection gone); asyncio must not complain then."""
+    if not publishing.cancelled():
+        publishing.exception()
+
+
+def duplicates(names: list[K]) -> set[K]:
+    """What is in the list more than once."""
+    seen: set[K] = set()
+    return {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]

@@ -1,0 +1,133 @@
+"""Settings as DescribeConfigs shows them: the value in force, and which layer it comes from.
+
+Layers, the first that has a value wins: the topic's override, the root (Kafka's cluster-wide dynamic
+default), server.properties, the declared default. server.properties counts as a layer where it differs
+from the default.
+Invariants: every declared setting is shown, once; nothing is sensitive, for no setting holds a secret.
+Not here: changing them (config_changes.py).
+Sources: Kafka ConfigHelper, DescribeConfigsResponse.ConfigSource and ConfigType.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
+
+from sparklog.log.config import TopicConfig
+from sparklog.log.setting import Setting, declared_settings
+from sparklog.metadata import Image
+from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS, root_setting
+from sparklog_server.config import INT_MAX, ServerConfig
+
+
+class ConfigSource(enum.IntEnum):
+    """Kafka's ids."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class ConfigType(enum.IntEnum):
+    """Kafka's ids."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Synonym:
+    """One layer's value."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting; `synonyms` are all layers that have a value, the winner first."""
+
+    name: str
+    setting: Setting
+    synonyms: tuple[Synonym, ...]
+    read_only: bool
+
+    @property
+    def value(self) -> str:
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source
+
+    @property
+    def config_type(self) -> ConfigType:
+        kind = self.setting.kind
+        if kind is int:
+            maximum = self.setting.maximum
+            return ConfigType.INT if maximum is not None and maximum <= INT_MAX else ConfigType.LONG
+        return {
+            bool: ConfigType.BOOLEAN,
+            float: ConfigType.DOUBLE,
+            tuple: ConfigType.LIST,
+            str: ConfigType.STRING,
+        }[kind]
+
+
+def topic_entries(config: ServerConfig, image: Image, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All settings of a topic with these overrides, as of an image."""
+    entries = []
+    for key, (_, one) in declared_settings(TopicConfig).items():
+        own = [Synonym(key, overrides[key], ConfigSource.TOPIC_CONFIG)] if key in overrides else []
+        layers = _broker_layers(config, image, BROKER_NAMES[key], key, one)
+        entries.append(ConfigEntry(name=key, setting=one, synonyms=(*own, *layers), read_only=False))
+    return entries
+
+
+def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:
+    """All settings of this broker: its own, which server.properties decides, and the topics' defaults."""
+    entries = {}
+    for name, key in ROOT_KEYS.items():
+        one = root_setting(key)
+        layers = _broker_layers(config, image, name, key, one)
+        entries[name] = ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False)
+    for name, (field, one) in declared_settings(ServerConfig).items():
+        if name not in entries:
+            default = Synonym(name, one.format(one.default), ConfigSource.DEFAULT_CONFIG)
+            value = one.format(getattr(config, field))
+            given = (
+                [Synonym(name, value, ConfigSource.STATIC_BROKER_CONFIG)] if value != default.value else []
+            )
+            entries[name] = ConfigEntry(name=name, setting=one, synonyms=(*given, default), read_only=True)
+    return [entries[name] for name in sorted(entries)]
+
+
+def cluster_entries(image: Image) -> list[ConfigEntry]:
+    """What is set for the whole cluster, and only that (as Kafka)."""
+    found = []
+    for name, key in sorted(ROOT_KEYS.items()):
+        if key in image.configs:
+            value = Synonym(name, image.configs[key], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            found.append(
+                ConfigEntry(name=name, setting=root_setting(key), synonyms=(value,), read_only=False)
+            )
+    return found
+
+
+def _broker_layers(
+    config: ServerConfig, image: Image, name: str, key: str, one: Setting
+) -> Iterable[Synonym]:
+    """The layers below a topic's own, by the broker's name."""
+    root = image.configs.get(key)
+    if root is not None:
+        yield Synonym(name, root, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    default = one.format(one.default)
+    static = config.root_defaults().get(key, default)
+    if static != default:
+        yield Synonym(name, static, ConfigSource.STATIC_BROKER_CONFIG)
+    yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)

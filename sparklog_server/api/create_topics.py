@@ -1,0 +1,160 @@
+"""CreateTopics (key 19), versions 2-7.
+
+Does: create topics in one commit, with their settings; -1 partitions and replication factor mean the
+    defaults; validate only; manual assignments, which can only name this broker.
+Does not: replicate. Records are on shared storage once for all brokers, so a replication factor is refused
+    beyond the number of brokers, as Kafka does: a client that asks for three copies should not believe that
+    it got them.
+Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings in the answer (KIP-525);
+    7 topic ids (KIP-516).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.log.config import RootConfig, validate_topic_configs
+from sparklog.metadata import Action, CreateTopic, Image, new_id, plan_create_topic
+from sparklog.metadata.topic_names import collision_key
+from sparklog_server.admin.assignments import validate_assignment, validate_replication_factor
+from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates, make_changes
+from sparklog_server.admin.config_changes import invalid_request
+from sparklog_server.admin.config_entries import topic_entries
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.registry import RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_METADATA_TOPIC = "__cluster_metadata"
+
+
+@api(key=19, versions=range(2, 8))
+async def handle_create_topics(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Plan every topic by itself; one commit for all that can be."""
+    names = [topic.name for topic in request.topics]
+    twice = duplicates(names)
+    colliding = duplicates([collision_key(name) for name in dict.fromkeys(names)])
+    parts: dict[str, Part] = {}
+    for topic in request.topics:
+        parts[topic.name] = _part(
+            broker, topic, duplicate=topic.name in twice, colliding=collision_key(topic.name) in colliding
+        )
+    outcomes = await make_changes(
+        broker, parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
+    )
+    return make(
+        context.types.CreateTopicsResponse,
+        topics=[_result(context.types, broker, name, outcomes[name]) for name in dict.fromkeys(names)],
+    )
+
+
+def _part(broker: "Broker", topic: Any, *, duplicate: bool, colliding: bool) -> Part:
+    topic_id = new_id()
+
+    def plan(image: Image) -> Action:
+        if duplicate:
+            raise invalid_request("Duplicate topic name.")
+        if topic.name == _METADATA_TOPIC:
+            raise invalid_request(f"Creation of internal topic {_METADATA_TOPIC} is prohibited.")
+        if colliding:
+            raise RefusedError(
+                ErrorCode.invalid_topic_exception,
+                f"Topic '{topic.name}' collides with another one of this request: '.' and '_' are the same "
+                "in metric names",
+            )
+        partitions = _partitions(broker, image, topic)
+        configs = _configs(topic)
+        return plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=configs)
+
+    return plan
+
+
+def _partitions(broker: "Broker", image: Image, topic: Any) -> int:
+    if topic.assignments:
+        return _assigned(broker, topic)
+    validate_replication_factor(topic.replication_factor)
+    count: int = topic.num_partitions
+    if count == 0 or count < -1:
+        raise RefusedError(
+            ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
+        )
+    if count == -1:
+        return RootConfig.parse({**broker.config.root_defaults(), **image.configs}).num_partitions
+    return count
+
+
+def _assigned(broker: "Broker", topic: Any) -> int:
+    for name, value in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if value != -1:
+            raise invalid_request(
+                f"A manual partition assignment was specified, but {name} was not set to -1."
+            )
+    indexes = [one.partition_index for one in topic.assignments]
+    for one in topic.assignments:
+        validate_assignment(broker, one.broker_ids)
+    if twice := duplicates(indexes):
+        raise RefusedError(
+            ErrorCode.invalid_replica_assignment,
+            f"Found multiple manual partition assignments for partition {min(twice)}",
+        )
+    if sorted(indexes) != list(range(len(indexes))):
+        raise RefusedError(
+            ErrorCode.invalid_replica_assignment,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return len(indexes)
+
+
+def _configs(topic: Any) -> dict[str, str]:
+    keys = [one.name for one in topic.configs]
+    if duplicates(keys):
+        raise invalid_request("Error due to duplicate config keys")
+    nulls = [one.name for one in topic.configs if one.value is None]
+    if nulls:
+        raise RefusedError(
+            ErrorCode.invalid_config, f"Null value not supported for topic configs: {','.join(nulls)}"
+        )
+    configs = {one.name: one.value for one in topic.configs}
+    validate_topic_configs(configs)
+    return configs
+
+
+def _result(types: Any, broker: "Broker", name: str, outcome: Outcome) -> Any:
+    action = outcome.action
+    if outcome.is_error or not isinstance(action, CreateTopic):
+        return make(
+            types.CreatableTopicResult,
+            name=name,
+            error_code=outcome.code,
+            error_message=outcome.message,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=None,
+        )
+    return make(
+        types.CreatableTopicResult,
+        name=name,
+        topic_id=action.topic_id,
+        error_code=ErrorCode.none,
+        num_partitions=action.partitions,
+        replication_factor=1,
+        configs=_created_configs(types, broker, action) if hasattr(types, "CreatableTopicConfigs") else None,
+    )
+
+
+def _created_configs(types: Any, broker: "Broker", action: CreateTopic) -> list[Any]:
+    return [
+        make(
+            types.CreatableTopicConfigs,
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=False,
+        )
+        for entry in topic_entries(broker.config, broker.image, action.configs)
+    ]

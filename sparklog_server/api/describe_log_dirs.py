@@ -1,0 +1,83 @@
+"""DescribeLogDirs (key 35), versions 1-4.
+
+Does: name the root, as a URL (file:///data/log): whoever sees the same storage can go there directly, and
+    Spark does (sparklog/client/broker_root.py). The stored bytes of each partition, and those of the
+    file system.
+Does not: tell what replication lags behind (nothing does) or is being moved.
+Versions: 2 flexible; 3 top-level error; 4 total and usable bytes (KIP-827; -1 where storage does not tell).
+"""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.client.admin import partition_size_bytes
+from sparklog.metadata import Image, Topic
+from sparklog.storage import LocalStore, Store
+from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.registry import RequestContext, api
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+
+@api(key=35, versions=range(1, 5))
+async def handle_describe_log_dirs(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Add up the extents, in a thread: a large root has many."""
+    image = await broker.run_storage(broker.log.refresh)
+    result = await broker.run_storage(_describe, context.types, broker.log.store, image, request.topics)
+    return make(context.types.DescribeLogDirsResponse, error_code=ErrorCode.none, results=[result])
+
+
+def _describe(types: Any, store: Store, image: Image, asked: Any) -> Any:
+    total, usable = _space(store)
+    topics = [
+        make(
+            types.DescribeLogDirsTopic,
+            name=topic.name,
+            partitions=[_partition(types, topic, number) for number in numbers],
+        )
+        for topic, numbers in _wanted(image, asked)
+        if numbers
+    ]
+    return make(
+        types.DescribeLogDirsResult,
+        error_code=ErrorCode.none,
+        log_dir=store.url,
+        topics=topics,
+        total_bytes=total,
+        usable_bytes=usable,
+    )
+
+
+def _wanted(image: Image, asked: Any) -> list[tuple[Topic, list[int]]]:
+    """What there is of what was asked for; null is everything."""
+    if asked is None:
+        return [(topic, list(range(len(topic.partitions)))) for topic in image.topics.values()]
+    return [
+        (
+            image.topics[one.topic],
+            [n for n in one.partitions if 0 <= n < len(image.topics[one.topic].partitions)],
+        )
+        for one in asked
+        if one.topic in image.topics
+    ]
+
+
+def _partition(types: Any, topic: Topic, number: int) -> Any:
+    return make(
+        types.DescribeLogDirsPartition,
+        partition_index=number,
+        partition_size=partition_size_bytes(topic.partitions[number]),
+        offset_lag=0,
+        is_future_key=False,
+    )
+
+
+def _space(store: Store) -> tuple[int, int]:
+    """Total and usable bytes of the file system; -1 where there is none."""
+    if not isinstance(store, LocalStore):
+        return -1, -1
+    found = os.statvfs(store.root)
+    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail

@@ -1,0 +1,21 @@
+"""A broker to administer, and its log as the embedded client sees it."""
+
+from collections.abc import Callable
+
+import pytest
+
+import sparklog
+from tests.server.admin.asking import Asker
+from tests.server.conftest import RawClient, RunningBroker
+
+
+@pytest.fixture
+def asker(running_broker: RunningBroker, connect: Callable[[RunningBroker], RawClient]) -> Asker:
+    """A connection to the running broker."""
+    return Asker(connect(running_broker))
+
+
+@pytest.fixture
+def log(running_broker: RunningBroker) -> sparklog.SparkLog:
+    """The same root, opened beside the broker."""
+    return sparklog.open(running_broker.root, create=False)

@@ -1,0 +1,59 @@
+"""CreatePartitions: growing topics."""
+
+from typing import Any
+
+import pytest
+
+import sparklog
+from tests.server.admin.asking import Asker
+
+
+def grow(asker: Asker, *topics: dict[str, Any], version: int = 3, validate_only: bool = False) -> list[Any]:
+    answer = asker.ask(37, version, topics=topics, timeout=30_000, validate_only=validate_only)
+    return [(one.name, one.error_code.name, one.error_message) for one in answer.results]
+
+
+def topic(name: str, count: int, assignments: list[list[int]] | None = None) -> dict[str, Any]:
+    given = (
+        None
+        if assignments is None
+        else [{"_": "CreatePartitionsAssignment", "broker_ids": one} for one in assignments]
+    )
+    return {"_": "CreatePartitionsTopic", "name": name, "count": count, "assignments": given}
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_every_version_adds(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+    log.create_topic("t", 2)
+    assert grow(asker, topic("t", 5), version=version) == [("t", "none", None)]
+    assert log.partition_count("t") == 5
+
+
+@pytest.mark.parametrize(
+    ("one", "code", "text"),
+    [
+        (topic("missing", 2), "unknown_topic_or_partition", "does not host"),
+        (topic("t", 2), "invalid_partitions", "Topic already has 2 partition(s)."),
+        (topic("t", 1), "invalid_partitions", "1 would not be an increase"),
+        (topic("t", 100_001), "invalid_partitions", "100000"),
+        (topic("t", 4, [[1]]), "invalid_replica_assignment", "only 1 assignment(s)"),
+        (topic("t", 3, [[7]]), "invalid_replica_assignment", "broker 7"),
+    ],
+)
+def test_what_is_refused(
+    asker: Asker, log: sparklog.SparkLog, one: dict[str, Any], code: str, text: str
+) -> None:
+    log.create_topic("t", 2)
+    ((_, found, message),) = grow(asker, one)
+    assert found == code
+    assert text in message
+    assert log.partition_count("t") == 2
+
+
+def test_assignments_duplicates_and_validate_only(asker: Asker, log: sparklog.SparkLog) -> None:
+    log.create_topic("t", 1)
+    assert grow(asker, topic("t", 2), topic("t", 3)) == [("t", "invalid_request", "Duplicate topic name.")]
+    assert grow(asker, topic("t", 3, [[1], [1]]), validate_only=True) == [("t", "none", None)]
+    assert log.partition_count("t") == 1
+    assert grow(asker, topic("t", 3, [[1], [1]])) == [("t", "none", None)]
+    assert log.partition_count("t") == 3

@@ -1,0 +1,56 @@
+"""DescribeLogDirs: the root, and what lies under it."""
+
+import os
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.client.broker_root import find_broker_root
+from tests.server.admin.asking import Asker
+from tests.server.conftest import RunningBroker
+
+
+def describe(asker: Asker, version: int = 4, topics: Any = None) -> Any:
+    answer = asker.ask(35, version, topics=topics)
+    (result,) = answer.results
+    assert result.error_code.name == "none"
+    return result
+
+
+def sizes(result: Any) -> dict[tuple[str, int], int]:
+    return {(one.name, p.partition_index): p.partition_size for one in result.topics for p in one.partitions}
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_version_tells_root_and_sizes(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+    log.create_topic("t", 2)
+    log.create_topic("empty")
+    log.append("t", pa.table({"value": ["x" * 1000] * 5}), partition=1)
+    result = describe(asker, version)
+    assert result.log_dir == log.url
+    stored = log.describe_topic("t").partitions[1].size_bytes
+    assert stored > 5000
+    assert sizes(result) == {("t", 0): 0, ("t", 1): stored, ("empty", 0): 0}
+    if version >= 4:
+        found = os.statvfs(log.url.removeprefix("file://"))
+        assert result.total_bytes == found.f_frsize * found.f_blocks
+        assert 0 < result.usable_bytes <= result.total_bytes
+
+
+def test_only_what_is_asked_for(asker: Asker, log: sparklog.SparkLog) -> None:
+    log.create_topic("t", 3)
+    log.create_topic("u")
+    asked = [
+        {"_": "DescribableLogDirTopic", "topic": "t", "partitions": [2, 5, -1]},
+        {"_": "DescribableLogDirTopic", "topic": "missing", "partitions": [0]},
+        {"_": "DescribableLogDirTopic", "topic": "u", "partitions": [9]},
+    ]
+    assert sizes(describe(asker, topics=asked)) == {("t", 2): 0}
+    assert sizes(describe(asker, topics=[])) == {}
+
+
+def test_spark_finds_the_root_of_a_real_broker(running_broker: RunningBroker, log: sparklog.SparkLog) -> None:
+    found = find_broker_root(running_broker.bootstrap)
+    assert (found.root, found.cluster_id) == (log.url, log.cluster_id)
