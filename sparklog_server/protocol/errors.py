@@ -40,6 +40,7 @@ _BY_CODE = {
     "UNKNOWN_CONFIG": ErrorCode.invalid_config,
     "UNSUPPORTED_ATTRIBUTES": ErrorCode.invalid_record,
     "UNSUPPORTED_CODEC": ErrorCode.unsupported_compression_type,
+    "UNSUPPORTED_CONFIG": ErrorCode.invalid_config,
     "UNSUPPORTED_MAGIC": ErrorCode.unsupported_for_message_format,
 }
 
