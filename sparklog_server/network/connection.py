@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 MAX_PIPELINED = 64
 _log = logging.getLogger("sparklog_server.network")
 _request_log = logging.getLogger("sparklog_server.request")
+_FAILED = object()
 _Closing = (FrameError, MalformedRequestError, UnsupportedRequestError)
 
 
@@ -84,7 +85,6 @@ class Connection:
         self._last: asyncio.Task[None] | None = None
         self._draining = False
         self._closed = False
-        self._failed = False
 
     def __str__(self) -> str:
         return f"connection {self.number} from {self.peer_host}"
@@ -215,7 +215,9 @@ class Connection:
             if previous is not None and not previous.done():
                 await asyncio.wait([previous])
                 turn = clock()
-            if body is not None and not self._closed:
+            if body is _FAILED:
+                self.close("its request failed")
+            elif body is not None and not self._closed:
                 chunks = encode_response(request.codec, request.context.correlation_id, body)
                 await self.writer.send(chunks)
         finally:
@@ -228,7 +230,6 @@ class Connection:
         try:
             return await request.entry.handler(request.body, request.context, self._network.broker)
         except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down
-            self._failed = True
             _log.exception(
                 "%s: %s version %d from client %r failed",
                 self,
@@ -236,8 +237,7 @@ class Connection:
                 request.context.api_version,
                 request.context.client_id,
             )
-            self.close("its request failed")
-            return None
+            return _FAILED
         finally:
             request.frame.release()
             if request.holds_slot:
@@ -258,7 +258,7 @@ class Connection:
             remote_ms=handling_ms if waits else 0.0,
             response_queue_ms=(turn - handled) * 1000,
             send_ms=(sent - turn) * 1000,
-            error=-1 if self._failed else int(getattr(body, "error_code", 0)),
+            error=-1 if body is _FAILED else int(getattr(body, "error_code", 0)),
         )
         if _request_log.isEnabledFor(logging.DEBUG):
             _request_log.debug(

@@ -1,0 +1,112 @@
+"""A network without a broker behind it: handlers are whatever a test wants."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparklog.clock import Clock, SystemClock
+from sparklog_server.config import ServerConfig
+from sparklog_server.metrics import Metrics
+from sparklog_server.network.server import Network
+from sparklog_server.protocol.registry import ApiEntry, load_apis
+
+METADATA_V0 = struct.pack(">i", 0)
+
+
+def request(correlation_id: int, body: bytes = METADATA_V0, *, key: int = 3, version: int = 0) -> bytes:
+    """A frame of a request with an old header; by default Metadata 0."""
+    payload = struct.pack(">hhih", key, version, correlation_id, -1) + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+class Served:
+    """A network with one API (key 3), and connections to it."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.port = network.advertised()[0].port
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers.append(writer)
+        return reader, writer
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+async def response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Correlation id and body of the next response."""
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    data = await reader.readexactly(size)
+    return struct.unpack_from(">i", data)[0], data[4:]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so; the test's timeout is the limit."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - there is no event for what tests look at
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def serving(
+    handler: Callable[[Any, Any, Any], Awaitable[Any]],
+    configs: dict[str, str] | None = None,
+    *,
+    pipelined: bool = False,
+    cancellable: bool = False,
+    clock: Clock | None = None,
+) -> AsyncIterator[Served]:
+    """Serve Metadata requests with a handler."""
+    config = ServerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", **(configs or {})})
+
+    async def run_storage(function: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+    broker: Any = SimpleNamespace(
+        config=config, clock=clock or SystemClock(), metrics=Metrics(), run_storage=run_storage
+    )
+    entry = ApiEntry(
+        key=3,
+        name="Metadata",
+        versions=range(13),
+        handler=handler,
+        pipelined=pipelined,
+        cancellable=cancellable,
+    )
+    network = Network(broker, {3: entry, 18: load_apis()[18]})
+    broker.apis = network.apis
+    network.bind()
+    network.start()
+    served = Served(network)
+    try:
+        yield served
+    finally:
+        await network.stop(1000)
+        served.close()
+    assert network.budget.used_bytes == 0
+    assert network.quota.count == 0
+    assert not network.connections
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+    """Run a coroutine function on both kinds of event loop."""
+
+    def go(main: Callable[[], Any]) -> Any:
+        factory = None
+        if request.param == "uvloop":
+            uvloop = pytest.importorskip("uvloop")
+            factory = uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(main())
+
+    return go

@@ -1,0 +1,72 @@
+"""Listeners as they are written."""
+
+import pytest
+
+from sparklog.errors import InvalidRequestError
+from sparklog_server.config import ServerConfig
+from sparklog_server.network.addresses import parse_addresses
+
+
+def test_hosts_ports_and_names() -> None:
+    found = parse_addresses("listeners", "PLAINTEXT://:9092, internal://[::1]:0,X://broker-1.example:65535")
+    assert [(one.name, one.host, one.port) for one in found] == [
+        ("PLAINTEXT", "", 9092),
+        ("INTERNAL", "::1", 0),
+        ("X", "broker-1.example", 65535),
+    ]
+    assert str(found[1]) == "INTERNAL://[::1]:0"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "localhost:9092",
+        "PLAINTEXT://h",
+        "PLAINTEXT://h:65536",
+        "PLAINTEXT://h:x",
+        "A://h:1,A://h:2",
+        "A://h:1,",
+    ],
+)
+def test_what_is_no_listener_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match="INVALID_CONFIG_VALUE"):
+        parse_addresses("listeners", text)
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        ({"listeners": "SSL://:9093"}, "speaks PLAINTEXT only"),
+        ({"listeners": "SASL_SSL://:9093"}, "speaks PLAINTEXT only"),
+        ({"listeners": "INSIDE://:9093"}, "add INSIDE:PLAINTEXT to listener.security.protocol.map"),
+        ({"listeners": "A://:1", "listener.security.protocol.map": "A:SSL"}, "of protocol SSL"),
+        ({"listener.security.protocol.map": "PLAINTEXT"}, "expected NAME:PROTOCOL"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "where nobody can connect to"),
+        ({"advertised.listeners": "OTHER://h:9092"}, "no listener of this name"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1"}, "expected address:number"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(configs: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        ServerConfig.parse(configs)
+
+
+def test_what_clients_are_told() -> None:
+    config = ServerConfig.parse(
+        {
+            "listeners": "PLAINTEXT://:0,IN://127.0.0.1:0",
+            "advertised.listeners": "PLAINTEXT://kafka.example:19092",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:PLAINTEXT",
+            "max.connections.per.ip.overrides": "10.0.0.1:5, [::1]:7",
+        }
+    )
+    outside, inside = (one.with_port(4711) for one in config.parsed_listeners())
+    assert (config.advertised(outside).host, config.advertised(outside).port) == ("kafka.example", 19092)
+    assert (config.advertised(inside).host, config.advertised(inside).port) == ("127.0.0.1", 4711)
+    assert config.per_ip_overrides() == {"10.0.0.1": 5, "::1": 7}
+
+
+def test_everywhere_is_advertised_by_name() -> None:
+    config = ServerConfig.parse({"listeners": "PLAINTEXT://0.0.0.0:9092"})
+    assert config.advertised(config.parsed_listeners()[0]).host not in {"", "0.0.0.0"}
