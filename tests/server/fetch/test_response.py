@@ -1,0 +1,116 @@
+"""Fetch responses: byte for byte what kio writes, in every version."""
+
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_entity_module
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+
+from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
+from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.registry import Chunk, FileRegion
+
+VERSIONS = range(4, 13)
+
+
+def by_kio(
+    version: int, answers: list[PartitionAnswer], throttle_time_ms: int, error_code: int, session_id: int
+) -> bytes:
+    types: Any = load_entity_module("fetch", version, EntityType.response)
+    topics: list[Any] = []
+    for answer in answers:
+        partition = make(
+            types.PartitionData,
+            partition_index=answer.partition,
+            error_code=answer.error_code,
+            high_watermark=answer.high_watermark,
+            last_stable_offset=answer.last_stable_offset,
+            log_start_offset=answer.log_start_offset,
+            aborted_transactions=[] if answer.is_read_committed else None,
+            records=joined(answer.chunks),
+        )
+        if topics and topics[-1][0] == answer.topic:
+            topics[-1][1].append(partition)
+        else:
+            topics.append((answer.topic, [partition]))
+    response = make(
+        types.FetchResponse,
+        throttle_time=throttle_time_ms,
+        error_code=error_code,
+        session_id=session_id,
+        responses=[
+            make(types.FetchableTopicResponse, topic=topic, partitions=partitions)
+            for topic, partitions in topics
+        ],
+    )
+    buffer = io.BytesIO()
+    entity_writer(types.FetchResponse)(buffer, response)
+    return buffer.getvalue()
+
+
+def joined(chunks: Any) -> bytes:
+    return b"".join(bytes(chunk) for chunk in chunks)
+
+
+def answer(chunks: list[bytes], **fields: Any) -> PartitionAnswer:
+    return PartitionAnswer(chunks=chunks, size=sum(map(len, chunks)), **fields)
+
+
+offsets = st.integers(-1, 2**63 - 1)
+answers = st.builds(
+    answer,
+    chunks=st.lists(st.binary(max_size=200), max_size=3),
+    topic=st.text(st.characters(codec="ascii", min_codepoint=45), min_size=1, max_size=249),
+    partition=st.integers(0, 2**31 - 1),
+    error_code=st.sampled_from([0, 1, 3, 56, 74, 75]),
+    high_watermark=offsets,
+    last_stable_offset=offsets,
+    log_start_offset=offsets,
+    is_read_committed=st.booleans(),
+)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@settings(max_examples=30, deadline=None)
+@given(
+    answers=st.lists(answers, max_size=5),
+    throttle_time_ms=st.integers(0, 2**31 - 1),
+    error_code=st.sampled_from([0, 70, 71]),
+    session_id=st.integers(0, 2**31 - 1),
+)
+def test_every_version_is_what_kio_writes(
+    version: int, answers: list[PartitionAnswer], throttle_time_ms: int, error_code: int, session_id: int
+) -> None:
+    answers = [part for part in answers for part in (part, part)]  # several partitions of a topic
+    chunks = encode_fetch_response(
+        version, answers, throttle_time_ms=throttle_time_ms, error_code=error_code, session_id=session_id
+    )
+    assert joined(chunks) == by_kio(version, answers, throttle_time_ms, error_code, session_id)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_many_topics_and_large_records(version: int) -> None:
+    answers = [
+        answer(
+            [bytes(300)] if number % 2 else [], topic=f"topic-{number // 3:03d}" + "x" * 120, partition=number
+        )
+        for number in range(600)
+    ]
+    assert joined(encode_fetch_response(version, answers)) == by_kio(version, answers, 0, 0, 0)
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_records_are_spliced_in_and_not_copied(version: int) -> None:
+    records = memoryview(bytearray(b"records"))
+    region = FileRegion(7, 100, 5000)
+    answers = [
+        PartitionAnswer(topic="t", partition=0, chunks=[records], size=7),
+        PartitionAnswer(topic="t", partition=1, chunks=[region], size=5000),
+    ]
+    chunks: list[Chunk] = encode_fetch_response(version, answers)
+    assert any(chunk is records for chunk in chunks)
+    assert any(chunk is region for chunk in chunks)
