@@ -25,10 +25,13 @@ from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.metadata import Image, Topic
 from sparklog.metadata.log import Plan, PublishResult
 from sparklog_server.config import ServerConfig
+from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.registry import load_apis
+from sparklog_server.publish.producer_ids import ProducerIds
+from sparklog_server.publish.publisher import Publisher
 from sparklog_server.purgatory.timer import Timer
 
 _log = logging.getLogger("sparklog_server")
@@ -90,8 +93,11 @@ class Broker:
         self.timer = Timer(clock)
         self._follower: asyncio.Task[None] | None = None
         # Components, in the order in which they start.
+        self.publisher = Publisher(self)
+        self.producer_ids = ProducerIds(self)
         self.fetches = FetchService(self)
-        self._components: list[Component] = [self.fetches]
+        self.groups = GroupCoordinator(self)
+        self._components: list[Component] = [self.publisher, self.fetches, self.groups]
         self._started: list[Component] = []
         self.network = Network(self, self.apis)
 
@@ -130,10 +136,8 @@ class Broker:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def publish_plan(self, plan: Plan) -> PublishResult:
-        """Publish a change of metadata; its image is known here when this returns."""
-        result = await self.run_storage(self.log.metadata.publish, plan)
-        self.show_image()
-        return result
+        """Publish a change of metadata, if this broker is still the one; its image is known here then."""
+        return await self.publisher.submit_plan(plan)
 
     def on_image(self, callback: ImageCallback) -> None:
         """Have `callback(old, new)` called on the loop after the image advanced."""

@@ -9,6 +9,7 @@ Sources: FORMAT.md#record-batch, FORMAT.md#records; Kafka DefaultRecordBatch.
 """
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,10 @@ __all__ = [
     "DEFAULT_MAX_DECOMPRESSED_BYTES",
     "BatchTable",
     "DecodedRecords",
+    "ParsedBodies",
     "decode_bodies",
     "decode_records",
+    "parse_bodies",
     "scan_batches",
     "scan_valid_prefix",
 ]
@@ -115,6 +118,38 @@ def _groups(table: BatchTable) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(bounds)]
 
 
+class ParsedBodies(NamedTuple):
+    """The records of some batches, as positions in their uncompressed bodies; everything is checked."""
+
+    bodies: Bodies
+    words: Words
+    fields: RecordFields
+    batch_of: npt.NDArray[np.intp]
+    headers: pa.Array | None  # None where no record has any
+
+
+def parse_bodies(
+    buf: BytesLike,
+    table: BatchTable,
+    *,
+    where: str,
+    position: int = 0,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    include_headers: bool = False,
+) -> ParsedBodies:
+    """Find and check all records of these batches; their timestamps are not compared with the batches'."""
+    bodies = _bodies(buf, table, where, position, max_decompressed_bytes)
+    check_counts(bodies)
+    words = Words(bodies.data)
+    batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
+    fields = _parse(bodies, words, batch_of)
+    _check_offset_deltas(bodies, table, batch_of, fields)
+    headers = None
+    if include_headers or fields.header_count.any():  # unwanted ones are validated all the same
+        headers = _headers(bodies, words, fields, batch_of)
+    return ParsedBodies(bodies, words, fields, batch_of, headers)
+
+
 def decode_bodies(
     buf: BytesLike,
     table: BatchTable,
@@ -128,18 +163,18 @@ def decode_bodies(
     """All records of these batches at once, control batches included."""
     if len(table) == 0:
         return no_records(include_headers)
-    bodies = _bodies(buf, table, where, position, max_decompressed_bytes)
-    check_counts(bodies)
-    words = Words(bodies.data)
-    batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
-    fields = _parse(bodies, words, batch_of)
-    offset, timestamp_ms = _numbers(bodies, table, batch_of, fields)
-    offset += offset_delta if isinstance(offset_delta, int) else offset_delta[batch_of]
-    headers = None
-    if include_headers or fields.header_count.any():  # unwanted ones are validated all the same
-        headers = _headers(bodies, words, fields, batch_of)
+    bodies, words, fields, batch_of, headers = parse_bodies(
+        buf,
+        table,
+        where=where,
+        position=position,
+        max_decompressed_bytes=max_decompressed_bytes,
+        include_headers=include_headers,
+    )
+    timestamp_ms = _timestamps(bodies, table, batch_of, fields)
+    deltas = offset_delta if isinstance(offset_delta, int) else offset_delta[batch_of]
     return DecodedRecords(
-        offset=offset,
+        offset=table.base_offset[batch_of] + fields.offset_delta + deltas,
         timestamp_ms=timestamp_ms,
         timestamp_type=table.timestamp_type.astype(np.int32)[batch_of],
         key=_cut(bodies.data, words, fields.key_position, fields.key_length),
@@ -193,10 +228,9 @@ def _parse(bodies: Bodies, words: Words, batch_of: npt.NDArray[np.intp]) -> Reco
     raise AssertionError("walked starts form a chain")
 
 
-def _numbers(
+def _check_offset_deltas(
     bodies: Bodies, table: BatchTable, batch_of: npt.NDArray[np.intp], fields: RecordFields
-) -> tuple[Int64Array, Int64Array]:
-    """Stored offsets and timestamps, checked against the headers of their batches."""
+) -> None:
     delta = fields.offset_delta
     grows = np.empty(len(delta), np.bool_)
     grows[1:] = delta[1:] > delta[:-1]
@@ -204,6 +238,12 @@ def _numbers(
     _check(bodies, batch_of, grows, delta, "offset delta", "ascending ones")
     last = (table.last_offset - table.base_offset)[batch_of]
     _check(bodies, batch_of, delta <= last, delta, "offset delta", "at most last_offset_delta")
+
+
+def _timestamps(
+    bodies: Bodies, table: BatchTable, batch_of: npt.NDArray[np.intp], fields: RecordFields
+) -> Int64Array:
+    """Stored timestamps, checked against the headers of their batches."""
     base_times, max_times = table.first_timestamp_ms[batch_of], table.max_timestamp_ms[batch_of]
     appended = table.timestamp_type[batch_of] == TimestampType.LOG_APPEND_TIME
     times = np.where(appended, max_times, base_times + fields.timestamp_delta)
@@ -215,7 +255,7 @@ def _numbers(
             f"a record's timestamp {times[row]} > {max_times[row]}",
             "no timestamp above the batch's max_timestamp_ms",
         )
-    return table.base_offset[batch_of] + delta, times
+    return times
 
 
 def _check(

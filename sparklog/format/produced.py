@@ -2,18 +2,36 @@
 
 Stored batches may have lost records to compaction and may be control batches; new ones may not.
 
-Invariants: a table that passes can be appended by setting base offsets only.
-Not here: duplicate or out-of-order sequences (they need the producer's state), timestamps against the clock.
+Invariants: a table, or a header, that passes can be appended by setting base offsets only.
+Not here: duplicate or out-of-order sequences (they need the producer's state), timestamps against the
+    clock, limits and settings of a topic (sparklog_server/publish/produced_batches.py).
 Concurrency: pure functions.
 Sources: FORMAT.md#record-batch (Writer MUST); Kafka LogValidator, DefaultRecordBatch.ensureValid.
 """
+
+import dataclasses
 
 import numpy as np
 import numpy.typing as npt
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.batch_table import BatchTable
-from sparklog.format.record_batch import NO_PRODUCER_ID
+from sparklog.format.arrow_bytes import Int64Array
+from sparklog.format.batch_table import BatchTable, scan_batches
+from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_bodies
+from sparklog.format.record_batch import (
+    HEADER,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    corrupt,
+)
+from sparklog.format.record_fields import BadRecordError
+from sparklog.format.record_starts import MIN_RECORD_BYTES
+from sparklog.format.record_walk import walk_records
+
+# Up to so many records a plain loop beats NumPy (measured: 0.3 ms for any batch, 1.5 us a record).
+WALK_RECORDS = 128
+_INT64 = 1 << 64
 
 
 def validate_produced(table: BatchTable, *, where: str) -> None:
@@ -51,3 +69,102 @@ def validate_produced(table: BatchTable, *, where: str) -> None:
                 f"{where}@{table.position[batch]}: found {found.format(value[batch])}",
                 fix="let a Kafka client build the batch",
             )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedRecords:
+    """What is to be known of the records of a whole, legal batch.
+
+    Fields:
+        body: the records, uncompressed.
+        min_timestamp_ms, max_timestamp_ms: of the records, as the producer made them.
+        timestamp_delta: per record, to be added to first_timestamp_ms.
+        keyless: indices of the records without a key.
+    """
+
+    body: BytesLike
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    timestamp_delta: list[int] | Int64Array
+    keyless: list[int] | npt.NDArray[np.intp]
+
+
+def validate_produced_header(header: BatchHeader, *, where: str) -> None:
+    """As `validate_produced`, for the header of one batch, without a table."""
+    spanned = header.last_offset_delta + 1
+    if header.record_count < 1:
+        raise _invalid(where, f"record_count {header.record_count}, expected at least 1")
+    if header.record_count != spanned:
+        raise _invalid(where, f"last_offset_delta + 1 of {spanned}, expected record_count")
+    if header.is_control:
+        raise _invalid(where, f"a control batch (attributes {header.attributes}), expected records")
+    if header.producer_id > NO_PRODUCER_ID:
+        if header.producer_epoch < 0:
+            raise _invalid(where, f"producer_epoch {header.producer_epoch}, expected 0 or more")
+        if header.base_sequence < 0:
+            raise _invalid(where, f"base_sequence {header.base_sequence}, expected 0 or more")
+    elif header.is_transactional:
+        raise _invalid(where, f"producer_id {header.producer_id} in a transaction, expected 0 or more")
+
+
+def inspect_records(
+    batch: BytesLike,
+    header: BatchHeader,
+    *,
+    where: str,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> InspectedRecords:
+    """Check every record of one batch whose header passed `validate_produced_header`.
+
+    Args:
+        batch: the whole batch, with its header; its CRC is not looked at.
+    Raises: CorruptLogError CORRUPT_BATCH, BATCH_TOO_LARGE.
+    Cost: a Python loop up to WALK_RECORDS records, NumPy beyond.
+    """
+    view = memoryview(batch)
+    if header.record_count > WALK_RECORDS:
+        return _inspect_many(view, header, where, max_decompressed_bytes)
+    body = decompress(header.codec, view[HEADER.size :], max_bytes=max_decompressed_bytes, where=where)
+    if header.record_count * MIN_RECORD_BYTES > len(body):
+        found = f"{header.record_count} records in {len(body)} bytes"
+        raise corrupt(where, found, f"at least {MIN_RECORD_BYTES} bytes for each")
+    try:
+        deltas, keyless = walk_records(bytes(body), header.record_count)
+    except BadRecordError as error:
+        raise corrupt(f"{where}, record {error.row}", error.found, error.expected) from None
+    return InspectedRecords(
+        body=body,
+        min_timestamp_ms=_int64(header.first_timestamp_ms + min(deltas)),
+        max_timestamp_ms=_int64(header.first_timestamp_ms + max(deltas)),
+        timestamp_delta=deltas,
+        keyless=keyless,
+    )
+
+
+def _inspect_many(
+    view: memoryview, header: BatchHeader, where: str, max_decompressed_bytes: int
+) -> InspectedRecords:
+    table = scan_batches(view, where=where, verify_crc=False)
+    if header.codec is Codec.NONE and len(view) - HEADER.size > max_decompressed_bytes:
+        decompress(header.codec, view[HEADER.size :], max_bytes=max_decompressed_bytes, where=where)
+    parsed = parse_bodies(view, table, where=where, max_decompressed_bytes=max_decompressed_bytes)
+    deltas = parsed.fields.timestamp_delta
+    start, end = int(parsed.bodies.start[0]), int(parsed.bodies.end[0])
+    return InspectedRecords(
+        body=parsed.bodies.data[start:end].data,
+        min_timestamp_ms=_int64(header.first_timestamp_ms + int(deltas.min())),
+        max_timestamp_ms=_int64(header.first_timestamp_ms + int(deltas.max())),
+        timestamp_delta=deltas,
+        keyless=np.flatnonzero(parsed.fields.key_length < 0),
+    )
+
+
+def _int64(value: int) -> int:
+    """As Java adds: around the end of the domain."""
+    return (value + _INT64 // 2) % _INT64 - _INT64 // 2
+
+
+def _invalid(where: str, found: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "INVALID_BATCH", f"{where}: found {found}", fix="let a Kafka client build the batch"
+    )

@@ -75,6 +75,10 @@ class Response:
     release: Callable[[], None] | None = None
 
 
+class CloseConnectionError(Exception):
+    """Raised by a handler to have the connection closed, and nothing more: no bug, no traceback."""
+
+
 Handler = Callable[[Any, RequestContext, "Broker"], Awaitable[Any]]
 
 

@@ -1,0 +1,215 @@
+"""Produce (key 0), versions 3-12.
+
+Does: validate, append, acknowledge, partition by partition: an error in one leaves the others alone.
+    acks 1 and all mean the same here, since there are no replicas to wait for: durable data, durable commit.
+    acks 0: no answer; after an error the connection is closed, as Kafka does, so that the producer notices.
+    Idempotent producers: duplicates get the offset of the first time, also over restarts.
+    timeout: REQUEST_TIMED_OUT after so long; the records may be appended all the same.
+Does not: message sets (versions 0-2; ApiVersions lists them for the sake of librdkafka before 2.11);
+    transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); creating topics (Metadata does that); internal
+    topics, but for Kafka's admin client.
+Versions: 3 record batches (KIP-98); 5 log start offset; 7 zstd (KIP-110); 8 record errors (KIP-467); 9
+    flexible; 10 current leader (KIP-951); 11, 12 transactions v2.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import SparklogError
+from sparklog.metadata import BrokerRegistration, Image
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.errors import error_code
+from sparklog_server.protocol.registry import CloseConnectionError, RequestContext, api
+from sparklog_server.publish.parts import PartOutcome, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.produced_batches import BatchRules, unchecked_part
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_log = logging.getLogger("sparklog_server.publish")
+ADMIN_CLIENT_ID = "__admin_client"  # Kafka's own tools may write to internal topics
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_ALL_ACKS = frozenset({-1, 0, 1})
+_NOTHING_DONE = PartOutcome()
+
+
+@dataclass(slots=True)
+class _Target:
+    """One partition of a request: what is to be appended, or why not; and what came of it."""
+
+    topic: str
+    partition: int
+    part: UncheckedPart | None = None
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    outcome: PartOutcome = _NOTHING_DONE
+
+
+@api(key=0, versions=range(3, 13), pipelined=True)
+async def handle_produce(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    """Append the request's batches. Up to the first await in order of requests, as is appending."""
+    targets = _targets(request, context, broker)
+    wanted = [target for target in targets if target.part is not None]
+    if wanted:
+        future = broker.publisher.submit([target.part for target in wanted if target.part is not None])
+        timeout_ms = field(request, "timeout", 0)
+        try:
+            outcomes = await asyncio.wait_for(asyncio.shield(future), max(timeout_ms, 1) / 1000)
+        except TimeoutError:
+            future.add_done_callback(_ignore)
+            _fail(wanted, ErrorCode.request_timed_out, f"not published within {timeout_ms} ms")
+        except SparklogError as error:
+            _fail(wanted, error_code(error), str(error))
+        else:
+            for target, outcome in zip(wanted, outcomes, strict=True):
+                target.outcome = outcome
+                if outcome.error is not None:
+                    target.error, target.message = _kafka_error(outcome.error), str(outcome.error)
+    _count(targets, broker)
+    if request.acks == 0:
+        _close_on_error(targets, context)
+        return None
+    return _response(targets, context, broker)
+
+
+# --- the request -----------------------------------------------------------------------------------------
+
+
+def _targets(request: Any, context: RequestContext, broker: "Broker") -> list[_Target]:
+    image = broker.image
+    refused: ErrorCode | None = None
+    message = None
+    if request.acks not in _ALL_ACKS:
+        refused, message = ErrorCode.invalid_required_acks, f"acks {request.acks}, expected -1, 0 or 1"
+    elif request.transactional_id is not None:
+        refused = ErrorCode.transactional_id_authorization_failed
+        message = "this broker has no transactions: remove transactional.id from the producer's configuration"
+    rules: dict[str, BatchRules] = {}
+    targets = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            target = _Target(topic.name, data.index)
+            targets.append(target)
+            if refused is not None:
+                target.error, target.message = refused, message
+            else:
+                _aim(target, data.records, image, context, broker, rules)
+    return targets
+
+
+def _aim(
+    target: _Target,
+    records: bytes | None,
+    image: Image,
+    context: RequestContext,
+    broker: "Broker",
+    rules: dict[str, BatchRules],
+) -> None:
+    """Say where the records go, or why they cannot."""
+    name = target.topic
+    topic = image.topics.get(name)
+    if topic is None or not 0 <= target.partition < len(topic.partitions):
+        target.error = ErrorCode.unknown_topic_or_partition
+        return
+    if name in _INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        target.error = ErrorCode.invalid_topic_exception
+        target.message = f"Cannot append to internal topic {name}"
+        return
+    if name not in rules:
+        rules[name] = broker.publisher.rules_of(topic)
+    target.part = unchecked_part(
+        records,
+        rules[name],
+        topic_id=topic.topic_id,
+        topic=name,
+        partition=target.partition,
+        now_ms=broker.clock.now_ms,
+        api_version=context.api_version,
+    )
+
+
+# --- the answer --------------------------------------------------------------------------------------------
+
+
+def _fail(targets: list[_Target], error: ErrorCode, message: str) -> None:
+    for target in targets:
+        target.error, target.message = error, message
+
+
+def _kafka_error(error: Exception) -> ErrorCode:
+    return error.kafka_code if isinstance(error, RefusedBatchError) else error_code(error)
+
+
+def _count(targets: list[_Target], broker: "Broker") -> None:
+    for target in targets:
+        known = target.topic if target.error is not ErrorCode.unknown_topic_or_partition else ""
+        broker.metrics.produce_request(known, failed=target.error is not ErrorCode.none)
+        if isinstance(target.outcome.error, RefusedBatchError) and target.part is not None:
+            broker.metrics.bytes_rejected(known, target.part.size_bytes)
+
+
+def _close_on_error(targets: list[_Target], context: RequestContext) -> None:
+    failed = [f"{one.topic}-{one.partition}: {one.error.name}" for one in targets if one.error]
+    if failed:
+        raise CloseConnectionError(
+            f"request {context.correlation_id} of client {context.client_id!r}: acks=0 and failed: "
+            + ", ".join(failed[:10])
+        )
+
+
+def _response(targets: list[_Target], context: RequestContext, broker: "Broker") -> Any:
+    types = context.types
+    leader = broker.image.broker
+    moved: dict[str, Any] = {}
+    by_topic: dict[str, list[Any]] = {}
+    for target in targets:
+        response = _partition_response(types, target)
+        if target.error is ErrorCode.not_leader_or_follower and leader is not None:
+            moved |= _endpoints(types, leader)
+        by_topic.setdefault(target.topic, []).append(response)
+    return make(
+        types.ProduceResponse,
+        responses=[
+            make(types.TopicProduceResponse, name=name, partition_responses=partitions)
+            for name, partitions in by_topic.items()
+        ],
+        throttle_time=0,
+        **moved,
+    )
+
+
+def _partition_response(types: Any, target: _Target) -> Any:
+    outcome = target.outcome
+    error = outcome.error
+    record_errors = error.record_errors if isinstance(error, RefusedBatchError) else ()
+    return make(
+        types.PartitionProduceResponse,
+        index=target.partition,
+        error_code=target.error,
+        base_offset=outcome.base_offset,
+        log_append_time=outcome.log_append_time_ms,
+        log_start_offset=outcome.log_start_offset,
+        record_errors=[
+            make(types.BatchIndexAndErrorMessage, batch_index=index, batch_index_error_message=text)
+            for index, text in record_errors
+        ],
+        error_message=target.message,
+    )
+
+
+def _endpoints(types: Any, leader: BrokerRegistration) -> dict[str, Any]:
+    """Where the broker is that has taken over, from version 10 on."""
+    kind = getattr(types, "NodeEndpoint", None)
+    if kind is None or not leader.listeners:
+        return {}
+    first = leader.listeners[0]
+    return {"node_endpoints": [make(kind, node_id=leader.node_id, host=first.host, port=first.port)]}
+
+
+def _ignore(future: "asyncio.Future[Any]") -> None:
+    if not future.cancelled():
+        future.exception()  # seen: asyncio need not complain

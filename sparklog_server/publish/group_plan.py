@@ -1,0 +1,168 @@
+"""What is to become of each part of a group: written, answered as a duplicate, or refused.
+
+The image knows what every producer appended to a partition last; parts of the same group that come before
+count as well, so that a producer's pipelined requests may share a commit.
+
+A producer that the partition does not know may start with any sequence number, as in Kafka: retention, or
+a deleted and new topic, may have removed all that was known. A batch that was appended already is answered
+with the offset that it got, found in the partition's extents: Kafka remembers the last five batches of a
+producer, we find all that are still in the log.
+
+Invariants: pure; for the same image the same verdicts. Within a partition parts are judged in the order
+    given. (producer id, epoch, sequence) is written at most once per partition.
+Concurrency: pure functions.
+Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicateBatch, KIP-98, KIP-360.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from sparklog.errors import FencedError, InvalidRequestError, SparklogError, UnknownTopicError
+from sparklog.metadata import (
+    Image,
+    PartitionState,
+    ProducerState,
+    SequenceCheck,
+    appended_offset,
+    check_sequence,
+)
+from sparklog.metadata.extent_list import SEQUENCES
+from sparklog.metadata.sequences import last_sequence
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Append it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Nothing to write: this is what came of it."""
+
+    outcome: PartOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatOf:
+    """The same batch came before, in this very group, as part number `index`, `skipped` records into it."""
+
+    index: int
+    skipped: int
+
+
+Verdict = Write | Answer | RepeatOf
+_WRITE = Write()
+
+
+@dataclass(slots=True)
+class _Producer:
+    """A producer in one partition, as this group has it so far."""
+
+    state: ProducerState | None
+    written: list[tuple[int, int, int, int]] = field(default_factory=list)  # index, epoch, sequence, count
+
+
+def judge(image: Image, parts: Sequence[AppendPart]) -> list[Verdict]:
+    """A verdict per part."""
+    producers: dict[tuple[str, int, int], _Producer] = {}
+    return [_judge(image, parts, index, producers) for index in range(len(parts))]
+
+
+def _judge(
+    image: Image,
+    parts: Sequence[AppendPart],
+    index: int,
+    producers: dict[tuple[str, int, int], _Producer],
+) -> Verdict:
+    part = parts[index]
+    topic = image.topic_by_id.get(part.topic_id)
+    if topic is None:
+        return _refuse(_deleted(part))
+    if not 0 <= part.partition < len(topic.partitions):
+        return _refuse(_no_partition(part, len(topic.partitions)))
+    if part.producer_id < 0:
+        return _WRITE
+    state = topic.partitions[part.partition]
+    key = (part.topic_id, part.partition, part.producer_id)
+    producer = producers.get(key)
+    if producer is None:
+        producer = producers[key] = _Producer(state.producers.get(part.producer_id))
+    check = check_sequence(producer.state, part.producer_epoch, part.base_sequence)
+    match check:
+        case SequenceCheck.NEXT:
+            count = part.encoded.record_count
+            producer.written.append((index, part.producer_epoch, part.base_sequence, count))
+            last = last_sequence(part.base_sequence, count)
+            producer.state = ProducerState(part.producer_epoch, last, -1)
+            return _WRITE
+        case SequenceCheck.DUPLICATE:
+            return _duplicate(part, state, producer)
+        case SequenceCheck.OUT_OF_ORDER | SequenceCheck.FENCED:
+            return _refuse(_sequence_error(part, producer, check), state)
+        case _:
+            assert_never(check)
+
+
+def _duplicate(part: AppendPart, state: PartitionState, producer: _Producer) -> Verdict:
+    count = part.encoded.record_count
+    for index, epoch, sequence, written in producer.written:
+        skipped = (part.base_sequence - sequence) % SEQUENCES
+        if epoch == part.producer_epoch and skipped + count <= written:
+            return RepeatOf(index, skipped)
+    offset = appended_offset(state, part.producer_id, part.producer_epoch, part.base_sequence, count)
+    if offset is None:
+        return _refuse(_sequence_error(part, producer, SequenceCheck.DUPLICATE), state)
+    appended_ms = NO_TIMESTAMP_MS
+    if part.log_append_time_ms != NO_TIMESTAMP_MS:  # the time of then, not of now
+        (extent,) = state.extents_between(offset, offset + 1)
+        appended_ms = extent.max_timestamp_ms
+    return Answer(
+        PartOutcome(
+            base_offset=offset,
+            log_append_time_ms=appended_ms,
+            log_start_offset=state.log_start_offset,
+            duplicate=True,
+        )
+    )
+
+
+def _refuse(error: SparklogError, state: PartitionState | None = None) -> Answer:
+    return Answer(PartOutcome(error=error, log_start_offset=-1 if state is None else state.log_start_offset))
+
+
+def _deleted(part: AppendPart) -> SparklogError:
+    return UnknownTopicError(
+        "TOPIC_MISSING",
+        f"topic {part.topic!r}: deleted, or deleted and created again, while the request was under way",
+        fix="refresh the metadata and decide whether the new topic is meant",
+    )
+
+
+def _no_partition(part: AppendPart, partitions: int) -> SparklogError:
+    return UnknownTopicError(
+        "PARTITION_MISSING",
+        f"topic {part.topic!r}: no partition {part.partition}, it has {partitions}",
+        fix="use a partition that exists, or add partitions",
+    )
+
+
+def _sequence_error(part: AppendPart, producer: _Producer, check: SequenceCheck) -> SparklogError:
+    found = (
+        f"{part.topic}-{part.partition}: producer {part.producer_id} epoch {part.producer_epoch} sequence "
+        f"{part.base_sequence} {check.value}; the last one was {producer.state}"
+    )
+    match check:
+        case SequenceCheck.FENCED:
+            return FencedError(
+                "PRODUCER_FENCED", found, fix="close this producer; a newer one has taken over"
+            )
+        case SequenceCheck.DUPLICATE:
+            return InvalidRequestError(
+                "DUPLICATE_SEQUENCE", found, fix="treat the batch as appended; do not repeat it"
+            )
+        case SequenceCheck.OUT_OF_ORDER | SequenceCheck.NEXT:
+            return InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="send the missing batches first")
+        case _:
+            assert_never(check)

@@ -1,0 +1,265 @@
+"""One group of parts into the log: append, sync, one metadata commit, and what came of each part.
+
+Steps, and what a crash after each leaves:
+    1. judge the parts against the image    nothing
+    2. append the batches to the segment    bytes that nothing refers to
+    3. sync                                 the same, durable
+    4. publish one commit                   all of the group, or nothing of it
+Only after that anybody is told. The image may move between 1 and 4 (Spark writes to the same root): then
+the plan judges again, and what is not to be written any more stays unreferenced.
+
+Invariants:
+    - an outcome without an error means: data and commit are durable;
+    - a part that fails takes only those with it that follow it in its partition and could not be told from
+      out-of-order ones: if a write fails (disk full), the rest of the group;
+    - FatalStorageError (a failed fsync) and BROKER_FENCED go to the caller, who stops the broker; nothing
+      of the group was acknowledged.
+Not here: gathering groups, threads (publisher.py).
+Concurrency: one thread.
+Sources: design.md section 3; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from sparklog.client import SparkLog
+from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError, StorageError
+from sparklog.format.encode import EncodedBatches
+from sparklog.log.config import TopicConfig
+from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
+from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.publish.group_plan import Answer, RepeatOf, Verdict, Write, judge
+from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.runs import Run, make_runs
+
+OnAppended = Callable[[str, int, int, EncodedBatches], None]
+MAX_RUN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    run: Run
+    encoded: EncodedBatches
+    draft: DraftExtent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTimes:
+    """Milliseconds that the last group took."""
+
+    write_ms: float = 0.0
+    sync_ms: float = 0.0
+    commit_ms: float = 0.0
+
+
+class GroupWriter:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        log: SparkLog,
+        epoch: BrokerEpoch,
+        config_of: Callable[[Topic], TopicConfig],
+        on_appended: OnAppended | None = None,
+    ) -> None:
+        self._log = log
+        self._epoch = epoch
+        self._config_of = config_of
+        self._on_appended = on_appended
+        self.times = GroupTimes()
+
+    def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
+        """Append and publish; one outcome per part.
+
+        Raises:
+            FatalStorageError, FencedError: stop the broker; nothing was acknowledged.
+        """
+        image = self._log.image
+        verdicts = judge(image, parts)
+        outcomes: dict[int, PartOutcome] = {}
+        started = time.perf_counter()
+        written = self._append(image, parts, verdicts, outcomes)
+        appended = synced = time.perf_counter()
+        if written:
+            synced = self._sync(written, outcomes)
+            if synced:
+                self._publish(_GroupPlan(self._epoch, image, parts, verdicts, written), outcomes)
+        done = time.perf_counter()
+        self.times = GroupTimes(
+            write_ms=(appended - started) * 1000,
+            sync_ms=max(0.0, synced - appended) * 1000,
+            commit_ms=(done - (synced or done)) * 1000,
+        )
+        return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
+
+    def _append(
+        self,
+        image: Image,
+        parts: Sequence[AppendPart],
+        verdicts: Sequence[Verdict],
+        outcomes: dict[int, PartOutcome],
+    ) -> list[_Written]:
+        """Write the batches; after a failure nothing more, as later parts may depend on earlier ones."""
+        writer = self._log.writer
+        written: list[_Written] = []
+        failed: StorageError | None = None
+        wanted = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Write)]
+        for run in make_runs(parts, wanted, MAX_RUN_BYTES):
+            first = run.first
+            if failed is None:
+                try:
+                    encoded = run.encoded()
+                    config = self._config_of(image.topic_by_id[first.topic_id])
+                    draft = writer.append(first.topic_id, first.partition, encoded, config)
+                except FatalStorageError:
+                    raise
+                except StorageError as error:
+                    failed = error
+                else:
+                    assert draft is not None
+                    written.append(_Written(run, encoded, _with_producer(draft, first)))
+                    continue
+            _fail(outcomes, run, failed)
+        return written
+
+    def _sync(self, written: list[_Written], outcomes: dict[int, PartOutcome]) -> float:
+        """When it was done; 0 if it was not."""
+        try:
+            self._log.writer.sync([one.draft for one in written])
+        except FatalStorageError:
+            raise
+        except StorageError as error:
+            for one in written:
+                _fail(outcomes, one.run, error)
+            return 0.0
+        return time.perf_counter()
+
+    def _publish(self, plan: "_GroupPlan", outcomes: dict[int, PartOutcome]) -> None:
+        try:
+            result = self._log.metadata.publish(plan)
+        except FatalStorageError:
+            raise
+        except FencedError as error:
+            if error.code == "BROKER_FENCED":
+                raise
+            plan.fail(outcomes, error)
+        except SparklogError as error:
+            plan.fail(outcomes, error)
+        else:
+            outcomes.update(plan.refused)
+            extents = [
+                extent
+                for action in result.actions
+                if isinstance(action, AppendExtents)
+                for extent in action.extents
+            ]
+            image = self._log.image
+            for one, extent in zip(plan.accepted, extents, strict=True):
+                if self._on_appended is not None:
+                    self._on_appended(extent.topic_id, extent.partition, extent.base_offset, one.encoded)
+                _succeed(outcomes, one.run, extent.base_offset, image)
+
+
+class _GroupPlan:
+    """The plan of a group's commit; called again with each image that it has to follow."""
+
+    def __init__(
+        self,
+        epoch: BrokerEpoch,
+        judged: Image,
+        parts: Sequence[AppendPart],
+        verdicts: Sequence[Verdict],
+        written: list[_Written],
+    ) -> None:
+        self._epoch = epoch
+        self._judged = judged
+        self._parts = parts
+        self._verdicts = verdicts
+        self._written = written
+        self.accepted = written
+        self.refused: dict[int, PartOutcome] = {}
+
+    def __call__(self, image: Image) -> Sequence[Action]:
+        self._epoch.validate(image)
+        self.accepted, self.refused = self._written, {}
+        if image is not self._judged:
+            self._judge_again(image)
+        return [plan_append(image, [one.draft for one in self.accepted])] if self.accepted else []
+
+    def _judge_again(self, image: Image) -> None:
+        """Keep the runs that are still to be written; after one that is not, none of its partition."""
+        verdicts = judge(image, self._parts)
+        self.accepted = []
+        broken: set[tuple[str, int]] = set()
+        for one in self._written:
+            key = (one.run.first.topic_id, one.run.first.partition)
+            if key not in broken and all(isinstance(verdicts[index], Write) for index in one.run.indices):
+                self.accepted.append(one)
+                continue
+            broken.add(key)
+            for index in one.run.indices:
+                verdict = verdicts[index]
+                self.refused[index] = verdict.outcome if isinstance(verdict, Answer) else _again(one.run)
+
+    def fail(self, outcomes: dict[int, PartOutcome], error: Exception) -> None:
+        for one in self._written:
+            _fail(outcomes, one.run, error)
+
+
+def _with_producer(draft: DraftExtent, part: AppendPart) -> DraftExtent:
+    if part.producer_id < 0:
+        return draft
+    return msgspec.structs.replace(
+        draft,
+        producer_id=part.producer_id,
+        producer_epoch=part.producer_epoch,
+        base_sequence=part.base_sequence,
+    )
+
+
+def _succeed(outcomes: dict[int, PartOutcome], run: Run, base_offset: int, image: Image) -> None:
+    topic = image.topic_by_id.get(run.first.topic_id)
+    log_start = -1 if topic is None else topic.partitions[run.first.partition].log_start_offset
+    for index, part, skipped in zip(run.indices, run.parts, run.skipped, strict=True):
+        outcomes[index] = PartOutcome(
+            base_offset=base_offset + skipped,
+            log_append_time_ms=part.log_append_time_ms,
+            log_start_offset=log_start,
+        )
+
+
+def _fail(outcomes: dict[int, PartOutcome], run: Run, error: Exception | None) -> None:
+    for index in run.indices:
+        outcomes[index] = PartOutcome(error=error)
+
+
+def _again(run: Run) -> PartOutcome:
+    part = run.first
+    return PartOutcome(
+        error=RetriableError(
+            "PUBLISH_CONTENDED",
+            f"{part.topic}-{part.partition}: another writer used producer id {part.producer_id} meanwhile",
+            fix="send the batch again; nothing of it was published",
+        )
+    )
+
+
+def _outcome(index: int, verdicts: Sequence[Verdict], outcomes: dict[int, PartOutcome]) -> PartOutcome:
+    if index in outcomes:
+        return outcomes[index]
+    verdict = verdicts[index]
+    if isinstance(verdict, RepeatOf):
+        original = _outcome(verdict.index, verdicts, outcomes)
+        if original.error is not None:
+            return original
+        return PartOutcome(
+            base_offset=original.base_offset + verdict.skipped,
+            log_append_time_ms=original.log_append_time_ms,
+            log_start_offset=original.log_start_offset,
+            duplicate=True,
+        )
+    assert isinstance(verdict, Answer), "what was written has an outcome"
+    return verdict.outcome

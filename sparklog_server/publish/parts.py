@@ -1,0 +1,83 @@
+"""One partition's share of a produce request, before and after it was published.
+
+Invariants: the batches of a part count their offsets from 0; a part has one producer, or none.
+Concurrency: immutable; but the chunks of `encoded` may be views of a request that must stay as it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import InvalidRequestError
+from sparklog.format.encode import EncodedBatches
+
+NO_OFFSET = -1
+NO_TIMESTAMP_MS = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendPart:
+    """Batches of one partition that may be appended.
+
+    Fields:
+        topic_id: a topic that is deleted and made again meanwhile is another one: the part fails then.
+        base_sequence: of the first record; consecutive from there, as in Kafka's batches.
+        log_append_time_ms: what the client is told; -1 where its own timestamps stand.
+    """
+
+    topic_id: str
+    topic: str
+    partition: int
+    encoded: EncodedBatches
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    log_append_time_ms: int = NO_TIMESTAMP_MS
+
+    @property
+    def size_bytes(self) -> int:
+        return self.encoded.size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncheckedPart:
+    """A part that is still to be validated: off the event loop, by whoever has time."""
+
+    topic_id: str
+    topic: str
+    partition: int
+    size_bytes: int
+    check: Callable[[], AppendPart]  # raises what the client is to be told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOutcome:
+    """What became of a part. With an error, nothing of it was published."""
+
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP_MS
+    log_start_offset: int = NO_OFFSET
+    duplicate: bool = False
+    error: Exception | None = None
+
+
+class RefusedBatchError(InvalidRequestError):
+    """A produced batch that breaks a rule, with Kafka's code for that rule.
+
+    Args:
+        record_errors: (index of the record within its batch, what is wrong with it).
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        fix: str,
+        kafka_code: ErrorCode,
+        record_errors: tuple[tuple[int, str], ...] = (),
+    ) -> None:
+        super().__init__(code, message, fix=fix)
+        self.kafka_code = kafka_code
+        self.record_errors = record_errors

@@ -1,0 +1,317 @@
+"""What a client hands in for one partition: checked to the last record, and made ready to be stored.
+
+Kafka's rules, in Kafka's order: exactly one batch of magic 2, base offset 0, size, CRC, header, records,
+keys, timestamps. A batch that passes is stored as it came, but for three fields outside the CRC or that the
+broker owns: base offset and leader epoch, and the largest timestamp where the client had it wrong or the
+topic says LogAppendTime. With a topic's own compression.type the records are compressed anew.
+
+Invariants: bytes are hostile: nothing is allocated by what they claim; whatever they are, the end is a part
+    or a RefusedBatchError with Kafka's code.
+Deviations: records whose offsets are not 0, 1, 2, ... are refused (Kafka renumbers them if they are
+    compressed), and so are timestamps below -1 (our index of times cannot hold them).
+Not here: sequence numbers (group_plan.py), offsets (metadata).
+Concurrency: pure; any thread.
+Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
+"""
+
+import dataclasses
+import struct
+from collections.abc import Callable
+
+import numpy as np
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.format.codec import BytesLike, Codec, compress
+from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.produced import InspectedRecords, inspect_records, validate_produced_header
+from sparklog.format.record_batch import (
+    CODEC_MASK,
+    CRC_START,
+    DELETE_HORIZON_MASK,
+    HEADER,
+    KNOWN_ATTRIBUTES,
+    LENGTH_END,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_PRODUCER_ID,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    crc32c,
+    encode_header,
+    header_error,
+)
+from sparklog.format.schema import TimestampType
+from sparklog.log.config import TimestampMode, TopicConfig
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, RefusedBatchError, UncheckedPart
+
+_FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
+_MAX_RECORD_ERRORS = 100  # told of one batch
+_PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
+_LEADER_EPOCH = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """What a topic, and the broker, allow."""
+
+    max_message_bytes: int
+    segment_bytes: int
+    max_decompressed_bytes: int
+    is_compacted: bool
+    log_append_time: bool
+    before_max_ms: int
+    after_max_ms: int
+    codec: Codec | None  # None: the producer's
+
+    @classmethod
+    def of(cls, config: TopicConfig, max_decompressed_bytes: int) -> "BatchRules":
+        """The rules of a topic's settings."""
+        codec = config.compression_type
+        return cls(
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+            max_decompressed_bytes=max_decompressed_bytes,
+            is_compacted="compact" in config.cleanup_policy,
+            log_append_time=config.message_timestamp_type == TimestampMode.LOG_APPEND_TIME,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+            codec=None if codec == "producer" else Codec.from_name(codec),
+        )
+
+
+def unchecked_part(
+    records: BytesLike | None,
+    rules: BatchRules,
+    *,
+    topic_id: str,
+    topic: str,
+    partition: int,
+    now_ms: Callable[[], int],
+    api_version: int,
+) -> UncheckedPart:
+    """A client's batch, to be checked by `check_produced` later, with the time of that moment."""
+    data = records or b""
+
+    def check() -> AppendPart:
+        where = f"{topic}-{partition}"
+        encoded, header, appended_ms = check_produced(
+            data, rules, where=where, now_ms=now_ms(), api_version=api_version
+        )
+        has_producer = header.producer_id > NO_PRODUCER_ID
+        return AppendPart(
+            topic_id=topic_id,
+            topic=topic,
+            partition=partition,
+            encoded=encoded,
+            producer_id=header.producer_id if has_producer else -1,
+            producer_epoch=header.producer_epoch if has_producer else -1,
+            base_sequence=header.base_sequence if has_producer else -1,
+            log_append_time_ms=appended_ms,
+        )
+
+    return UncheckedPart(
+        topic_id=topic_id, topic=topic, partition=partition, size_bytes=len(data), check=check
+    )
+
+
+def check_produced(
+    records: BytesLike, rules: BatchRules, *, where: str, now_ms: int, api_version: int
+) -> tuple[EncodedBatches, BatchHeader, int]:
+    """The batch as it will be stored, its header, and its log append time (-1: the client's own times).
+
+    Raises: RefusedBatchError.
+    """
+    view = memoryview(records).cast("B")
+    header = _header(view, where, api_version)
+    _validate_size(len(view), rules.max_message_bytes, where)
+    crc = crc32c(view[CRC_START:])
+    if crc != header.crc:
+        found = f"found CRC-32C {header.crc:#010x}, expected {crc:#010x}"
+        raise _refused("CORRUPT_BATCH", where, found, ErrorCode.corrupt_message)
+    _validate_header(header, where)
+    try:
+        inspected = inspect_records(
+            view, header, where=where, max_decompressed_bytes=rules.max_decompressed_bytes
+        )
+    except CorruptLogError as error:
+        too_large = error.code == "BATCH_TOO_LARGE"
+        code = ErrorCode.message_too_large if too_large else ErrorCode.invalid_record
+        raise _as_refused(error, code) from error
+    _validate_records(inspected, header, rules, where, now_ms)
+    chunks, stored = _stored(view, header, inspected, rules, now_ms)
+    _validate_size(stored.size, rules.max_message_bytes, where)
+    if stored.size > rules.segment_bytes:
+        found = (
+            f"found a batch of {stored.size} bytes, expected at most segment.bytes = {rules.segment_bytes}"
+        )
+        raise _refused("APPEND_TOO_LARGE", where, found, ErrorCode.record_list_too_large)
+    encoded = EncodedBatches(
+        data=chunks,
+        size_bytes=stored.size,
+        record_count=stored.record_count,
+        max_timestamp_ms=stored.max_timestamp_ms,
+        position=np.zeros(1, np.int64),
+        size=np.array([stored.size], np.int64),
+        base_offset=np.zeros(1, np.int64),
+        batch_record_count=np.array([stored.record_count], np.int64),
+        batch_max_timestamp_ms=np.array([stored.max_timestamp_ms], np.int64),
+    )
+    return encoded, stored, now_ms if rules.log_append_time else NO_TIMESTAMP_MS
+
+
+# --- the header --------------------------------------------------------------------------------------
+
+
+def _header(view: memoryview, where: str, api_version: int) -> BatchHeader:
+    """The header of the only batch in `view`."""
+    if not len(view):
+        raise _refused(
+            "INVALID_BATCH", where, "found no record batch, expected one", ErrorCode.invalid_record
+        )
+    if len(view) > MAGIC_POSITION and view[MAGIC_POSITION] != MAGIC:
+        magic = struct.unpack_from(">b", view, MAGIC_POSITION)[0]
+        found = f"found a record batch of magic {magic}, expected {MAGIC}"
+        raise _refused("UNSUPPORTED_MAGIC", where, found, ErrorCode.invalid_record)
+    if len(view) < HEADER.size:
+        found = f"found {len(view)} bytes, expected a record batch of at least {HEADER.size}"
+        raise _refused("CORRUPT_BATCH", where, found, ErrorCode.corrupt_message)
+    header = BatchHeader(*HEADER.unpack_from(view))
+    if header.size < HEADER.size or header.size > len(view):
+        found = f"found a batch of {header.size} bytes in {len(view)}, expected a whole one"
+        raise _refused("CORRUPT_BATCH", where, found, ErrorCode.corrupt_message)
+    if header.attributes & CODEC_MASK == Codec.ZSTD and api_version < _FIRST_ZSTD_VERSION:
+        found = f"found zstd in Produce version {api_version}, expected {_FIRST_ZSTD_VERSION} or later"
+        raise _refused("UNSUPPORTED_CODEC", where, found, ErrorCode.unsupported_compression_type)
+    if header.size < len(view):
+        found = f"found {len(view) - header.size} bytes behind the batch, expected exactly one batch"
+        raise _refused("INVALID_BATCH", where, found, ErrorCode.invalid_record)
+    if header.base_offset != 0:
+        found = f"found base offset {header.base_offset}, expected 0"
+        raise _refused("INVALID_BATCH", where, found, ErrorCode.invalid_record)
+    return header
+
+
+def _validate_header(header: BatchHeader, where: str) -> None:
+    if header.is_transactional:
+        raise RefusedBatchError(
+            "UNSUPPORTED_TRANSACTION",
+            f"{where}: found a batch of a transaction of producer {header.producer_id}, expected none: "
+            "this broker has no transactions",
+            fix="remove transactional.id from the producer's configuration; idempotence works without it",
+            kafka_code=ErrorCode.transactional_id_authorization_failed,
+        )
+    # Kafka ignores unknown bits; to us the stored ones would mean something, one day.
+    if header.attributes & (DELETE_HORIZON_MASK | ~KNOWN_ATTRIBUTES):
+        found = f"found attributes {header.attributes & 0xFFFF:#06x}, expected codec and timestamp type only"
+        raise _refused("UNSUPPORTED_ATTRIBUTES", where, found, ErrorCode.invalid_record)
+    try:
+        # Before the rules of stored batches: those tolerate gaps.
+        if header.attributes & CODEC_MASK <= max(Codec):
+            validate_produced_header(header, where=where)
+        error = header_error(header, where)
+    except SparklogError as broken:
+        raise _as_refused(broken, ErrorCode.invalid_record) from broken
+    if error is not None:
+        unknown_codec = error.code == "UNSUPPORTED_CODEC"
+        code = ErrorCode.unsupported_compression_type if unknown_codec else ErrorCode.invalid_record
+        raise _as_refused(error, code)
+
+
+def _validate_size(size: int, limit: int, where: str) -> None:
+    if size > limit:
+        found = f"found a batch of {size} bytes, expected at most max.message.bytes = {limit}"
+        raise _refused("BATCH_TOO_LARGE", where, found, ErrorCode.message_too_large)
+
+
+# --- the records -------------------------------------------------------------------------------------
+
+
+def _validate_records(
+    inspected: InspectedRecords, header: BatchHeader, rules: BatchRules, where: str, now_ms: int
+) -> None:
+    """Keys and timestamps; Kafka names every record that breaks a rule."""
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        found = "found timestamp type LogAppendTime, expected CreateTime: only the broker sets the other one"
+        raise _refused("TIMESTAMP_OUT_OF_RANGE", where, found, ErrorCode.invalid_timestamp)
+    keyless = rules.is_compacted and len(inspected.keyless) > 0
+    low, high = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    out_of_range = not rules.log_append_time and not (
+        low <= inspected.min_timestamp_ms and inspected.max_timestamp_ms <= high
+    )
+    if keyless or out_of_range or inspected.max_timestamp_ms < NO_TIMESTAMP_MS:
+        _refuse_records(inspected, header, rules, where, (low, high))
+
+
+def _refuse_records(
+    inspected: InspectedRecords, header: BatchHeader, rules: BatchRules, where: str, bounds: tuple[int, int]
+) -> None:
+    """Find the records; there may be none after all, as -1 (no timestamp) is never out of range."""
+    errors: list[tuple[int, str]] = []
+    if rules.is_compacted:
+        errors += [
+            (int(index), f"Compacted topic cannot accept message without key in topic partition {where}")
+            for index in inspected.keyless[:_MAX_RECORD_ERRORS]
+        ]
+    bad_times = False
+    if not rules.log_append_time:
+        low, high = bounds
+        times = header.first_timestamp_ms + np.asarray(inspected.timestamp_delta, np.int64)
+        wrong = (times != NO_TIMESTAMP_MS) & ((times < low) | (times > high) | (times < NO_TIMESTAMP_MS))
+        rows = np.flatnonzero(wrong)
+        within = f"[{low}, {high}]"
+        bad_times = len(rows) > 0
+        errors += [
+            (int(row), f"Timestamp {times[row]} of message with offset {row} is out of range {within}")
+            for row in rows[:_MAX_RECORD_ERRORS]
+        ]
+    if not errors:
+        return
+    reason = "invalid timestamp" if bad_times else f"{len(errors)} record errors"
+    first = "; ".join(text for _, text in errors[:3])
+    raise RefusedBatchError(
+        "TIMESTAMP_OUT_OF_RANGE" if bad_times else "INVALID_BATCH",
+        f"{where}: One or more records have been rejected due to {reason}: {first}",
+        fix="correct the producer's clock or timestamps, or the topic's message.timestamp.*.max.ms"
+        if bad_times
+        else "give every record of a compacted topic a key",
+        kafka_code=ErrorCode.invalid_timestamp if bad_times else ErrorCode.invalid_record,
+        record_errors=tuple(errors[:_MAX_RECORD_ERRORS]),
+    )
+
+
+# --- what is stored ----------------------------------------------------------------------------------
+
+
+def _stored(
+    view: memoryview, header: BatchHeader, inspected: InspectedRecords, rules: BatchRules, now_ms: int
+) -> tuple[list[BytesLike], BatchHeader]:
+    """The chunks to write, and the header in them."""
+    changes: dict[str, int] = {}
+    body: BytesLike = view[HEADER.size :]
+    if rules.log_append_time:
+        changes = {"attributes": header.attributes | TIMESTAMP_TYPE_MASK, "max_timestamp_ms": now_ms}
+    elif header.max_timestamp_ms != inspected.max_timestamp_ms:
+        changes = {"max_timestamp_ms": inspected.max_timestamp_ms}
+    if rules.codec is not None and rules.codec is not header.codec:
+        body = compress(rules.codec, inspected.body)
+        attributes = changes.get("attributes", header.attributes)
+        changes["attributes"] = attributes & ~CODEC_MASK | rules.codec
+        changes["batch_length"] = HEADER.size - LENGTH_END + len(body)
+    stored = dataclasses.replace(header, partition_leader_epoch=_LEADER_EPOCH, **changes)
+    if changes:
+        return [encode_header(stored, body), body], stored
+    prefix = _PREFIX.pack(0, header.batch_length, _LEADER_EPOCH)
+    return [prefix, view[_PREFIX.size :]], stored
+
+
+def _refused(code: str, where: str, found: str, kafka_code: ErrorCode) -> RefusedBatchError:
+    return RefusedBatchError(
+        code, f"{where}: {found}", fix="let a Kafka client build the batch", kafka_code=kafka_code
+    )
+
+
+def _as_refused(error: SparklogError, kafka_code: ErrorCode) -> RefusedBatchError:
+    return RefusedBatchError(
+        error.code, error.message, fix="let a Kafka client build the batch", kafka_code=kafka_code
+    )

@@ -1,0 +1,488 @@
+"""The publisher: gathers what connections hand in into groups, and publishes each group as one commit.
+
+At once when idle: the first part that comes makes a group of its own. While a group is being written and
+synced the next one gathers, so that groups grow with the load, and the number of commits does not.
+
+Threads: the event loop submits and is told; one publisher thread judges, writes, syncs and commits; one or
+more checkers validate what gathers meanwhile. An idle publisher validates small requests itself, which
+spares a change of threads.
+
+Invariants:
+    1. parts of one partition are appended in the order of `submit`, whatever validation takes;
+    2. a future is resolved with outcomes when its parts are durable and visible, or with what went wrong;
+       one bad part fails alone;
+    3. every plan is fenced (broker_epoch.py);
+    4. after a failed fsync, or when fenced, nothing is acknowledged any more, and the broker stops.
+Bounds: bytes and parts per group; bytes and submissions that wait, beyond which submit refuses (the network
+    layer's own bounds come first, and push back).
+Not here: what happens to a group (group_writer.py), validation itself (produced_batches.py).
+After a crash: unacknowledged requests are there or not; idempotent producers find out by repeating them.
+Sources: design.md section 3; Kafka's group commit has no counterpart: there each partition syncs alone.
+"""
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError
+from sparklog.log.config import TopicConfig
+from sparklog.metadata import BrokerListener, Plan, PublishResult, Topic
+from sparklog_server.metrics import Gauge
+from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.publish.group_writer import GroupWriter
+from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
+from sparklog_server.publish.produced_batches import BatchRules
+from sparklog_server.publish.root_lock import RootLock
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+_log = logging.getLogger("sparklog_server.publish")
+SMALL_BYTES = 32 << 10  # up to here the publisher, when idle, validates by itself
+_MAX_CHECKERS = 4
+_MAX_REMEMBERED = 10_000  # topics whose parsed settings are kept
+_WAKE = None  # in the inbox: something may have become ready
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Submission:
+    """One call of submit."""
+
+    parts: list[AppendPart | UncheckedPart]
+    future: "asyncio.Future[list[PartOutcome]]"
+    size_bytes: int
+    errors: dict[int, Exception] = dataclasses.field(default_factory=dict)
+    unchecked: int = 0  # parts that are still to be validated
+    in_checkers: bool = False
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        return {(part.topic_id, part.partition) for part in self.parts}
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _PlanSubmission:
+    """One call of submit_plan."""
+
+    plan: Plan
+    future: "asyncio.Future[PublishResult]"
+
+
+class Publisher:
+    """See the module's docstring."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._config = broker.config
+        self._inbox: queue.SimpleQueue[_Submission | _PlanSubmission | None] = queue.SimpleQueue()
+        self._to_check: queue.SimpleQueue[tuple[_Submission, int] | None] = queue.SimpleQueue()
+        self._pending: collections.deque[_Submission | _PlanSubmission] = collections.deque()
+        self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
+        self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
+        self._threads: list[threading.Thread] = []
+        self._upkeep = concurrent.futures.ThreadPoolExecutor(1, "upkeep")
+        self._upkeep_running = threading.Lock()
+        self._counting = threading.Lock()  # of `unchecked`, by whoever has validated a part
+        self._lock: RootLock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._groups: GroupWriter | None = None
+        self._failure: Exception | None = None
+        self._stopping = False
+        self._idle = True
+        self._last_parts = 0
+        self._busy_until = 0.0
+        self.epoch: BrokerEpoch | None = None
+        # Loop only.
+        self.pending_bytes = 0
+        self.pending_submissions = 0
+
+    # --- life ----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take the root over, and accept parts."""
+        broker = self._broker
+        self._loop = asyncio.get_running_loop()
+        listeners = tuple(BrokerListener(host=one.host, port=one.port) for one in broker.network.advertised())
+        names = ", ".join(f"{one.host}:{one.port}" for one in listeners)
+        self._lock = RootLock.acquire(broker.log.store, names)
+        broker.log.metadata.run_upkeep = self._run_upkeep
+        self.epoch = await broker.run_storage(
+            BrokerEpoch.register, broker.log.metadata, broker.node_id, listeners
+        )
+        _log.info("registered as broker %d with epoch %d", broker.node_id, self.epoch.broker_epoch)
+        broker.show_image()
+        self._groups = GroupWriter(broker.log, self.epoch, self._config_of, broker.fetches.on_appended)
+        broker.metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
+        checkers = max(1, min(_MAX_CHECKERS, (os.cpu_count() or 1) - 1))
+        self._threads = [
+            threading.Thread(target=self._publish_forever, name="publisher", daemon=True),
+            *(
+                threading.Thread(target=self._check_forever, name=f"checker-{number}", daemon=True)
+                for number in range(checkers)
+            ),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def stop(self) -> None:
+        """Publish what was submitted, and end."""
+        self._stopping = True
+        self._inbox.put(_WAKE)
+        for _ in self._threads[1:]:
+            self._to_check.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+        self._threads.clear()
+        self._upkeep.shutdown(wait=True)
+        if self._lock is not None:
+            self._lock.release()
+
+    # --- handing in (event loop) ----------------------------------------------------------------------
+
+    def submit(self, parts: Sequence[AppendPart | UncheckedPart]) -> "asyncio.Future[list[PartOutcome]]":
+        """Have parts appended, all or some of them: one outcome per part, in order.
+
+        The future never fails on account of a part. It fails, and nothing was acknowledged, with
+        RetriableError PUBLISH_BACKLOG_FULL, FatalStorageError, FencedError BROKER_FENCED.
+
+        Concurrency: event loop. Order of calls is order in each partition.
+        """
+        assert self._loop is not None
+        future: asyncio.Future[list[PartOutcome]] = self._loop.create_future()
+        size = sum(part.size_bytes for part in parts)
+        refused = self._why_not(size)
+        if refused is not None:
+            future.set_exception(refused)
+            return future
+        if not parts:
+            future.set_result([])
+            return future
+        self.pending_bytes += size
+        self.pending_submissions += 1
+        submission = _Submission(list(parts), future, size)
+        unchecked = [index for index, part in enumerate(parts) if isinstance(part, UncheckedPart)]
+        submission.unchecked = len(unchecked)
+        if unchecked and not (self._idle and size <= SMALL_BYTES):
+            submission.in_checkers = True
+            for index in unchecked:
+                self._to_check.put((submission, index))
+        self._inbox.put(submission)
+        return future
+
+    def submit_plan(self, plan: Plan) -> "asyncio.Future[PublishResult]":
+        """Publish a change of metadata, fenced as all else. What the plan raises, the future raises.
+
+        Concurrency: event loop.
+        """
+        assert self._loop is not None
+        future: asyncio.Future[PublishResult] = self._loop.create_future()
+        if self._failure is not None or self._stopping:
+            future.set_exception(self._failure or _stopping_error())
+            return future
+        self._inbox.put(_PlanSubmission(plan, future))
+        return future
+
+    def rules_of(self, topic: Topic) -> BatchRules:
+        """What may be produced to a topic."""
+        config = self._config_of(topic)
+        known = self._rules.get(topic.topic_id)
+        if known is None or known[0] is not config:
+            if len(self._rules) > _MAX_REMEMBERED:
+                self._rules.clear()
+            rules = BatchRules.of(config, self._config.max_decompressed_message_bytes)
+            known = self._rules[topic.topic_id] = (config, rules)
+        return known[1]
+
+    def _why_not(self, size: int) -> Exception | None:
+        if self._failure is not None:
+            return self._failure
+        if self._stopping:
+            return _stopping_error()
+        config = self._config
+        if (
+            self.pending_bytes + size > config.publish_backlog_bytes and self.pending_submissions
+        ) or self.pending_submissions >= config.publish_backlog_requests:
+            return RetriableError(
+                "PUBLISH_BACKLOG_FULL",
+                f"found {self.pending_submissions} requests of {self.pending_bytes} bytes waiting to be "
+                f"published, expected at most {config.publish_backlog_requests} and "
+                f"{config.publish_backlog_bytes}",
+                fix="send again, slower",
+            )
+        return None
+
+    # --- validating (checkers, and the publisher when idle) ---------------------------------------------
+
+    def _check_forever(self) -> None:
+        while (job := self._to_check.get()) is not None:
+            submission, index = job
+            self._check(submission, index)
+            if submission.unchecked == 0:
+                self._inbox.put(_WAKE)
+
+    def _check(self, submission: _Submission, index: int) -> None:
+        part = submission.parts[index]
+        assert isinstance(part, UncheckedPart)
+        try:
+            submission.parts[index] = part.check()
+        except SparklogError as error:
+            submission.errors[index] = error
+        except Exception as error:  # noqa: BLE001 - a bug must not stop the thread
+            _log.exception("validating a batch of %s-%d failed", part.topic, part.partition)
+            submission.errors[index] = error
+        with self._counting:
+            submission.unchecked -= 1
+
+    # --- the publisher's thread --------------------------------------------------------------------------
+
+    def _publish_forever(self) -> None:
+        while True:
+            self._receive()
+            if self._failure is not None:
+                self._refuse_pending(self._failure)
+            elif not self._publish_some():
+                if self._stopping and not self._pending and self._inbox.empty():
+                    return
+                if not self._help_checking():
+                    self._wait()
+                continue
+            if self._stopping and not self._pending and self._inbox.empty():
+                return
+
+    def _receive(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if item is not None:
+                    self._pending.append(item)
+
+    def _wait(self) -> None:
+        self._idle = not self._pending
+        item = self._inbox.get()
+        self._idle = False
+        if item is not None:
+            self._pending.append(item)
+
+    def _linger(self) -> None:
+        """Under load, give those who were answered a moment to send again; see the setting's text."""
+        until = self._busy_until
+        while until:
+            left = until - time.perf_counter()
+            if left <= 0 or len(self._pending) >= self._last_parts:
+                return
+            try:
+                item = self._inbox.get(timeout=left)
+            except queue.Empty:
+                return
+            if item is not None:
+                self._pending.append(item)
+
+    def _help_checking(self) -> bool:
+        """Validate one part that waits for a checker; False if there is none."""
+        try:
+            job = self._to_check.get_nowait()
+        except queue.Empty:
+            return False
+        if job is None:
+            self._to_check.put(None)  # a checker's call to end
+            return False
+        self._check(*job)
+        return True
+
+    def _publish_some(self) -> bool:
+        """Publish one group, or one plan; False if nothing is ready."""
+        if not self._pending:
+            return False
+        self._linger()
+        group = self._take()
+        if not group:
+            return False
+        first = group[0]
+        if isinstance(first, _PlanSubmission):
+            self._publish_plan(first)
+        else:
+            self._publish_group([one for one in group if isinstance(one, _Submission)])
+        return True
+
+    def _take(self) -> list[_Submission | _PlanSubmission]:
+        """The next group: in order, passing over what is not validated yet, and what must come after it."""
+        group: list[_Submission | _PlanSubmission] = []
+        blocked: set[tuple[str, int]] = set()
+        size = parts = 0
+        rest: list[_Submission | _PlanSubmission] = []
+        pending = self._pending
+        while pending:
+            one = pending.popleft()
+            if isinstance(one, _PlanSubmission):
+                if not group:
+                    group.append(one)
+                else:
+                    rest.append(one)
+                break
+            if one.unchecked and not one.in_checkers:
+                for index, part in enumerate(one.parts):
+                    if isinstance(part, UncheckedPart):
+                        self._check(one, index)
+            if one.unchecked or (blocked and not blocked.isdisjoint(one.partitions)):
+                blocked |= one.partitions
+                rest.append(one)
+                continue
+            is_full = group and (
+                size + one.size_bytes > self._config.publish_group_bytes
+                or parts + len(one.parts) > self._config.publish_group_parts
+            )
+            if is_full:
+                rest.append(one)
+                break
+            group.append(one)
+            size += one.size_bytes
+            parts += len(one.parts)
+        pending.extendleft(reversed(rest))
+        return group
+
+    def _publish_group(self, group: list[_Submission]) -> None:
+        assert self._groups is not None
+        started = time.perf_counter()
+        parts = [part for one in group for part in one.parts if isinstance(part, AppendPart)]
+        try:
+            outcomes = iter(self._groups.write(parts))
+        except Exception as error:  # noqa: BLE001 - a bug must not stop the thread
+            self._group_failed(group, error)
+            return
+        results = [
+            [
+                next(outcomes) if isinstance(part, AppendPart) else PartOutcome(error=one.errors[index])
+                for index, part in enumerate(one.parts)
+            ]
+            for one in group
+        ]
+        done = time.perf_counter()
+        size, times = sum(one.size_bytes for one in group), self._groups.times
+        self._broker.metrics.published(
+            len(parts),
+            size,
+            total_ms=(done - started) * 1000,
+            sync_ms=times.sync_ms,
+            commit_ms=times.commit_ms,
+        )
+        self._last_parts = len(group)
+        linger_ms = self._config.publish_linger_ms
+        self._busy_until = done + linger_ms / 1000 if linger_ms else 0.0
+        self._tell(lambda: self._resolve(group, results))
+
+    def _publish_plan(self, one: _PlanSubmission) -> None:
+        assert self.epoch is not None
+        try:
+            result = self._broker.log.metadata.publish(self.epoch.fenced(one.plan))
+        except Exception as error:  # noqa: BLE001 - the caller's to handle
+            self._stop_if_fatal(error)
+            failed = error
+            self._tell(lambda: _set_exception(one.future, failed))
+        else:
+            self._tell(lambda: self._resolve_plan(one, result))
+
+    def _group_failed(self, group: list[_Submission], error: Exception) -> None:
+        if not self._stop_if_fatal(error):
+            _log.error("publishing a group failed", exc_info=error)
+        self._tell(lambda: self._reject(group, error))
+
+    def _stop_if_fatal(self, error: Exception) -> bool:
+        """Acknowledge nothing any more, if that could break a promise."""
+        fenced = isinstance(error, FencedError) and error.code == "BROKER_FENCED"
+        if not fenced and not isinstance(error, FatalStorageError):
+            return False
+        if self._failure is None:
+            self._failure = error
+            self._tell(lambda: self._broker.fail(error))
+        return True
+
+    def _refuse_pending(self, error: Exception) -> None:
+        pending = list(self._pending)
+        self._pending.clear()
+        if pending:
+            self._tell(lambda: self._reject(pending, error))
+        elif not self._stopping:
+            self._wait()
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(callback)
+
+    def _run_upkeep(self, upkeep: Callable[[], None]) -> None:
+        """A snapshot is due: write it beside the publishing, one at a time."""
+        if not self._upkeep_running.acquire(blocking=False):
+            return
+
+        def run() -> None:
+            try:
+                upkeep()
+            finally:
+                self._upkeep_running.release()
+
+        try:
+            self._upkeep.submit(run)
+        except RuntimeError:  # shutting down
+            self._upkeep_running.release()
+
+    def _config_of(self, topic: Topic) -> TopicConfig:
+        """Parsed settings, remembered for as long as they are the same."""
+        root = self._broker.image.configs
+        known = self._configs.get(topic.topic_id)
+        if known is not None and known[0] == topic.configs and known[1] == root:
+            return known[2]
+        config = self._broker.topic_config(topic)
+        if len(self._configs) > _MAX_REMEMBERED:
+            self._configs.clear()
+        self._configs[topic.topic_id] = (topic.configs, root, config)
+        return config
+
+    # --- telling (event loop) ----------------------------------------------------------------------------
+
+    def _resolve(self, group: list[_Submission], results: list[list[PartOutcome]]) -> None:
+        self._broker.show_image()
+        metrics = self._broker.metrics
+        for one, outcomes in zip(group, results, strict=True):
+            self._forget(one)
+            for part, outcome in zip(one.parts, outcomes, strict=True):
+                if outcome.error is None and isinstance(part, AppendPart) and not outcome.duplicate:
+                    metrics.messages_in(part.topic, part.encoded.record_count, part.size_bytes)
+            if not one.future.done():
+                one.future.set_result(outcomes)
+
+    def _resolve_plan(self, one: _PlanSubmission, result: PublishResult) -> None:
+        self._broker.show_image()
+        if not one.future.done():
+            one.future.set_result(result)
+
+    def _reject(self, group: Sequence[_Submission | _PlanSubmission], error: Exception) -> None:
+        for one in group:
+            if isinstance(one, _Submission):
+                self._forget(one)
+            _set_exception(one.future, error)
+
+    def _forget(self, one: _Submission) -> None:
+        self.pending_bytes -= one.size_bytes
+        self.pending_submissions -= 1
+
+
+def _set_exception(
+    future: "asyncio.Future[list[PartOutcome]] | asyncio.Future[PublishResult]", error: Exception
+) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _stopping_error() -> RetriableError:
+    return RetriableError(
+        "PUBLISH_BACKLOG_FULL", "the broker is stopping", fix="send again, to the next broker"
+    )

@@ -1,0 +1,113 @@
+"""Consecutive parts of one partition and one producer, as one append: one extent instead of many.
+
+Invariants: a run keeps the order of its parts; its batches count from 0 over the whole run; sequences in
+    it follow each other. Bytes of batches are not copied, only the 8 bytes of each base offset change.
+Not here: which parts may be written (group_plan.py).
+Concurrency: pure functions.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sparklog.format.codec import BytesLike
+from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.metadata.extent_list import SEQUENCES
+from sparklog_server.publish.parts import AppendPart
+
+_BASE_OFFSET = struct.Struct(">q")
+
+
+@dataclass(slots=True)
+class Run:
+    """Parts, by their index in the group, and how many records come before each."""
+
+    first: AppendPart
+    indices: list[int] = field(default_factory=list)
+    parts: list[AppendPart] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    record_count: int = 0
+    size_bytes: int = 0
+
+    def add(self, index: int, part: AppendPart) -> None:
+        self.indices.append(index)
+        self.parts.append(part)
+        self.skipped.append(self.record_count)
+        self.record_count += part.encoded.record_count
+        self.size_bytes += part.encoded.size_bytes
+
+    def continues(self, part: AppendPart, max_bytes: int) -> bool:
+        """May this part be appended to the run?"""
+        first = self.first
+        return (
+            (part.topic_id, part.partition, part.producer_id, part.producer_epoch)
+            == (first.topic_id, first.partition, first.producer_id, first.producer_epoch)
+            and self.size_bytes + part.encoded.size_bytes <= max_bytes
+            and (
+                part.producer_id < 0
+                or part.base_sequence == (first.base_sequence + self.record_count) % SEQUENCES
+            )
+        )
+
+    def encoded(self) -> EncodedBatches:
+        """All batches of the run, counting from 0."""
+        if len(self.parts) == 1:
+            return self.first.encoded
+        return concat_batches([part.encoded for part in self.parts])
+
+
+def make_runs(parts: Sequence[AppendPart], indices: Iterable[int], max_run_bytes: int) -> list[Run]:
+    """The parts at `indices`, sorted by partition and otherwise in order, as runs."""
+    ordered = sorted(indices, key=lambda index: (parts[index].topic_id, parts[index].partition))
+    runs: list[Run] = []
+    for index in ordered:
+        part = parts[index]
+        if not runs or not runs[-1].continues(part, max_run_bytes):
+            runs.append(Run(part))
+        runs[-1].add(index, part)
+    return runs
+
+
+def concat_batches(pieces: Sequence[EncodedBatches]) -> EncodedBatches:
+    """Several, each counting from 0, as one that counts from 0 over all of them."""
+    records = np.cumsum([0, *(piece.record_count for piece in pieces)])
+    positions = np.cumsum([0, *(piece.size_bytes for piece in pieces)])
+    data: list[BytesLike] = []
+    for piece, count in zip(pieces, records.tolist(), strict=False):
+        data += shifted(piece, count)
+    return EncodedBatches(
+        data=data,
+        size_bytes=int(positions[-1]),
+        record_count=int(records[-1]),
+        max_timestamp_ms=max(piece.max_timestamp_ms for piece in pieces),
+        position=np.concatenate([piece.position + at for piece, at in zip(pieces, positions, strict=False)]),
+        size=np.concatenate([piece.size for piece in pieces]),
+        base_offset=np.concatenate(
+            [piece.base_offset + count for piece, count in zip(pieces, records, strict=False)]
+        ),
+        batch_record_count=np.concatenate([piece.batch_record_count for piece in pieces]),
+        batch_max_timestamp_ms=np.concatenate([piece.batch_max_timestamp_ms for piece in pieces]),
+    )
+
+
+def shifted(encoded: EncodedBatches, delta: int) -> list[BytesLike]:
+    """The chunks with `delta` added to every base offset; views of the old ones, but for those 8 bytes."""
+    if delta == 0:
+        return list(encoded.data)
+    starts = dict(zip(encoded.position.tolist(), encoded.base_offset.tolist(), strict=True))
+    chunks: list[BytesLike] = []
+    at = 0
+    for chunk in encoded.data:
+        view = memoryview(chunk).cast("B")
+        if at in starts:
+            head = _BASE_OFFSET.pack(starts.pop(at) + delta)
+            chunks.append(head + bytes(view[_BASE_OFFSET.size :]) if len(view) <= 64 else head)
+            if len(view) > 64:
+                chunks.append(view[_BASE_OFFSET.size :])
+        else:
+            chunks.append(view)
+        at += len(view)
+    assert not starts, "every batch begins a chunk"
+    return chunks
