@@ -35,6 +35,7 @@ from sparklog_server.protocol.registry import (
     WAITING_APIS,
     AdvertisedListener,
     ApiEntry,
+    CloseConnectionError,
     RequestContext,
     Response,
 )
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 MAX_PIPELINED = 64
 _log = logging.getLogger("sparklog_server.network")
 _request_log = logging.getLogger("sparklog_server.request")
-_FAILED = object()
 _Closing = (FrameError, MalformedRequestError, UnsupportedRequestError)
 
 
@@ -58,6 +58,13 @@ class _Request:
     frame: Frame
     holds_slot: bool
     received: float  # seconds of the loop's clock, as the following
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """No answer: the connection is to be closed, once earlier requests are answered."""
+
+    why: str
 
 
 class Connection:
@@ -215,8 +222,8 @@ class Connection:
             if previous is not None and not previous.done():
                 await asyncio.wait([previous])
                 turn = clock()
-            if body is _FAILED:
-                self.close("its request failed")
+            if isinstance(body, _Failure):
+                self.close(body.why)
             elif body is not None and not self._closed:
                 chunks = encode_response(request.codec, request.context.correlation_id, body)
                 await self.writer.send(chunks)
@@ -229,6 +236,8 @@ class Connection:
         """The handler's answer. What it does not catch is a bug: logged, and the connection is closed."""
         try:
             return await request.entry.handler(request.body, request.context, self._network.broker)
+        except CloseConnectionError as error:
+            return _Failure(str(error))
         except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down
             _log.exception(
                 "%s: %s version %d from client %r failed",
@@ -237,7 +246,7 @@ class Connection:
                 request.context.api_version,
                 request.context.client_id,
             )
-            return _FAILED
+            return _Failure("its request failed")
         finally:
             request.frame.release()
             if request.holds_slot:
@@ -258,7 +267,7 @@ class Connection:
             remote_ms=handling_ms if waits else 0.0,
             response_queue_ms=(turn - handled) * 1000,
             send_ms=(sent - turn) * 1000,
-            error=-1 if body is _FAILED else int(getattr(body, "error_code", 0)),
+            error=-1 if isinstance(body, _Failure) else int(getattr(body, "error_code", 0)),
         )
         if _request_log.isEnabledFor(logging.DEBUG):
             _request_log.debug(
