@@ -55,7 +55,6 @@ _REASONS: dict[str, str] = {
     "advertised.host.name": "use advertised.listeners",
     "port": "use listeners",
     "advertised.port": "use advertised.listeners",
-    "delete.topic.enable": "topics can always be deleted",
     "zookeeper.": "there is no ZooKeeper: the root holds all metadata",
     "controller.": _ELECTION,
     "controlled.shutdown.": "leaders need not move; see sparklog.shutdown.timeout.ms",

@@ -94,7 +94,8 @@ def canonical(settings: Mapping[str, str], where: str) -> dict[str, str]:
 
 
 def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
-    why = why_kafka_only(key)
+    declared = declared_settings(ServerConfig)
+    why = None if key in declared else why_kafka_only(key)
     if why is not None:
         return InvalidRequestError(
             "UNKNOWN_CONFIG",
@@ -102,7 +103,7 @@ def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
             fix=f"remove {key}",
         )
     try:
-        lookup_setting(key, declared_settings(ServerConfig), "broker").parse(text)
+        lookup_setting(key, declared, "broker").parse(text)
     except SparklogError as error:
         return InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix)
     return None

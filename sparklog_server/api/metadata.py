@@ -99,6 +99,13 @@ async def create_if_missing(broker: "Broker", name: str, partitions: int, config
 def _asked(types: Any, broker: "Broker", one: Any, errors: dict[str, ErrorCode]) -> Any:
     image = broker.image
     by_id = _id(one)
+    if one.__version__ < _BY_ID_SINCE and (by_id or one.name is None):
+        return make(
+            types.MetadataResponseTopic,
+            error_code=ErrorCode.invalid_request,
+            name=one.name or "",
+            topic_id=_ZERO,
+        )
     if by_id:
         topic = image.topic_by_id.get(topic_id_text(by_id))
         if topic is None:

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from sparklog_server.protocol.registry import (
     WAITING_APIS,
     AdvertisedListener,
     ApiEntry,
+    Chunk,
     CloseConnectionError,
     RequestContext,
     Response,
@@ -60,11 +62,14 @@ class _Request:
     received: float  # seconds of the loop's clock, as the following
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """No answer: the connection is to be closed, once earlier requests are answered."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """No chunks: nothing is sent. `failure`: the connection is closed, once earlier requests are answered."""
 
-    why: str
+    chunks: Sequence[Chunk] = ()
+    release: Callable[[], None] | None = None
+    error: int = 0
+    failure: str | None = None
 
 
 class Connection:
@@ -215,44 +220,50 @@ class Connection:
     async def _answer(self, request: _Request, previous: asyncio.Task[None] | None) -> None:
         clock = asyncio.get_running_loop().time
         began = clock()
-        body = await self._handle(request)
+        answer = await self._handle(request)
         handled = turn = clock()
-        release = body.release if isinstance(body, Response) else None
         try:
             if previous is not None and not previous.done():
                 await asyncio.wait([previous])
                 turn = clock()
-            if isinstance(body, _Failure):
-                self.close(body.why)
-            elif body is not None and not self._closed:
-                chunks = encode_response(request.codec, request.context.correlation_id, body)
-                await self.writer.send(chunks)
+            if answer.failure is not None:
+                self.close(answer.failure)
+            elif answer.chunks and not self._closed:
+                await self.writer.send(answer.chunks)
         finally:
-            if release is not None:
-                release()
-        self._count(request, body, (began, handled, turn, clock()))
+            if answer.release is not None:
+                answer.release()
+        self._count(request, answer, (began, handled, turn, clock()))
 
-    async def _handle(self, request: _Request) -> Any:
-        """The handler's answer. What it does not catch is a bug: logged, and the connection is closed."""
+    async def _handle(self, request: _Request) -> _Answer:
+        """The handler's answer, encoded. What it does not catch is a bug: logged, nobody else is harmed."""
+        context = request.context
         try:
-            return await request.entry.handler(request.body, request.context, self._network.broker)
+            body = await request.entry.handler(request.body, context, self._network.broker)
+            if body is None:
+                return _Answer()
+            return _Answer(
+                chunks=encode_response(request.codec, context.correlation_id, body),
+                release=body.release if isinstance(body, Response) else None,
+                error=int(getattr(body, "error_code", 0)),
+            )
         except CloseConnectionError as error:
-            return _Failure(str(error))
+            return _Answer(failure=str(error))
         except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down
             _log.exception(
                 "%s: %s version %d from client %r failed",
                 self,
                 request.entry.name,
-                request.context.api_version,
-                request.context.client_id,
+                context.api_version,
+                context.client_id,
             )
-            return _Failure("its request failed")
+            return _Answer(failure="its request failed")
         finally:
             request.frame.release()
             if request.holds_slot:
                 self._network.slots.release()
 
-    def _count(self, request: _Request, body: Any, times: tuple[float, float, float, float]) -> None:
+    def _count(self, request: _Request, answer: _Answer, times: tuple[float, float, float, float]) -> None:
         began, handled, turn, sent = times
         entry = request.entry
         total_ms = (sent - request.received) * 1000
@@ -267,7 +278,7 @@ class Connection:
             remote_ms=handling_ms if waits else 0.0,
             response_queue_ms=(turn - handled) * 1000,
             send_ms=(sent - turn) * 1000,
-            error=-1 if isinstance(body, _Failure) else int(getattr(body, "error_code", 0)),
+            error=answer.error if answer.failure is None else -1,
         )
         if _request_log.isEnabledFor(logging.DEBUG):
             _request_log.debug(

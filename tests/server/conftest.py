@@ -143,7 +143,7 @@ class BrokerProcess:
         assert self.process.stdout is not None
         self.ready_line = self.process.stdout.readline().strip()
         if not self.ready_line:
-            _, errors = self.process.communicate(timeout=_TIMEOUT_SECONDS)
+            _, errors = self._collect()
             raise RuntimeError(f"exit {self.process.returncode}: {errors}")
         self.host, _, port = self.ready_line.rpartition("://")[2].rpartition(":")
         self.port = int(port)
@@ -161,6 +161,15 @@ class BrokerProcess:
         """SIGTERM; exit code and what was written to stderr."""
         self.process.send_signal(signal.SIGTERM)
         return self._collect()
+
+    def close(self) -> None:
+        """Make sure that nothing is left of it; may be called in any state."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(_TIMEOUT_SECONDS)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
     def _collect(self) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=_TIMEOUT_SECONDS)
@@ -212,8 +221,7 @@ def start_process(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
 
     yield start
     for one in started:
-        if one.process.poll() is None:
-            one.kill()
+        one.close()
 
 
 @pytest.fixture

@@ -1,0 +1,75 @@
+"""Log files per kind, rolling, JSON."""
+
+import json
+import logging
+import logging.handlers
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog_server.config import ServerConfig
+from sparklog_server.logs import KINDS, close_logs, configure_logs
+
+SAID_BY = {kind: names[0] for kind, names in KINDS.items()}
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Iterator[Path]:
+    handlers = configure_logs(
+        ServerConfig.parse({"sparklog.logs.dir": str(tmp_path / "logs"), "sparklog.logs.format": "json"})
+    )
+    yield tmp_path / "logs"
+    close_logs(handlers)
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_each_kind_has_its_file(configured: Path) -> None:
+    for kind, logger in SAID_BY.items():
+        logging.getLogger(f"{logger}.part").warning("of %s", kind)
+    for kind in KINDS:
+        (line,) = lines(configured / f"{kind}.log")
+        assert (line["message"], line["level"]) == (f"of {kind}", "WARNING")
+        assert line["time"].endswith("+00:00")
+
+
+def test_requests_are_not_logged_unless_asked_for(configured: Path) -> None:
+    logging.getLogger("sparklog_server.request").debug("a request")
+    assert lines(configured / "request.log") == []
+    handlers = configure_logs(
+        ServerConfig.parse({"sparklog.logs.dir": str(configured), "sparklog.logs.requests": "true"})
+    )
+    logging.getLogger("sparklog_server.request").debug("a request")
+    close_logs(handlers)
+    assert "DEBUG a request (sparklog_server.request)" in (configured / "request.log").read_text()
+
+
+def test_exceptions_are_part_of_the_line(configured: Path) -> None:
+    try:
+        {}["why"]  # type: ignore[index]
+    except KeyError:
+        logging.getLogger("sparklog_server").exception("it failed")
+    (line,) = lines(configured / "server.log")
+    assert "KeyError: 'why'" in line["exception"]
+
+
+def test_files_are_rolled_at_midnight_and_some_are_kept(tmp_path: Path) -> None:
+    handlers = configure_logs(
+        ServerConfig.parse({"sparklog.logs.dir": str(tmp_path), "sparklog.logs.keep.days": "2"})
+    )
+    try:
+        for handler in handlers:
+            assert isinstance(handler, logging.handlers.TimedRotatingFileHandler)
+            assert (handler.when, handler.utc, handler.backupCount) == ("MIDNIGHT", True, 2)
+    finally:
+        close_logs(handlers)
+
+
+def test_without_a_directory_everything_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    handlers = configure_logs(ServerConfig.parse({}))
+    logging.getLogger("sparklog_server.controller").info("changed")
+    close_logs(handlers)
+    assert "INFO changed (sparklog_server.controller)" in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""The command: ready lines, signals, exit codes, what happens to requests in progress."""
+
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.server.conftest import BrokerProcess, RawClient
+from tests.server.fuzzing import fuzzed_frames
+
+Start = Callable[..., BrokerProcess]
+API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
+
+
+def answers(client: RawClient) -> bool:
+    client.send_frame(API_VERSIONS)
+    frame = client.receive_frame()
+    return frame is not None and frame[:6] == struct.pack(">ih", 7, 0)
+
+
+def test_says_where_it_listens_and_stops_when_told(start_process: Start) -> None:
+    broker = start_process()
+    assert broker.ready_line == f"sparklog-server: listening on PLAINTEXT://127.0.0.1:{broker.port}"
+    client = RawClient(broker.host, broker.port)
+    assert answers(client)
+    code, errors = broker.terminate()
+    assert code == 0
+    assert client.is_closed()
+    client.close()
+    states = [line.split(" -> ")[1].split()[0] for line in errors.splitlines() if " -> " in line]
+    assert states == [
+        "STARTING",
+        "RECOVERY",
+        "RUNNING",
+        "PENDING_CONTROLLED_SHUTDOWN",
+        "SHUTTING_DOWN",
+        "NOT_RUNNING",
+    ]
+
+
+def test_several_listeners(start_process: Start) -> None:
+    broker = start_process(
+        "--listeners",
+        "PLAINTEXT://127.0.0.1:0,IN://127.0.0.1:0",
+        "--override",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,IN:PLAINTEXT",
+    )
+    assert broker.process.stdout is not None
+    second = broker.process.stdout.readline().strip()
+    assert second.startswith("sparklog-server: listening on IN://127.0.0.1:")
+    client = RawClient("127.0.0.1", int(second.rpartition(":")[2]))
+    assert answers(client)
+    client.close()
+
+
+def test_a_second_signal_ends_it_at_once(start_process: Start) -> None:
+    """A request that waits keeps a graceful stop waiting, until its time is over."""
+    broker = start_process("--override", "sparklog.shutdown.timeout.ms=600000")
+    client = RawClient(broker.host, broker.port)
+    join = struct.pack(">hhih", 11, 0, 1, -1)
+    join += b"\x00\x01g" + struct.pack(">i", 10_000) + struct.pack(">h", 0) + b"\x00\x08consumer"
+    client.send_frame(join + struct.pack(">i", 1) + b"\x00\x05range" + struct.pack(">i", 0))
+    broker.process.send_signal(signal.SIGTERM)
+    broker.process.send_signal(signal.SIGINT)
+    assert broker.process.wait(20) in {0, 3}  # 0: the group answered before the second one came
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Give exactly one root"),
+        (["--override", "log.dirs=/a,/b"], "Give exactly one root"),
+        (["--override", "x"], "expected key=value"),
+        (["--root", "/r", "--override", "num.partitions=x"], "flags: num.partitions: found 'x'"),
+        (["--root", "/r", "--listeners", "SASL_SSL://h:1"], "PLAINTEXT only"),
+        (["--root", "/r", "--config", "/does/not/exist"], "No such file"),
+    ],
+)
+def test_wrong_settings_end_with_2(words: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "sparklog_server", *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_a_taken_port_ends_with_1(start_process: Start, tmp_path: Path) -> None:
+    taken = start_process()
+    with pytest.raises(RuntimeError, match=r"(?s)exit 1: .*cannot listen on PLAINTEXT://127\.0\.0\.1"):
+        start_process("--listeners", f"PLAINTEXT://127.0.0.1:{taken.port}", root=str(tmp_path / "other"))
+
+
+def test_fuzzed_frames_over_a_socket_leave_the_broker_as_it_was(start_process: Start) -> None:
+    broker = start_process("--override", "sparklog.logs.level=ERROR")
+    process = psutil.Process(broker.process.pid)
+    client = RawClient(broker.host, broker.port)
+    assert answers(client)
+    before = process.memory_info().rss
+    for frame in fuzzed_frames(1500, seed=3):
+        sender = RawClient(broker.host, broker.port)
+        sender.send_frame(frame)
+        sender.close()
+    assert answers(client)
+    client.close()
+    assert process.memory_info().rss - before < 64 << 20
+    code, errors = broker.terminate()
+    assert (code, "Traceback" in errors) == (0, False), errors
+
+
+def test_a_thousand_clients_that_announce_much_cost_little(start_process: Start) -> None:
+    broker = start_process("--override", "sparklog.logs.level=ERROR")
+    process = psutil.Process(broker.process.pid)
+    probe = RawClient(broker.host, broker.port)
+    assert answers(probe)
+    before = process.memory_info().rss
+    clients = []
+    for _ in range(1000):
+        client = RawClient(broker.host, broker.port)
+        client.socket.sendall(struct.pack(">i", 100 << 20) + bytes(10_000))
+        clients.append(client)
+    while len(process.net_connections("tcp")) < 1000 or not answers(probe):
+        pass
+    grown = process.memory_info().rss - before
+    for client in clients:
+        client.close()
+    assert grown < 64 << 20  # 1,000 x (10 KB that arrived, a task, a buffer)
+    assert answers(probe)
+    probe.close()
