@@ -24,12 +24,14 @@ class FetchedBatches:
     Args:
         next_offset: where the next read goes on: after the last batch, or over a gap.
         release: give back what the chunks lie in, once they are sent; None: nothing to do.
+        is_cut: more was asked for and exists, but not where these come from.
     """
 
     chunks: Sequence[Chunk]
     size: int
     next_offset: int
     release: Callable[[], None] | None = None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

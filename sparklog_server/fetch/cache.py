@@ -126,7 +126,7 @@ class TailCache:
             end_offset: the log's end as the reader knows it; batches from there on are not returned.
         """
         chunks: list[memoryview] = []
-        size, next_offset = 0, offset
+        size, next_offset, is_full = 0, offset, False
         with self._lock:
             held = self._partitions.get((topic_id, partition))
             if held is None:
@@ -141,6 +141,7 @@ class TailCache:
                 limit = max_bytes - size
                 last = _last_batch(block, first, limit, end_offset, at_least_one and not size)
                 if last < first:
+                    is_full = True
                     break
                 stop = block.used if last + 1 == len(block.positions) else block.positions[last + 1]
                 start = block.positions[first]
@@ -148,10 +149,11 @@ class TailCache:
                 size += stop - start
                 self._recent.move_to_end(id(block))
                 if last + 1 < len(block.positions):
-                    next_offset = block.offsets[last + 1]
+                    next_offset, is_full = block.offsets[last + 1], True
                     break
                 next_offset = block.end_offset
-        return FetchedBatches(chunks=chunks, size=size, next_offset=next_offset)
+        is_cut = not is_full and next_offset < end_offset
+        return FetchedBatches(chunks=chunks, size=size, next_offset=next_offset, is_cut=is_cut)
 
     def _block_for(self, key: CacheKey, base_offset: int, size: int) -> _Block | None:
         """Where an append goes: the partition's last block, or a new one."""

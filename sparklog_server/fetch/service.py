@@ -238,16 +238,19 @@ class FetchService:
 
     def _read_cached(self, one: _Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
         assert one.state is not None
+        limit = min(left, one.fetch.max_bytes)
         found = self.cache.read(
             one.state.topic_id,
             one.state.partition,
             one.fetch.offset,
             end_offset=one.state.log_end_offset,
-            max_bytes=min(left, one.fetch.max_bytes),
+            max_bytes=limit,
             at_least_one=at_least_one,
         )
-        if found is not None:
-            self._broker.metrics.cache_hit(found.size)
+        # A small piece before a gap would cost the consumer a round trip: the storage has more.
+        if found is None or (found.is_cut and 2 * found.size < min(limit, one.readable)):
+            return None
+        self._broker.metrics.cache_hit(found.size)
         return found
 
     def _read_round(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class StoredLog:
     def __init__(self, log: SparkLog, partitions: int = 1) -> None:
         self.log = log
         self._value_bytes = 0
+        self.after_append: Callable[[], None] = lambda: None
         log.create_topic(TOPIC, partitions)
 
     @property
@@ -69,6 +70,7 @@ class StoredLog:
         assert draft is not None
         self.log.writer.sync()
         self.log.metadata.publish(lambda image: [plan_append(image, [draft])])
+        self.after_append()
 
     def merge(self, *, keep: Any = None) -> None:
         """All extents into one segment with absolute offsets; `keep` chooses batches, as compaction may."""

@@ -1,0 +1,50 @@
+"""A broker with a topic, and somebody to ask it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.conftest import RunningBroker
+from tests.server.fetch.conversation import Conversation
+from tests.server.fetch.stored import StoredLog, stored_log
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[StoredLog]:
+    """Topic `events` with 3 partitions, written by another process than the broker, so to speak."""
+    with stored_log(tmp_path / "log", partitions=3) as made:
+        yield made
+
+
+@pytest.fixture
+def broker(stored: StoredLog, running_broker: RunningBroker) -> Iterator[RunningBroker]:
+    """A broker over the same root; it knows at once what `stored` appends."""
+    server = running_broker.broker
+
+    def catch_up() -> None:
+        running_broker.call(server.run_storage(server.log.refresh))
+        running_broker.call_soon(server.show_image)
+
+    stored.after_append = catch_up
+    yield running_broker
+    assert all(held.leases == 0 for held in server.fetches.reader._segments._table.values())
+
+
+@pytest.fixture
+def talk(broker: RunningBroker) -> Iterator[Callable[[], Conversation]]:
+    """Open connections."""
+    opened: list[Conversation] = []
+
+    def connect() -> Conversation:
+        opened.append(Conversation(broker.host, broker.port))
+        return opened[-1]
+
+    yield connect
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def client(talk: Callable[[], Conversation]) -> Conversation:
+    return talk()

@@ -1,0 +1,377 @@
+"""Fetch over a socket: every version, limits, waiting, sessions, errors."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparklog.metadata import plan_advance_log_start
+from sparklog_server.api import fetch as fetch_api
+from sparklog_server.fetch import service as service_module
+from sparklog_server.protocol.entities import make
+from tests.server.conftest import RunningBroker
+from tests.server.fetch.conversation import Conversation, request_types
+from tests.server.fetch.stored import TOPIC, StoredLog, offsets_of
+
+FETCH = 1
+
+
+def asked(
+    *partitions: tuple[int, int] | tuple[int, int, int],
+    topic: str = TOPIC,
+    version: int = 12,
+    epoch: int = -1,
+) -> list[Any]:
+    """(partition, offset[, max bytes]) of one topic."""
+    types = request_types(FETCH, version)
+    return [
+        make(
+            types.FetchTopic,
+            topic=topic,
+            partitions=[
+                make(
+                    types.FetchPartition,
+                    partition=one[0],
+                    fetch_offset=one[1],
+                    partition_max_bytes=one[2] if len(one) == 3 else 1 << 20,
+                    current_leader_epoch=epoch,
+                )
+                for one in partitions
+            ],
+        )
+    ]
+
+
+def fetch(client: Conversation, topics: list[Any], *, version: int = 12, **fields: Any) -> Any:
+    return client.ask(FETCH, version, **request_fields(topics, **fields))
+
+
+def request_fields(topics: list[Any], **fields: Any) -> dict[str, Any]:
+    defaults: dict[str, Any] = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 50 << 20,
+        "isolation_level": 1,
+        "session_id": 0,
+        "session_epoch": -1,
+    }
+    return {**defaults, "topics": topics, **fields}
+
+
+def partitions_of(response: Any) -> dict[int, Any]:
+    return {one.partition_index: one for topic in response.responses for one in topic.partitions}
+
+
+def offsets(partition: Any) -> list[int]:
+    return offsets_of(bytes(partition.records))
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_every_version(client: Conversation, stored: StoredLog, version: int) -> None:
+    stored.append(30)
+    stored.append(20, partition=2)
+    response = fetch(client, asked((0, 7), (1, 0), (2, 0), version=version), version=version)
+    found = partitions_of(response)
+    assert offsets(found[0])[-1] == 29
+    assert not found[1].records
+    assert offsets(found[2]) == list(range(20))
+    assert [found[n].high_watermark for n in range(3)] == [30, 0, 20]
+    assert found[0].last_stable_offset == 30
+    assert found[0].aborted_transactions == ()
+    if version >= 5:
+        assert found[0].log_start_offset == 0
+
+
+def test_isolation_levels_differ_in_the_list_of_aborted_transactions(
+    client: Conversation, stored: StoredLog
+) -> None:
+    stored.append(3)
+    response = fetch(client, asked((0, 0)), isolation_level=0)
+    assert partitions_of(response)[0].aborted_transactions is None
+    assert offsets(partitions_of(response)[0]) == [0, 1, 2]
+
+
+# --- limits ------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_limited_per_partition_and_over_all(client: Conversation, stored: StoredLog) -> None:
+    for partition in range(3):
+        stored.append(200, partition=partition, value_bytes=100)
+    found = partitions_of(fetch(client, asked((0, 0, 3000), (1, 0, 3000), (2, 0))))
+    assert 2000 < len(found[0].records) <= 3000
+    assert 2000 < len(found[1].records) <= 3000
+    assert offsets(found[2])[-1] == 199
+    found = partitions_of(fetch(client, asked((0, 0), (1, 0), (2, 0)), max_bytes=30_000))
+    sizes = [len(found[n].records) for n in range(3)]
+    assert sizes[0] > 20_000
+    assert sum(sizes) <= 30_000
+
+
+def test_the_first_batch_comes_even_if_it_is_larger(client: Conversation, stored: StoredLog) -> None:
+    stored.append(50, partition=1, value_bytes=500, batch_bytes=100_000)
+    stored.append(50, partition=2, value_bytes=500, batch_bytes=100_000)
+    found = partitions_of(fetch(client, asked((0, 0, 1), (1, 0, 1), (2, 0, 1)), max_bytes=10))
+    assert not found[0].records
+    assert offsets(found[1]) == list(range(50))
+    assert not found[2].records
+
+
+def test_the_brokers_own_limit(start_broker: Callable[..., RunningBroker], stored: StoredLog) -> None:
+    stored.append(500, value_bytes=100)
+    small = start_broker({"fetch.max.bytes": "2000"})
+    client = Conversation(small.host, small.port)
+    assert len(partitions_of(fetch(client, asked((0, 0))))[0].records) <= 2000
+    client.close()
+
+
+def test_what_is_being_sent_counts(
+    client: Conversation, broker: RunningBroker, stored: StoredLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While slow consumers hold much, everybody gets a batch at a time."""
+    stored.append(500, value_bytes=100)
+    monkeypatch.setattr(service_module, "IN_FLIGHT_BYTES", 0)
+    found = partitions_of(fetch(client, asked((0, 0))))
+    assert 0 < len(found[0].records) < 1000
+    monkeypatch.setattr(service_module, "IN_FLIGHT_BYTES", 1 << 20)
+    assert offsets(partitions_of(fetch(client, asked((0, 0))))[0])[-1] == 499
+    fetch(client, asked((0, 500)))  # the answer before has been sent by now
+    assert broker.broker.fetches.in_flight_bytes == 0
+
+
+# --- waiting -----------------------------------------------------------------------------------------
+
+
+def waiting(broker: RunningBroker, count: int = 1) -> None:
+    """Until so many fetches wait."""
+    deadline = time.monotonic() + 20
+    while len(broker.broker.fetches.purgatory) != count:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.002)
+
+
+def test_an_empty_poll_ends_when_its_time_is_over(client: Conversation, broker: RunningBroker) -> None:
+    start = time.monotonic()
+    response = fetch(client, asked((0, 0)), max_wait=60)
+    assert 0.055 < time.monotonic() - start < 5
+    assert not partitions_of(response)[0].records
+    waiting(broker, 0)
+
+
+def test_a_poll_ends_when_another_process_appends(
+    client: Conversation, broker: RunningBroker, stored: StoredLog
+) -> None:
+    client.send(FETCH, 12, **request_fields(asked((0, 0), (1, 0)), max_wait=30_000))
+    waiting(broker)
+    stored.append(5, partition=1)
+    found = partitions_of(client.receive(FETCH, 12))
+    assert offsets(found[1]) == [0, 1, 2, 3, 4]
+    waiting(broker, 0)
+
+
+def test_min_bytes_are_waited_for(client: Conversation, broker: RunningBroker, stored: StoredLog) -> None:
+    client.send(FETCH, 12, **request_fields(asked((0, 0), (1, 0)), max_wait=30_000, min_bytes=4000))
+    for partition in (0, 1, 0):
+        waiting(broker)
+        stored.append(20, partition=partition, value_bytes=60)
+    found = partitions_of(client.receive(FETCH, 12))
+    assert offsets(found[0]) == list(range(40))
+    assert offsets(found[1]) == list(range(20))
+
+
+def test_min_bytes_beyond_the_limit_do_not_wait_for_ever(client: Conversation, stored: StoredLog) -> None:
+    stored.append(100, value_bytes=100)
+    fields = {"min_bytes": 1 << 30, "max_bytes": 5000, "max_wait": 30_000}
+    assert partitions_of(fetch(client, asked((0, 0)), **fields))[0].records
+
+
+def test_appends_elsewhere_wake_nobody(
+    client: Conversation, broker: RunningBroker, stored: StoredLog
+) -> None:
+    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
+    waiting(broker)
+    stored.append(5, partition=1)
+    stored.log.create_topic("other", 1)
+    while broker.broker.log.image.commit < stored.log.refresh().commit:
+        threading.Event().wait(0.002)
+    waiting(broker, 1)
+    stored.append(1)
+    assert offsets(partitions_of(client.receive(FETCH, 12))[0]) == [0]
+
+
+def test_deleting_the_topic_ends_the_wait(
+    client: Conversation, broker: RunningBroker, stored: StoredLog
+) -> None:
+    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
+    waiting(broker)
+    stored.log.delete_topic(TOPIC)
+    assert partitions_of(client.receive(FETCH, 12))[0].error_code == 3
+
+
+def test_a_client_that_leaves_stops_waiting(talk: Callable[[], Conversation], broker: RunningBroker) -> None:
+    client = talk()
+    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
+    waiting(broker)
+    client.close()
+    waiting(broker, 0)
+
+
+def test_no_partitions_do_not_wait(client: Conversation) -> None:
+    assert fetch(client, [], max_wait=30_000).responses == ()
+
+
+# --- the hot tail ------------------------------------------------------------------------------------
+
+
+def test_the_second_consumer_reads_from_memory(
+    client: Conversation, broker: RunningBroker, stored: StoredLog
+) -> None:
+    stored.append(50)
+    assert offsets(partitions_of(fetch(client, asked((0, 0))))[0]) == list(range(50))
+    stored.log.store.delete(stored.state.extents[0].segment)
+    assert offsets(partitions_of(fetch(client, asked((0, 20))))[0])[-1] == 49
+    assert broker.broker.metrics.cache_hits == 1
+
+
+# --- errors ------------------------------------------------------------------------------------------
+
+
+def test_errors_are_told_per_partition_and_at_once(client: Conversation, stored: StoredLog) -> None:
+    stored.append(10)
+    stored.append(10, partition=1)
+    topics = [*asked((0, 11), (1, 0), (9, 0), (-1, 0), (2, -5)), *asked((0, 0), topic="none")]
+    response = fetch(client, topics, max_wait=30_000, min_bytes=1 << 20)
+    events, none = response.responses
+    errors = {one.partition_index: int(one.error_code) for one in events.partitions}
+    assert errors == {0: 1, 1: 0, 9: 3, -1: 3, 2: 1}
+    assert none.partitions[0].error_code == 3
+    assert events.partitions[0].log_start_offset == 0
+    assert offsets(events.partitions[1]) == list(range(10))
+
+
+def test_offsets_before_the_log_start(client: Conversation, stored: StoredLog) -> None:
+    stored.append(10)
+    action = plan_advance_log_start(stored.log.refresh(), stored.state.topic_id, 0, 4)
+    assert action is not None
+    stored.log.metadata.publish(lambda _: [action])
+    stored.after_append()
+    found = partitions_of(fetch(client, asked((0, 3))))[0]
+    assert (found.error_code, found.log_start_offset, found.high_watermark) == (1, 4, 10)
+
+
+def test_leader_epochs(client: Conversation, stored: StoredLog) -> None:
+    stored.append(3)
+    errors = [
+        int(partitions_of(fetch(client, asked((0, 0), epoch=epoch)))[0].error_code)
+        for epoch in (-1, 0, 1, -2)
+    ]
+    assert errors == [0, 0, 76 - 1, 74]
+
+
+def test_an_offset_that_only_another_process_knows_is_looked_up(
+    start_broker: Callable[..., RunningBroker], stored: StoredLog
+) -> None:
+    """The broker's image is old: that must not reset the consumer's position."""
+    slow = start_broker({"sparklog.metadata.poll.ms": "60000"})
+    client = Conversation(slow.host, slow.port)
+    stored.append(10)
+    assert partitions_of(fetch(client, asked((0, 10))))[0].error_code == 0
+    assert partitions_of(fetch(client, asked((0, 11))))[0].error_code == 1
+    client.close()
+
+
+def test_a_forged_replica_id_is_refused(client: Conversation, stored: StoredLog) -> None:
+    """CVE-2018-1288: a client that says it is a broker."""
+    stored.append(3)
+    for replica_id in (0, 1, -2):
+        found = partitions_of(fetch(client, asked((0, 0)), replica_id=replica_id))[0]
+        assert found.error_code == 29
+        assert not found.records
+
+
+def test_damaged_and_missing_segments_harm_no_other_partition(
+    client: Conversation, stored: StoredLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for partition in range(3):
+        stored.append(10, partition=partition)
+        stored.log.close()  # a segment each
+    image = stored.log.refresh()
+    gone, damaged = (image.topics[TOPIC].partitions[n].extents[0].segment for n in (0, 1))
+    store: Any = stored.log.store
+    store.delete(gone)
+    with open(f"{store.root}/{damaged}", "r+b") as file:
+        file.seek(8)
+        file.write(b"\x00\x00\x00\x01")
+    found = partitions_of(fetch(client, asked((0, 0), (1, 0), (2, 0))))
+    assert [int(found[n].error_code) for n in range(3)] == [56, 2, 0]
+    assert offsets(found[2]) == list(range(10))
+    logged = [record.getMessage() for record in caplog.records if record.name == "sparklog_server.fetch"]
+    assert any(f"{gone}@0" in message for message in logged)
+    assert any(f"{damaged}@0" in message for message in logged)
+
+
+# --- sessions ----------------------------------------------------------------------------------------
+
+
+def test_a_session(client: Conversation, broker: RunningBroker, stored: StoredLog) -> None:
+    stored.append(5)
+    response = fetch(client, asked((0, 0), (1, 0)), session_epoch=0)
+    session_id = response.session_id
+    assert session_id > 0
+    assert sorted(partitions_of(response)) == [0, 1]
+    response = fetch(client, asked((0, 5)), session_id=session_id, session_epoch=1)
+    assert (response.session_id, response.responses) == (session_id, ())
+    stored.append(5, partition=1)
+    response = fetch(client, [], session_id=session_id, session_epoch=2, max_wait=30_000)
+    assert list(partitions_of(response)) == [1]
+    assert offsets(partitions_of(response)[1]) == [0, 1, 2, 3, 4]
+    forgotten = request_types(FETCH, 12).ForgottenTopic(topic=TOPIC, partitions=(1,))
+    response = fetch(client, [], session_id=session_id, session_epoch=3, forgotten_topics_data=[forgotten])
+    assert (response.session_id, response.responses) == (session_id, ())
+    response = fetch(client, asked((0, 0)), session_id=session_id, session_epoch=-1)
+    assert response.session_id == 0
+    assert offsets(partitions_of(response)[0]) == [0, 1, 2, 3, 4]
+    assert len(broker.broker.fetches.sessions) == 0
+
+
+def test_sessions_that_are_unknown_or_out_of_step(client: Conversation, stored: StoredLog) -> None:
+    stored.append(5)
+    response = fetch(client, [], session_id=77, session_epoch=1)
+    assert (response.error_code, response.session_id, response.responses) == (70, 0, ())
+    session_id = fetch(client, asked((0, 0)), session_epoch=0).session_id
+    response = fetch(client, [], session_id=session_id, session_epoch=5)
+    assert (response.error_code, response.responses) == (71, ())
+
+
+def test_partitions_take_turns_in_a_session(client: Conversation, stored: StoredLog) -> None:
+    """With room for one partition's batch, each poll serves the next."""
+    for partition in range(3):
+        stored.append(10, partition=partition)
+    session_id = fetch(client, asked((0, 0), (1, 0), (2, 0)), session_epoch=0, max_bytes=1).session_id
+    served = []
+    for epoch in range(1, 7):
+        response = fetch(client, [], session_id=session_id, session_epoch=epoch, max_bytes=1)
+        served += [number for number, one in partitions_of(response).items() if one.records]
+    assert served == [0, 1, 2, 0, 1, 2]
+
+
+# --- what is counted ---------------------------------------------------------------------------------
+
+
+def test_traffic_is_counted(client: Conversation, broker: RunningBroker, stored: StoredLog) -> None:
+    stored.append(10)
+    response = fetch(client, [*asked((0, 0), (1, 0)), *asked((0, 0), topic="none")])
+    size = len(partitions_of_topic(response, TOPIC)[0].records)
+    metrics = broker.broker.metrics
+    assert metrics.topics[TOPIC].bytes_out == size
+    assert metrics.all_topics.failed_fetch_requests == 1
+
+
+def partitions_of_topic(response: Any, topic: str) -> list[Any]:
+    return [one for entry in response.responses if entry.topic == topic for one in entry.partitions]
+
+
+def test_the_docstring_names_the_versions() -> None:
+    assert "versions 4-12" in (fetch_api.__doc__ or "")
