@@ -35,11 +35,14 @@ def encoded(
     value_bytes: int = 0,
     batch_bytes: int = 400,
     base_offset: int = 0,
+    first_time: int | None = None,
+    time_step: int = 1,
     **options: Any,
 ) -> EncodedBatches:
     """Records whose values say their offset, in several small batches."""
     values = [value_of(first + number, value_bytes) for number in range(count)]
-    times = np.arange(first, first + count, dtype=np.int64) + 1_000_000
+    times = np.arange(count, dtype=np.int64) * time_step
+    times += 1_000_000 + first if first_time is None else first_time
     columns = RecordColumns(key=None, value=pa.array(values, pa.binary()), timestamp_ms=times)
     return encode_batches(
         columns, EncodeOptions(max_batch_bytes=batch_bytes, **options), base_offset=base_offset
