@@ -32,7 +32,7 @@ from sparklog_server.fetch.cache import TailCache
 from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
-from sparklog_server.fetch.waiting import DelayedFetch, readable_bytes
+from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes, readable_bytes
 from sparklog_server.metrics import Gauge
 from sparklog_server.protocol.errors import error_code
 from sparklog_server.protocol.leadership import leader_epoch_error
@@ -77,7 +77,7 @@ class _Wanted:
     fetch: PartitionFetch
     state: PartitionState | None
     answer: PartitionAnswer
-    readable: int = 0
+    readable: int = 0  # as far as it matters for min_bytes; 0: nothing
 
 
 _Round = list[tuple[_Wanted, FetchedBatches | None]]
@@ -119,10 +119,10 @@ class FetchService:
         """One answer per partition, in the order given. The caller releases it after sending."""
         max_bytes = min(max_bytes, self._broker.config.fetch_max_bytes)
         min_bytes = min(min_bytes, max_bytes)
-        wanted = await self._checked(fetches)
+        wanted = await self._checked(fetches, min_bytes)
         if not self._is_enough(wanted, min_bytes, max_wait_ms):
             await self._wait(wanted, min_bytes, max_wait_ms)
-            wanted = await self._checked(fetches)
+            wanted = await self._checked(fetches, min_bytes)
         fetched = Fetched([one.answer for one in wanted])
         for one in wanted:
             one.answer.is_read_committed = is_read_committed
@@ -156,15 +156,15 @@ class FetchService:
 
     # --- checking and waiting -----------------------------------------------------------------------
 
-    async def _checked(self, fetches: Sequence[PartitionFetch]) -> list[_Wanted]:
+    async def _checked(self, fetches: Sequence[PartitionFetch], min_bytes: int) -> list[_Wanted]:
         """Every partition against the image. Offsets beyond the log's end may only mean an old image."""
-        wanted = [self._check(fetch) for fetch in fetches]
+        wanted = [self._check(fetch, min_bytes) for fetch in fetches]
         if any(_is_beyond(one) for one in wanted):
             await self._broker.run_storage(self._broker.log.refresh)
-            wanted = [self._check(fetch) for fetch in fetches]
+            wanted = [self._check(fetch, min_bytes) for fetch in fetches]
         return wanted
 
-    def _check(self, fetch: PartitionFetch) -> _Wanted:
+    def _check(self, fetch: PartitionFetch, min_bytes: int) -> _Wanted:
         answer = PartitionAnswer(topic=fetch.topic, partition=fetch.partition)
         topic = self._broker.image.topics.get(fetch.topic)
         if topic is None or not 0 <= fetch.partition < len(topic.partitions):
@@ -179,7 +179,7 @@ class FetchService:
         if not state.log_start_offset <= fetch.offset <= state.log_end_offset:
             answer.error_code = ErrorCode.offset_out_of_range.value
             return _Wanted(fetch, state, answer)
-        return _Wanted(fetch, state, answer, readable_bytes(state, fetch.offset, max(1, fetch.max_bytes)))
+        return _Wanted(fetch, state, answer, countable_bytes(state, fetch, min_bytes))
 
     def _is_enough(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> bool:
         if max_wait_ms <= 0 or not wanted:
@@ -248,10 +248,15 @@ class FetchService:
             at_least_one=at_least_one,
         )
         # A small piece before a gap would cost the consumer a round trip: the storage has more.
-        if found is None or (found.is_cut and 2 * found.size < min(limit, one.readable)):
+        if found is None or (found.is_cut and self._is_more_behind(one.state, found, limit)):
             return None
         self._broker.metrics.cache_hit(found.size)
         return found
+
+    def _is_more_behind(self, state: PartitionState, found: FetchedBatches, limit: int) -> bool:
+        """Does more follow than was found, and would it fit?"""
+        size = found.size
+        return 2 * size < limit and readable_bytes(state, found.next_offset, size + 1) > size
 
     def _read_round(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:
         """In a storage thread: some partitions, until enough is read for one turn."""

@@ -35,6 +35,11 @@ def readable_bytes(state: PartitionState, offset: int, limit: int) -> int:
     return min(total, limit)
 
 
+def countable_bytes(state: PartitionState, fetch: PartitionFetch, min_bytes: int) -> int:
+    """What a partition adds to the bytes that a fetch waits for. Counting ends when it alone is enough."""
+    return readable_bytes(state, fetch.offset, max(1, min(fetch.max_bytes, min_bytes)))
+
+
 class DelayedFetch(DelayedOperation):
     """A fetch that waits until its partitions have `min_bytes`."""
 
@@ -73,7 +78,7 @@ class DelayedFetch(DelayedOperation):
         state, fetch = topic.partitions[key[1]], self._fetches[key]
         if fetch.offset < state.log_start_offset:
             return True
-        size = readable_bytes(state, fetch.offset, fetch.max_bytes)
+        size = countable_bytes(state, fetch, self._min_bytes)
         self._total += size - self._bytes.get(key, 0)
         self._bytes[key] = size
         return self._total >= self._min_bytes
