@@ -28,6 +28,7 @@ from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.metrics import Metrics
+from sparklog_server.metrics.http import HttpEndpoint
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.registry import load_apis
 from sparklog_server.publish.producer_ids import ProducerIds
@@ -97,7 +98,8 @@ class Broker:
         self.producer_ids = ProducerIds(self)
         self.fetches = FetchService(self)
         self.groups = GroupCoordinator(self)
-        self._components: list[Component] = [self.publisher, self.fetches, self.groups]
+        self.http = HttpEndpoint(self)
+        self._components: list[Component] = [self.http, self.publisher, self.fetches, self.groups]
         self._started: list[Component] = []
         self.network = Network(self, self.apis)
 

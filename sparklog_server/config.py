@@ -445,6 +445,7 @@ class ServerConfig:
         validate_protocols("listeners", listeners, protocols)
         validate_advertised("advertised.listeners", listeners, self._parsed_advertised())
         self.per_ip_overrides()
+        self.parsed_http_listener()
 
     def parsed_listeners(self) -> list[ListenerAddress]:
         """Where to listen."""
@@ -454,6 +455,14 @@ class ServerConfig:
         """What clients of a listener are told to connect to; `bound`: with the port that was chosen."""
         address = advertised_address(bound, self._parsed_advertised())
         return AdvertisedListener(address.host, address.port)
+
+    def parsed_http_listener(self) -> ListenerAddress | None:
+        """Where metrics are served, if anywhere."""
+        text = self.http_listener.strip()
+        if not text:
+            return None
+        (address,) = parse_addresses("sparklog.http.listener", f"HTTP://{text.removeprefix('http://')}")
+        return address
 
     def per_ip_overrides(self) -> dict[str, int]:
         """max.connections.per.ip.overrides."""

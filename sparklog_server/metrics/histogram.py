@@ -40,7 +40,7 @@ class Histogram:
             octave = exponent - 1 - LOWEST_EXPONENT
             if octave < 0:
                 index = 0
-            elif octave >= OCTAVES:
+            elif octave >= OCTAVES or value == math.inf:
                 index = BUCKETS - 1
             else:
                 index = octave * STEPS_PER_OCTAVE + int((mantissa - 0.5) * (2 * STEPS_PER_OCTAVE))

@@ -1,0 +1,138 @@
+"""/metrics, /health and /ready, on a port of their own (sparklog.http.listener; off unless it is set).
+
+/health: the process is alive, its event loop answers, and nothing has gone wrong for good. Restart it if not.
+/ready: it serves: registered, groups loaded, root visible, accepting. Send it no clients if not.
+Invariants: at most MAX_REQUESTS at once; nothing is read from clients but the path and headers.
+Not here: what the numbers are (collector.py). Logins: this port must not be public.
+Concurrency: uvicorn in the broker's event loop; texts are made in a storage thread.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sparklog_server.metrics.collector import Scraper
+from sparklog_server.metrics.observation import are_groups_loaded, is_registered, is_root_visible
+from sparklog_server.metrics.utilization import Utilization
+from sparklog_server.network.addresses import bind_host
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+MAX_REQUESTS = 32
+_SAMPLE_SECONDS = 1.0
+_log = logging.getLogger("sparklog_server.http")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: signals are the broker's (main.py)."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpEndpoint:
+    """A component of the broker; does nothing unless the listener is set."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._utilization = Utilization(broker.config.num_io_threads)
+        self._scraper = Scraper(broker, self._utilization)
+        self._server: _Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.address: tuple[str, int] | None = None  # bound
+
+    async def start(self) -> None:
+        """Listen; /ready says no until the broker runs."""
+        wanted = self._broker.config.parsed_http_listener()
+        if wanted is None:
+            return
+        listening = _bind(bind_host(wanted.host), wanted.port)
+        self.address = listening.getsockname()[:2]
+        app = Starlette(
+            routes=[
+                Route("/metrics", self._metrics),
+                Route("/health", self._health),
+                Route("/ready", self._ready),
+            ]
+        )
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MAX_REQUESTS,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = _Server(config)
+        self._tasks = [
+            asyncio.create_task(self._server.serve(sockets=[listening])),
+            asyncio.create_task(self._sample()),
+        ]
+        _log.info("metrics at http://%s:%d/metrics", *self.address)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is None:
+            return
+        self._server.should_exit = True
+        serving, sampling = self._tasks
+        sampling.cancel()
+        await asyncio.gather(serving, sampling, return_exceptions=True)
+
+    async def _sample(self) -> None:
+        while True:
+            metrics = self._broker.metrics
+            metrics.tick(self._broker.clock.monotonic_ms())
+            self._utilization.sample(metrics.storage_busy_ms)
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    async def _metrics(self, request: Request) -> Response:
+        body, content_type = await self._scraper.scrape(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    async def _health(self, _request: Request) -> Response:
+        broker = self._broker
+        failed = broker.state.name == "FAILED"
+        told = {"status": "failed" if failed else "ok", "state": broker.state.name}
+        if failed:
+            told["problem"] = str(broker.failure)
+        return JSONResponse(told, 503 if failed else 200)
+
+    async def _ready(self, _request: Request) -> Response:
+        problems = await self._problems()
+        told = {"status": "not ready" if problems else "ready", "state": self._broker.state.name}
+        return JSONResponse({**told, "problems": problems}, 503 if problems else 200)
+
+    async def _problems(self) -> list[str]:
+        broker = self._broker
+        found = {
+            f"the broker is {broker.state.value}": broker.state.name == "RUNNING",
+            "another broker is registered for the root": is_registered(broker),
+            "the offsets of groups are being loaded": are_groups_loaded(broker),
+            "the root is not visible": await is_root_visible(broker),
+        }
+        return [problem for problem, is_fine in found.items() if not is_fine]
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        error.add_note(f"cannot listen on sparklog.http.listener={host}:{port}")
+        raise

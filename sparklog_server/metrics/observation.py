@@ -1,0 +1,119 @@
+"""What a scrape looks at: read on the event loop at one moment, then told in a thread (collector.py).
+
+Invariants: nothing in it changes any more, but for counters, which only grow; so a scrape of a large root
+    does not hold up requests.
+Whether the root is there is asked of the storage each time, with a limit: an unmounted or hanging root is
+what a broker without disks of its own has in the place of an offline disk.
+Not here: names and labels.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sparklog.errors import SparklogError
+from sparklog.metadata import Image
+from sparklog_server.metrics.metrics import Gauge, Metrics
+from sparklog_server.metrics.utilization import Utilization
+
+if TYPE_CHECKING:
+    from sparklog_server.broker import Broker
+
+ROOT_TIMEOUT_SECONDS = 2.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group, and what it has committed: (topic, partition) -> offset."""
+
+    name: str
+    state: str
+    members: int
+    offsets: Mapping[tuple[str, int], int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The broker at one moment."""
+
+    state: str
+    is_serving: bool  # accepts requests, and is the one that is registered
+    is_registered: bool
+    root_visible: bool
+    groups_loaded: bool
+    image: Image
+    metrics: Metrics
+    gauges: Mapping[Gauge, float]
+    groups: tuple[GroupView, ...]
+    loop_idle: float
+    storage_idle: float
+    now_ms: int
+
+    @property
+    def partitions_available(self) -> bool:
+        """Can records be read and written here? All partitions stand and fall together: they share a root."""
+        return self.is_serving and self.root_visible
+
+
+async def observe(broker: "Broker", utilization: Utilization) -> Observation:
+    """Look at everything; called on the event loop."""
+    metrics = broker.metrics
+    root_visible = await is_root_visible(broker)
+    metrics.tick(broker.clock.monotonic_ms())
+    utilization.sample(metrics.storage_busy_ms)
+    registered = is_registered(broker)
+    loaded, groups = _groups(broker)
+    return Observation(
+        state=broker.state.name,
+        is_serving=broker.state.name == "RUNNING" and registered,
+        is_registered=registered,
+        root_visible=root_visible,
+        groups_loaded=loaded,
+        image=broker.image,
+        metrics=metrics,
+        gauges={gauge: float(read()) for gauge, read in metrics.gauges.items()},
+        groups=groups,
+        loop_idle=utilization.loop_idle,
+        storage_idle=utilization.storage_idle,
+        now_ms=broker.clock.now_ms(),
+    )
+
+
+def is_registered(broker: "Broker") -> bool:
+    """Is this the broker that serves the root, as far as is known here?"""
+    epoch, registration = broker.publisher.epoch, broker.image.broker
+    return (
+        epoch is not None and registration is not None and registration.incarnation_id == epoch.incarnation_id
+    )
+
+
+async def is_root_visible(broker: "Broker") -> bool:
+    """Is the root there, and still the same one?"""
+    try:
+        return await asyncio.wait_for(broker.run_storage(broker.log.is_same_root), ROOT_TIMEOUT_SECONDS)
+    except (SparklogError, OSError, TimeoutError):
+        return False
+
+
+def are_groups_loaded(broker: "Broker") -> bool:
+    """Has the coordinator read the offsets of all groups?"""
+    error, _ = broker.groups.list_groups()
+    return not error
+
+
+def _groups(broker: "Broker") -> tuple[bool, tuple[GroupView, ...]]:
+    error, listed = broker.groups.list_groups()
+    views = []
+    for one in listed:
+        _, offsets = broker.groups.fetch(one.group_id)
+        group = broker.groups.find(one.group_id)
+        views.append(
+            GroupView(
+                name=one.group_id,
+                state=str(one.state),
+                members=0 if group is None else len(group.roster),
+                offsets={where: value.offset for where, value in offsets.items()},
+            )
+        )
+    return not error, tuple(views)

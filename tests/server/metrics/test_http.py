@@ -1,0 +1,280 @@
+"""/metrics, /health and /ready of a running broker: every name is fed by something that happened."""
+
+import json
+import re
+import shutil
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from prometheus_client.parser import text_string_to_metric_families
+
+import sparklog
+from sparklog.errors import InvalidRequestError
+from sparklog_server.broker import BrokerState
+from sparklog_server.config import ServerConfig
+from tests.server.conftest import BrokerProcess, RunningBroker
+
+Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
+ON = {"sparklog.http.listener": "127.0.0.1:0"}
+CONF = Path(__file__).parents[3] / "conf"
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., RunningBroker]) -> RunningBroker:
+    return start_broker(ON)
+
+
+def get(broker: RunningBroker, path: str, accept: str = "") -> tuple[int, str]:
+    assert broker.broker.http.address is not None
+    host, port = broker.broker.http.address
+    request = urllib.request.Request(f"http://{host}:{port}{path}", headers={"Accept": accept})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def scrape(broker: RunningBroker) -> Samples:
+    status, text = get(broker, "/metrics")
+    assert status == 200
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            rows = found.setdefault(sample.name, {})
+            key = tuple(sorted(sample.labels.items()))
+            assert key not in rows, f"{sample.name}{sample.labels} twice"
+            rows[key] = sample.value
+    return found
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name][tuple(sorted(labels.items()))]
+
+
+def produce(broker: RunningBroker, topic: str, count: int, **settings: Any) -> list[Any]:
+    outcomes: list[Any] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
+    for number in range(count):
+        producer.produce(
+            topic, f"value {number}", partition=0, on_delivery=lambda error, _: outcomes.append(error)
+        )
+    assert producer.flush(30) == 0
+    return outcomes
+
+
+@pytest.fixture
+def consumer(broker: RunningBroker) -> Iterator[Consumer]:
+    """A member of the group "readers"."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest",
+         "enable.auto.commit": False, "fetch.wait.max.ms": 50}
+    )  # fmt: skip
+    yield consumer
+    consumer.close()
+
+
+def consume(consumer: Consumer, topic: str, count: int) -> None:
+    consumer.subscribe([topic])
+    read = 0
+    while read < count:
+        for message in consumer.consume(count - read, timeout=10):
+            assert message.error() is None, message.error()
+            read += 1
+    consumer.commit(asynchronous=False)
+
+
+def test_after_traffic_the_numbers_are_those_of_the_traffic(
+    broker: RunningBroker, consumer: Consumer
+) -> None:
+    log = sparklog.open(broker.root, create=False)
+    log.create_topic("events", 2)
+    assert produce(broker, "events", 10) == [None] * 10
+    consume(consumer, "events", 10)
+    produce(broker, "events", 5)
+    seen = scrape(broker)
+
+    events = {"topic": "events"}
+    assert value(seen, "kafka_server_brokertopicmetrics_messagesin_total", **events) == 15
+    assert value(seen, "kafka_server_brokertopicmetrics_messagesin_total") >= 15
+    stored = log.describe_topic("events").partitions[0].size_bytes
+    assert value(seen, "kafka_server_brokertopicmetrics_bytesin_total", **events) == stored
+    assert value(seen, "kafka_server_brokertopicmetrics_bytesout_total", **events) > 0
+    assert value(seen, "kafka_server_brokertopicmetrics_totalproducerequests_total", **events) >= 2
+    assert value(seen, "kafka_server_brokertopicmetrics_totalfetchrequests_total", **events) >= 1
+    assert value(seen, "kafka_server_brokertopicmetrics_failedproducerequests_total", **events) == 0
+
+    where = {"topic": "events", "partition": "0"}
+    assert value(seen, "kafka_log_log_size", **where) == stored
+    assert value(seen, "kafka_topic_partitions", **events) == 2
+    assert value(seen, "kafka_topic_partition_current_offset", **where) == 15
+    assert value(seen, "kafka_topic_partition_oldest_offset", **where) == 0
+    assert value(seen, "kafka_topic_partition_in_sync_replica", **where) == 1
+
+    readers = {"consumergroup": "readers"}
+    assert value(seen, "kafka_consumergroup_current_offset", **readers, **where) == 10
+    assert value(seen, "kafka_consumergroup_lag", **readers, **where) == 5
+    assert value(seen, "kafka_consumergroup_lag_sum", **readers) == 5
+    assert value(seen, "kafka_consumergroup_members", **readers) == 1
+    assert 0 <= value(seen, "sparklog_consumergroup_lag_seconds", **readers, **where) < 60
+    assert value(seen, "sparklog_groups", state="Stable") == 1
+
+    for api in ("Produce", "Fetch", "Metadata", "JoinGroup", "OffsetCommit"):
+        requests = {key: count for key, count in seen["kafka_network_requestmetrics_requests_total"].items()
+                    if ("request", api) in key}  # fmt: skip
+        assert sum(requests.values()) >= 1, api
+        assert value(seen, "kafka_network_requestmetrics_totaltimems_count", request=api) == sum(
+            requests.values()
+        )
+        assert value(seen, "kafka_network_requestmetrics_totaltimems", request=api, quantile="0.99") > 0
+    assert value(seen, "sparklog_publish_parts_total") >= 2
+    assert value(seen, "kafka_log_logflushstats_logflushrateandtimems_count") >= 2
+    assert value(seen, "sparklog_publish_ms", quantile="0.50") > 0
+    assert value(seen, "kafka_server_socket_server_metrics_connection_count") >= 1
+    assert value(seen, "sparklog_connections_accepted_total") >= 2
+    assert value(seen, "sparklog_storage_call_ms_count") >= 1
+
+
+def test_the_cluster_is_one_broker_that_leads_everything(broker: RunningBroker) -> None:
+    sparklog.open(broker.root, create=False).create_topic("t", 3)
+    broker.call(broker.broker.run_storage(broker.broker.log.refresh))
+    seen = scrape(broker)
+    ones = "kafka_controller_kafkacontroller_activecontrollercount", "kafka_brokers"
+    assert [value(seen, name) for name in ones] == [1, 1]
+    threes = "kafka_server_replicamanager_partitioncount", "kafka_server_replicamanager_leadercount"
+    assert [value(seen, name) for name in threes] == [3, 3]
+    assert [value(seen, name) for name in FAILURES] == [0] * len(FAILURES)
+    assert seen["sparklog_broker_state"] == {(("state", "RUNNING"),): 1}
+    for idle in (
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    ):
+        assert 0 <= value(seen, idle) <= 1
+
+
+FAILURES = (
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "kafka_server_replicamanager_offlinereplicacount",
+    "kafka_log_logmanager_offlinelogdirectorycount",
+)
+
+
+def test_a_root_that_goes_away_is_seen(broker: RunningBroker) -> None:
+    sparklog.open(broker.root, create=False).create_topic("t", 3)
+    broker.call(broker.broker.run_storage(broker.broker.log.refresh))
+    away = shutil.move(broker.root, f"{broker.root}-away")
+    try:
+        seen = scrape(broker)
+        assert [value(seen, name) for name in FAILURES] == [3, 3, 3, 3, 1]
+        assert value(seen, "kafka_topic_partition_in_sync_replica", topic="t", partition="0") == 0
+        assert value(seen, "kafka_topic_partition_under_replicated_partition", topic="t", partition="0") == 1
+        status, text = get(broker, "/ready")
+        assert (status, json.loads(text)["problems"]) == (503, ["the root is not visible"])
+        assert get(broker, "/health")[0] == 200, "a restart would not bring the root back"
+    finally:
+        shutil.move(away, broker.root)
+    assert [value(scrape(broker), name) for name in FAILURES] == [0] * len(FAILURES)
+
+
+def test_what_is_refused_is_counted(broker: RunningBroker) -> None:
+    log = sparklog.open(broker.root, create=False)
+    log.create_topic("small", configs={"max.message.bytes": "100"})
+    with pytest.raises(KafkaException):
+        raise KafkaException(
+            produce(broker, "small", 1, **{"message.max.bytes": 1_000_000})[0] or big(broker)
+        )
+    seen = scrape(broker)
+    assert value(seen, "kafka_server_brokertopicmetrics_failedproducerequests_total", topic="small") >= 1
+    assert value(seen, "kafka_server_brokertopicmetrics_bytesrejected_total", topic="small") > 1000
+
+
+def big(broker: RunningBroker) -> Any:
+    """What becomes of a record that is too large for the topic."""
+    outcomes: list[Any] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("small", b"x" * 2000, on_delivery=lambda error, _: outcomes.append(error))
+    producer.flush(30)
+    assert outcomes[0] is not None
+    return outcomes[0]
+
+
+def test_alive_and_ready(broker: RunningBroker) -> None:
+    assert get(broker, "/health") == (200, '{"status":"ok","state":"RUNNING"}')
+    assert get(broker, "/ready") == (200, '{"status":"ready","state":"RUNNING","problems":[]}')
+    assert get(broker, "/else")[0] == 404
+
+
+def test_a_failed_broker_is_not_healthy(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker.broker, "state", BrokerState.FAILED)
+    monkeypatch.setattr(broker.broker, "failure", RuntimeError("the disk is gone"))
+    status, text = get(broker, "/health")
+    assert (status, json.loads(text)["problem"]) == (503, "the disk is gone")
+    assert get(broker, "/ready")[0] == 503
+    monkeypatch.undo()
+
+
+def test_a_broker_that_was_overtaken_is_not_ready(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker.broker.publisher, "epoch", None)
+    status, text = get(broker, "/ready")
+    assert (status, json.loads(text)["problems"]) == (503, ["another broker is registered for the root"])
+    seen = scrape(broker)
+    assert value(seen, "kafka_controller_kafkacontroller_activecontrollercount") == 0
+    assert value(seen, "kafka_server_replicamanager_leadercount") == 0
+
+
+def test_openmetrics_is_understood_as_well(broker: RunningBroker) -> None:
+    status, text = get(broker, "/metrics", accept="application/openmetrics-text; version=1.0.0")
+    assert status == 200
+    assert text.endswith("# EOF\n")
+
+
+def test_lag_in_seconds_is_the_age_of_what_was_not_read(broker: RunningBroker) -> None:
+    log = sparklog.open(broker.root, create=False)
+    log.create_topic("t")
+    now_ms = broker.broker.clock.now_ms()
+    for age_ms in (500_000, 100_000):
+        log.append("t", pa.table({"value": ["v"], "timestamp": [now_ms - age_ms]}))
+    for group, offset in (("behind", 0), ("nearly", 1), ("there", 2)):
+        log.commit_offsets(group, {("t", 0): offset})
+    lags: dict[str, float] = {}
+    while len(lags) < 3:  # the coordinator follows the log
+        seen = scrape(broker).get("sparklog_consumergroup_lag_seconds", {})
+        lags = {dict(key)["consumergroup"]: lag for key, lag in seen.items()}
+    assert 500 <= lags["behind"] < 560
+    assert 100 <= lags["nearly"] < 160
+    assert lags["there"] == 0
+
+
+def test_it_is_off_unless_it_is_set(start_broker: Callable[..., RunningBroker]) -> None:
+    assert start_broker().broker.http.address is None
+
+
+@pytest.mark.parametrize("text", ["9404", "host:", ":x", "a:1,b:2", "127.0.0.1:70000"])
+def test_a_listener_that_is_none(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"sparklog\.http\.listener"):
+        ServerConfig.parse({"sparklog.http.listener": text})
+
+
+def test_a_port_that_is_taken_stops_the_start(start_process: Callable[..., BrokerProcess]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(RuntimeError) as caught:
+        start_process("--override", f"sparklog.http.listener=127.0.0.1:{taken.getsockname()[1]}")
+    assert "already in use" in str(caught.value)
+
+
+def test_alerts_use_names_that_are_served(broker: RunningBroker) -> None:
+    text = (CONF / "prometheus-alerts.yml").read_text()
+    names = set(re.findall(r"\b(?:kafka|sparklog)_[a-z_]+", text))
+    assert len(names) >= 5
+    assert names <= set(scrape(broker)) | {"kafka_consumergroup_lag", "sparklog_consumergroup_lag_seconds"}
