@@ -1,8 +1,8 @@
 """DescribeCluster (key 60), versions 0-1.
 
-Does: names this broker, which is all of the cluster, and the cluster id.
-Does not: authorized operations (nobody is authorized yet: the field says "not asked for").
-Versions: 1 endpoint type (KIP-919); there are no controllers to describe.
+Does: names this broker, which is all of the cluster, the cluster id, and what a client may do.
+Does not: controllers: no broker is one to be talked to.
+Versions: 1 endpoint type (KIP-919).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from sparklog_server.protocol.registry import RequestContext, api
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ async def handle_describe_cluster(request: Any, context: RequestContext, broker:
             error_message="this is a broker" if known else f"unknown endpoint type {endpoint_type}",
             endpoint_type=endpoint_type,
         )
+    asked_for = request.include_cluster_authorized_operations
     return make(
         types.DescribeClusterResponse,
         error_code=ErrorCode.none,
         endpoint_type=_BROKERS,
         cluster_id=broker.cluster_id,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for else NOT_ASKED_FOR,
         controller_id=broker.node_id,
         brokers=[
             make(

@@ -1,30 +1,32 @@
 """Metadata (key 3), versions 0-12.
 
 Does: brokers (this one), topics by name or by id, all of them when asked so, their partitions, all led by
-    this broker; creates a topic that is asked for by name and missing, if request and settings allow it,
-    and __consumer_offsets as it must be.
-Does not: racks, offline replicas, authorized operations (nobody is authorized yet).
+    this broker; creates topics that are asked for by name and missing, in one commit, if request and
+    settings allow it, and __consumer_offsets as it must be.
+Does not: racks, offline replicas.
 Versions: 0 no topics means all; 1 null means all, controller; 4 auto-creation can be refused; 7 leader
-    epochs; 9 flexible; 10 topic ids (KIP-516); 12 topics by id.
+    epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in answers (KIP-516); 12 topics by id.
 """
 
 import uuid
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
 from sparklog.client.admin import is_internal
 from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
-from sparklog.errors import SparklogError
 from sparklog.metadata import Action, Image, Topic, new_id, plan_create_topic
-from sparklog.metadata.topic_names import why_illegal_topic_name
+from sparklog.metadata.topic_names import collision_key, why_illegal_topic_name
+from sparklog_server.admin.changes import Part, make_changes
 from sparklog_server.protocol.entities import field, make, topic_id_text
-from sparklog_server.protocol.errors import error_code
+from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from sparklog_server.protocol.registry import METADATA, RequestContext, api
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
+MAX_CREATED = 100  # topics that one request can create; a client that asks again gets the next ones
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 
@@ -34,14 +36,17 @@ async def handle_metadata(request: Any, context: RequestContext, broker: "Broker
     """Answer from the newest image."""
     types = context.types
     asked = request.topics
+    operations = TOPIC_OPERATIONS
+    if not field(request, "include_topic_authorized_operations", False):
+        operations = NOT_ASKED_FOR
     if asked is None or (context.api_version == 0 and not asked):
-        topics = [_topic(types, broker, topic) for topic in broker.image.topics.values()]
+        topics = [_topic(types, broker, topic, operations) for topic in broker.image.topics.values()]
     else:
-        missing = _missing_names(asked, broker.image)
-        errors = {}
-        if missing and field(request, "allow_auto_topic_creation", True):
-            errors = await _create(missing, broker)
-        topics = [_asked(types, broker, one, errors) for one in asked]
+        errors: dict[str, ErrorCode] = {}
+        if field(request, "allow_auto_topic_creation", True):
+            errors = await _create_missing(asked, broker)
+        topics = [_answer(types, broker, one, errors, operations) for one in dict.fromkeys(asked)]
+    cluster = field(request, "include_cluster_authorized_operations", False)
     return make(
         types.MetadataResponse,
         brokers=[
@@ -55,83 +60,85 @@ async def handle_metadata(request: Any, context: RequestContext, broker: "Broker
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if cluster else NOT_ASKED_FOR,
     )
 
 
-def _missing_names(asked: Any, image: Image) -> list[str]:
-    names = dict.fromkeys(one.name for one in asked if not _id(one) and one.name)
-    return [name for name in names if name not in image.topics]
-
-
-async def _create(names: list[str], broker: "Broker") -> dict[str, ErrorCode]:
+async def _create_missing(asked: Any, broker: "Broker") -> dict[str, ErrorCode]:
     """Create what may be created; name -> what went wrong."""
+    image = broker.image
+    names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
+    missing = [name for name in names if name not in image.topics and why_illegal_topic_name(name) is None]
+    if not missing:
+        return {}
     config = broker.root_config()
-    errors = {}
-    for name in names:
-        if why_illegal_topic_name(name) is not None:
-            errors[name] = ErrorCode.invalid_topic_exception
+    parts: dict[str, Part] = {}
+    later: dict[str, ErrorCode] = {}
+    collisions: set[str] = set()
+    for name in missing:
+        key = collision_key(name)
+        if name != OFFSETS_TOPIC and not config.auto_create_topics_enable:
             continue
+        if len(parts) == MAX_CREATED or key in collisions:
+            later[name] = ErrorCode.leader_not_available  # "ask again", as Kafka while it creates
+            continue
+        collisions.add(key)
         if name == OFFSETS_TOPIC:
-            partitions, configs = config.offsets_topic_num_partitions, dict(OFFSETS_TOPIC_CONFIGS)
-        elif config.auto_create_topics_enable:
-            partitions, configs = config.num_partitions, {}
+            parts[name] = _creation(name, config.offsets_topic_num_partitions, dict(OFFSETS_TOPIC_CONFIGS))
         else:
-            continue
-        try:
-            await create_if_missing(broker, name, partitions, configs)
-        except SparklogError as error:
-            errors[name] = error_code(error)
-    return errors
+            parts[name] = _creation(name, config.num_partitions, {})
+    outcomes = await make_changes(broker, parts) if parts else {}
+    return later | {name: outcome.code for name, outcome in outcomes.items() if outcome.is_error}
 
 
-async def create_if_missing(broker: "Broker", name: str, partitions: int, configs: dict[str, str]) -> None:
-    """One commit, unless the topic is there by then."""
+def _creation(name: str, partitions: int, configs: dict[str, str]) -> Part:
     topic_id = new_id()
 
-    def plan(image: Image) -> list[Action]:
+    def plan(image: Image) -> Action | None:
         if name in image.topics:
-            return []
-        return [plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs)]
+            return None
+        return plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs)
 
-    await broker.publish_plan(plan)
+    return plan
 
 
-def _asked(types: Any, broker: "Broker", one: Any, errors: dict[str, ErrorCode]) -> Any:
-    image = broker.image
-    by_id = _id(one)
-    if one.__version__ < _BY_ID_SINCE and (by_id or one.name is None):
-        return make(
-            types.MetadataResponseTopic,
-            error_code=ErrorCode.invalid_request,
-            name=one.name or "",
-            topic_id=_ZERO,
-        )
-    if by_id:
-        topic = image.topic_by_id.get(topic_id_text(by_id))
+def _answer(
+    types: ModuleType, broker: "Broker", one: Any, errors: dict[str, ErrorCode], operations: int
+) -> Any:
+    """The topic that one entry of a request asks for, or why not."""
+    by_id = _topic_id(one)
+    if one.__version__ < _BY_ID_SINCE and (by_id is not None or one.name is None):
+        return _error(types, ErrorCode.invalid_request, one.name or "")
+    if by_id is not None:
+        topic = broker.image.topic_by_id.get(topic_id_text(by_id))
         if topic is None:
-            return make(
-                types.MetadataResponseTopic, error_code=ErrorCode.unknown_topic_id, name=None, topic_id=by_id
-            )
-        return _topic(types, broker, topic)
+            return _error(types, ErrorCode.unknown_topic_id, None, by_id)
+        return _topic(types, broker, topic, operations)
     name = one.name or ""
-    topic = image.topics.get(name)
+    topic = broker.image.topics.get(name)
     if topic is not None:
-        return _topic(types, broker, topic)
-    code = errors.get(name)
-    if code is None:
-        illegal = why_illegal_topic_name(name) is not None
-        code = ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
-    return make(
-        types.MetadataResponseTopic, error_code=code, name=name, topic_id=_ZERO, is_internal=is_internal(name)
-    )
+        return _topic(types, broker, topic, operations)
+    if why_illegal_topic_name(name) is not None:
+        return _error(types, ErrorCode.invalid_topic_exception, name)
+    return _error(types, errors.get(name, ErrorCode.unknown_topic_or_partition), name)
 
 
-def _id(one: Any) -> uuid.UUID | None:
+def _topic_id(one: Any) -> uuid.UUID | None:
     value: uuid.UUID | None = getattr(one, "topic_id", None)
     return None if value is None or value == _ZERO else value
 
 
-def _topic(types: Any, broker: "Broker", topic: Topic) -> Any:
+def _error(types: ModuleType, code: ErrorCode, name: str | None, topic_id: uuid.UUID = _ZERO) -> Any:
+    return make(
+        types.MetadataResponseTopic,
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name is not None and is_internal(name),
+    )
+
+
+def _topic(types: ModuleType, broker: "Broker", topic: Topic, operations: int) -> Any:
     nodes = (broker.node_id,)
     return make(
         types.MetadataResponseTopic,
@@ -139,6 +146,7 @@ def _topic(types: Any, broker: "Broker", topic: Topic) -> Any:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
+        topic_authorized_operations=operations,
         partitions=[
             make(
                 types.MetadataResponsePartition,

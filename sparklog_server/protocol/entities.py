@@ -15,7 +15,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from kio.index import load_entity_module
 from kio.schema.errors import ErrorCode
@@ -34,12 +34,12 @@ def make(cls: type[T], /, **fields: Any) -> T:
     Lists become tuples; int ms become timedelta or datetime (-1: none); int error codes become ErrorCode;
     topic ids as text become UUIDs.
     """
-    plan = _plan(cls)
+    plan = _plan(cast("Any", cls))
     values = dict(plan.defaults)
     for name, value in fields.items():
         convert = plan.converters.get(name, _unknown)
         if convert is _unknown:
-            _validate_dropped(cls, name)
+            _validate_dropped(cast("Any", cls), name)
         else:
             values[name] = value if convert is None else convert(value)
     return cls(**values)
@@ -90,7 +90,9 @@ def _plan(cls: Any) -> _Plan:
             elif is_array:
                 defaults[one.name] = ()
             else:
-                defaults[one.name] = make(one.type) if kind == "entity" else _implicit_default(kind)
+                defaults[one.name] = (
+                    make(cast("Any", one.type)) if kind == "entity" else _implicit_default(kind)
+                )
     return _Plan(types.MappingProxyType(converters), types.MappingProxyType(defaults))
 
 
@@ -101,7 +103,7 @@ def _validate_dropped(cls: Any, name: str) -> None:
     kinds = (EntityType.request, EntityType.response)
     for version in schema_name_map[schema]:
         for kind in kinds:
-            other = getattr(load_entity_module(schema, version, kind), cls.__name__, None)
+            other = getattr(load_entity_module(schema, version, cast("Any", kind)), cls.__name__, None)
             if other is not None and name in _plan(other).converters:
                 return
     raise TypeError(f"{cls.__name__}: no version has a field {name!r}")

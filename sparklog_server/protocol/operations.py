@@ -1,0 +1,22 @@
+"""What a client may do, as bits of Kafka's AclOperation numbers: everything, while nobody is authorized.
+
+Kafka without an authorizer answers so too; only requests that ask for it get these fields.
+Sources: Kafka AclOperation, AclEntry.supportedOperations, Utils.to32BitField; KIP-430.
+"""
+
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = range(3, 10)
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(10, 13)
+NOT_ASKED_FOR = -(1 << 31)
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = _bits(
+    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+)
+CLUSTER_OPERATIONS = _bits(
+    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
+)
+GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE)

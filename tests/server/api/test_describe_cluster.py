@@ -1,0 +1,42 @@
+"""DescribeCluster and ApiVersions."""
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+import sparklog
+from sparklog_server.protocol.registry import load_apis
+from tests.server.admin.asking import Asker
+from tests.server.conftest import RunningBroker
+
+DESCRIBE_CLUSTER = 60
+API_VERSIONS = 18
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_the_cluster_is_this_broker(
+    asker: Asker, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
+) -> None:
+    response = asker.ask(DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
+    (broker,) = response.brokers
+    assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", running_broker.port)
+    assert (response.cluster_id, response.controller_id) == (log.cluster_id, 1)
+    assert response.cluster_authorized_operations == 8096
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"), [(2, "mismatched_endpoint_type"), (9, "unsupported_endpoint_type")]
+)
+def test_only_brokers_can_be_described(asker: Asker, endpoint_type: int, code: str) -> None:
+    response = asker.ask(DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
+    assert response.error_code is ErrorCode[code]
+    assert response.error_message
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_what_is_registered(asker: Asker, version: int) -> None:
+    response = asker.ask(API_VERSIONS, version)
+    assert response.error_code is ErrorCode.none
+    listed = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+    served = {key: (entry.versions.start, entry.versions.stop - 1) for key, entry in load_apis().items()}
+    assert served[0][0] == 3
+    assert listed == served | {0: (0, served[0][1])}
