@@ -23,7 +23,7 @@ _NULL_PROTOCOL_SINCE = 7
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-@api(key=JOIN_GROUP, versions=range(10))
+@api(key=JOIN_GROUP, versions=range(10), cancellable=True)
 async def handle_join_group(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Become a member, or stay one."""
     version, types, groups = context.api_version, context.types, broker.groups

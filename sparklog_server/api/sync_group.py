@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PROTOCOL_SINCE = 5
 
 
-@api(key=SYNC_GROUP, versions=range(6))
+@api(key=SYNC_GROUP, versions=range(6), cancellable=True)
 async def handle_sync_group(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Answer when the assignment is there."""
     protocol_type, protocol = field(request, "protocol_type"), field(request, "protocol_name")

@@ -61,7 +61,9 @@ class TimerHandle(Protocol):
 class CoordinatorHost(Host, Protocol):
     """What the coordinator needs of the broker."""
 
-    config: ServerConfig
+    @property
+    def config(self) -> ServerConfig:
+        """The broker's settings."""
 
     @property
     def timer(self) -> Any:
@@ -262,7 +264,7 @@ class GroupCoordinator:
             )
             for one in offsets
         ]
-        return await self._append_to(shard, records, too_large=ErrorCode.invalid_commit_offset_size)
+        return await self._append_to(shard, records)
 
     def fetch(self, group_id: str) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetValue]]:
         """OffsetFetch: everything that the group has committed."""
@@ -480,18 +482,18 @@ class GroupCoordinator:
                 if not effect.ticket.done():  # the client may be gone
                     effect.ticket.set_result(effect.result)
             else:
-                self._spawn(self._store(handle, effect))
+                # Begun here, so that records of a group are in the log in the order of its states.
+                key = GroupKey(group=handle.group.group_id)
+                self._spawn(self._stored(handle, effect, handle.shard.append([(key, effect.value)])))
         group = handle.group
         if group.is_disposable and self._groups.get(group.group_id) is handle:
             self._drop(handle, ErrorCode.coordinator_not_available)
         else:
             self._arm(handle)
 
-    async def _store(self, handle: _Handle, effect: StoreGroup) -> None:
-        group = handle.group
-        key = GroupKey(group=group.group_id)
-        error = await self._append_to(handle.shard, [(key, effect.value)])
-        self._run(handle, group.stored(effect.write_id, error, self._now()))
+    async def _stored(self, handle: _Handle, effect: StoreGroup, appended: asyncio.Future[None]) -> None:
+        error = await self._outcome(appended)
+        self._run(handle, handle.group.stored(effect.write_id, error, self._now()))
 
     def _arm(self, handle: _Handle) -> None:
         wake_at_ms = handle.group.wake_at_ms
@@ -562,24 +564,19 @@ class GroupCoordinator:
 
     # Writing
 
-    async def _append_to(
-        self,
-        shard: Shard,
-        records: Sequence[Record],
-        *,
-        too_large: ErrorCode = ErrorCode.unknown_server_error,
-    ) -> ErrorCode:
-        if not records:
-            return ErrorCode.none
+    async def _append_to(self, shard: Shard, records: Sequence[Record]) -> ErrorCode:
+        return await self._outcome(shard.append(records)) if records else ErrorCode.none
+
+    async def _outcome(self, appended: asyncio.Future[None]) -> ErrorCode:
         try:
-            await shard.append(records)
+            await appended
         except FencedError:
             return ErrorCode.not_coordinator
         except InvalidRequestError as error:
-            _log.warning("%s-%d: not written: %s", OFFSETS_TOPIC, shard.partition, error)
-            return too_large
+            _log.warning("not written: %s", error)
+            return ErrorCode.unknown_server_error
         except SparklogError as error:
-            _log.warning("%s-%d: not written: %s", OFFSETS_TOPIC, shard.partition, error)
+            _log.warning("not written: %s", error)
             return ErrorCode.coordinator_not_available
         return ErrorCode.none
 

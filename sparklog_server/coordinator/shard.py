@@ -18,6 +18,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ import pyarrow as pa
 from sparklog.client import SparkLog
 from sparklog.client.groups import OFFSETS_TOPIC
 from sparklog.clock import Clock
-from sparklog.errors import RetriableError, SparklogError, StorageError
+from sparklog.errors import InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.format.consumer_offsets import (
     GroupKey,
     OffsetKey,
@@ -46,7 +47,6 @@ from sparklog_server.publish.parts import PartOutcome
 _log = logging.getLogger("sparklog_server.coordinator")
 T = TypeVar("T")
 Record = tuple[OffsetKey, OffsetValue | None] | tuple[GroupKey, GroupValue | None]
-Waiting = list[tuple[Sequence[Record], asyncio.Future[None]]]
 MAX_RECORD_BYTES: Final = 16 << 20  # a group of thousands of members is one record
 RETRY_LOAD_MS: Final = 5_000
 
@@ -54,8 +54,13 @@ RETRY_LOAD_MS: Final = 5_000
 class Host(Protocol):
     """What shards need of the broker."""
 
-    log: SparkLog
-    clock: Clock
+    @property
+    def log(self) -> SparkLog:
+        """The root."""
+
+    @property
+    def clock(self) -> Clock:
+        """Both clocks."""
 
     @property
     def image(self) -> Image:
@@ -68,6 +73,15 @@ class Host(Protocol):
 # Append batches to a partition of __consumer_offsets, by its topic id; the one outcome is there once they are
 # durable and visible. The order is that of the calls, not of the awaiting.
 Append = Callable[[str, int, EncodedBatches], Awaitable[Sequence[PartOutcome]]]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """One call of `append`."""
+
+    records: Sequence[Record]
+    encoded: list[tuple[bytes, bytes | None]]
+    future: asyncio.Future[None]
 
 
 class ShardStatus(enum.Enum):
@@ -91,7 +105,7 @@ class Shard:
         self._append = append
         self._topic_id = topic_id
         self._lock = asyncio.Lock()
-        self._waiting: Waiting = []
+        self._waiting: list[_Waiting] = []
         self._in_flight = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -115,19 +129,25 @@ class Shard:
         for task in list(self._tasks):
             task.cancel()
 
-    async def append(self, records: Sequence[Record]) -> None:
-        """Make records durable, then apply them. What is appended in one turn of the loop shares a batch.
+    def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
+        """Make records durable, then apply them, in the order of the calls, whenever the future is awaited.
 
-        Raises:
-            SparklogError: not appended, or (RetriableError, StorageError) perhaps not.
+        What is appended in one turn of the loop shares a batch. The future fails with a SparklogError: not
+        appended, or (RetriableError, StorageError) perhaps not.
         """
-        if self.status is ShardStatus.CLOSED:
-            raise _closed()
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        try:
+            if self.status is ShardStatus.CLOSED:
+                raise _closed()
+            encoded = [_encode_record(record) for record in records]
+        except SparklogError as error:
+            future.set_exception(error)
+            return future
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting.append((records, future))
-        await future
+            loop.call_soon(self._flush)
+        self._waiting.append(_Waiting(records, encoded, future))
+        return future
 
     def follow(self) -> None:
         """A new image is there: read what others have appended."""
@@ -208,11 +228,11 @@ class Shard:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        waiting = [(records, future) for records, future in waiting if not future.done()]
+        waiting = [one for one in waiting if not one.future.done()]
         if not waiting:
             return
         try:
-            encoded = _encode([one for records, _ in waiting for one in records], self._host.clock.now_ms())
+            encoded = _encode([pair for one in waiting for pair in one.encoded], self._host.clock.now_ms())
             appended = self._append(self._topic_id, self.partition, encoded)
         except SparklogError as error:
             _fail(waiting, error)
@@ -221,10 +241,7 @@ class Shard:
         self._spawn(self._finish(waiting, encoded.record_count, appended))
 
     async def _finish(
-        self,
-        waiting: Waiting,
-        record_count: int,
-        appended: Awaitable[Sequence[PartOutcome]],
+        self, waiting: list[_Waiting], record_count: int, appended: Awaitable[Sequence[PartOutcome]]
     ) -> None:
         try:
             (outcome,) = await appended
@@ -238,25 +255,20 @@ class Shard:
         else:
             if outcome.error is not None:
                 _fail(waiting, outcome.error)
-            for _, future in waiting:
-                if not future.done():
-                    future.set_result(None)
+            for one in waiting:
+                if not one.future.done():
+                    one.future.set_result(None)
         finally:
             self._in_flight -= 1
         self.follow()
 
-    async def _apply_own(
-        self,
-        base_offset: int,
-        record_count: int,
-        waiting: Waiting,
-    ) -> None:
+    async def _apply_own(self, base_offset: int, record_count: int, waiting: list[_Waiting]) -> None:
         if base_offset != self.next_offset or self._lock.locked():
             await self._catch_up(base_offset)
         if base_offset != self.next_offset:
             return  # read from the log already
-        for records, _ in waiting:
-            for key, value in records:
+        for one in waiting:
+            for key, value in one.records:
                 if isinstance(key, OffsetKey):
                     assert value is None or isinstance(value, OffsetValue)
                     self.offsets.apply(key, value)
@@ -271,26 +283,33 @@ def _closed() -> RetriableError:
     )
 
 
-def _fail(waiting: Waiting, error: Exception) -> None:
-    for _, future in waiting:
-        if not future.done():
-            future.set_exception(error)
+def _fail(waiting: list[_Waiting], error: Exception) -> None:
+    for one in waiting:
+        if not one.future.done():
+            one.future.set_exception(error)
 
 
-def _encode(records: Sequence[Record], now_ms: int) -> EncodedBatches:
-    keys: list[bytes] = []
-    values: list[bytes | None] = []
-    for key, value in records:
-        keys.append(encode_offset_key(key) if isinstance(key, OffsetKey) else encode_group_key(key))
-        if value is None:
-            values.append(None)
-        else:
-            values.append(
-                encode_offset_value(value) if isinstance(value, OffsetValue) else encode_group_value(value)
-            )
+def _encode_record(record: Record) -> tuple[bytes, bytes | None]:
+    key, value = record
+    encoded_key = encode_offset_key(key) if isinstance(key, OffsetKey) else encode_group_key(key)
+    if value is None:
+        return encoded_key, None
+    encoded = encode_offset_value(value) if isinstance(value, OffsetValue) else encode_group_value(value)
+    if len(encoded_key) + len(encoded) > MAX_RECORD_BYTES:
+        # Found here, it harms nobody that shares the batch.
+        raise InvalidRequestError(
+            "RECORD_TOO_LARGE",
+            f"group {key.group[:100]!r}: found a record of {len(encoded)} bytes, expected at most "
+            f"{MAX_RECORD_BYTES}",
+            fix="use smaller subscriptions and assignments, or fewer members",
+        )
+    return encoded_key, encoded
+
+
+def _encode(records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> EncodedBatches:
     columns = RecordColumns(
-        key=pa.array(keys, pa.binary()),
-        value=pa.array(values, pa.binary()),
-        timestamp_ms=np.full(len(keys), now_ms, np.int64),
+        key=pa.array([key for key, _ in records], pa.binary()),
+        value=pa.array([value for _, value in records], pa.binary()),
+        timestamp_ms=np.full(len(records), now_ms, np.int64),
     )
-    return encode_batches(columns, EncodeOptions(max_message_bytes=MAX_RECORD_BYTES))
+    return encode_batches(columns, EncodeOptions(max_message_bytes=2 * MAX_RECORD_BYTES))

@@ -1,0 +1,494 @@
+"""The coordinator on a root: what is durable, what is shown, what a restart finds."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import FencedError, RetriableError
+from sparklog_server.coordinator.coordinator import OffsetToCommit
+from sparklog_server.coordinator.messages import Leaving
+from sparklog_server.coordinator.transitions import GroupState
+
+if TYPE_CHECKING:
+    from tests.server.coordinator.conftest import Host, Roots
+else:
+    Host = Roots = Any
+
+DAY_MS = 86_400_000
+WEEK_MS = 7 * DAY_MS
+
+
+def to_commit(offset: int, topic: str = "orders", partition: int = 0, **fields: Any) -> list[OffsetToCommit]:
+    return [OffsetToCommit(topic=topic, partition=partition, offset=offset, **fields)]
+
+
+def offsets(host: Host, group: str) -> dict[tuple[str, int], int]:
+    error, committed = host.groups.fetch(group)
+    assert not error
+    return {tp: value.offset for tp, value in committed.items()}
+
+
+def state(host: Host, group: str) -> GroupState | None:
+    found = host.groups.find(group)
+    return None if found is None else found.state
+
+
+def busy() -> RetriableError:
+    return RetriableError("PUBLISH_CONTENDED", "busy", fix="try again")
+
+
+def test_an_assignment_is_shown_after_it_is_durable(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        joined = await host.join("g")
+        assert (joined.error, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
+        host.publisher.hold = True
+        synced = host.syncs("g", joined, a0=b"mine")
+        await host.settle()
+        assert not synced.done()
+        assert state(host, "g") is GroupState.COMPLETING_REBALANCE
+        host.publisher.release()
+        await host.settle()
+        assert (await synced).assignment == b"mine"
+        assert state(host, "g") is GroupState.STABLE
+
+    roots.run(scenario)
+
+
+def test_an_assignment_that_cannot_be_stored_is_not_shown(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        joined = await host.join("g")
+        host.publisher.error = busy()
+        synced = await host.syncs("g", joined, a0=b"mine")
+        assert synced.error == ErrorCode.coordinator_not_available
+        assert state(host, "g") is GroupState.PREPARING_REBALANCE
+        host.publisher.error = None
+        again = await host.join("g", joined.member_id)
+        assert again.generation_id == 2
+        assert (await host.syncs("g", again, a0=b"mine")).assignment == b"mine"
+
+    roots.run(scenario)
+
+
+def test_a_commit_is_shown_after_it_is_durable(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(5)) == 0
+        host.publisher.hold = True
+        commit = asyncio.ensure_future(host.groups.commit("g", to_commit(6)))
+        await host.settle()
+        assert not commit.done()
+        assert offsets(host, "g") == {("orders", 0): 5}
+        host.publisher.release()
+        assert await commit == 0
+        assert offsets(host, "g") == {("orders", 0): 6}
+
+    roots.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (busy(), ErrorCode.coordinator_not_available),
+        (FencedError("PRODUCER_FENCED", "fenced", fix="reopen"), ErrorCode.not_coordinator),
+    ],
+)
+def test_a_commit_that_fails_changes_nothing(roots: Roots, error: Exception, code: ErrorCode) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(5)) == 0
+        host.publisher.error = error
+        assert await host.groups.commit("g", to_commit(6)) == code
+        assert offsets(host, "g") == {("orders", 0): 5}
+
+    roots.run(scenario)
+
+
+def test_commits_of_one_turn_share_a_batch(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.ensure_topic()
+        errors = await asyncio.gather(
+            *(host.groups.commit("g", to_commit(number, partition=number % 4)) for number in range(40))
+        )
+        assert set(errors) == {ErrorCode.none}
+        assert host.publisher.submissions == [40]
+        assert offsets(host, "g") == {("orders", number): 36 + number for number in range(4)}
+
+    roots.run(scenario)
+
+
+def test_offsets_and_members_survive_a_restart(roots: Roots) -> None:
+    before: dict[str, Any] = {}
+
+    async def first(host: Host) -> None:
+        dynamic = await host.stable_member("dynamic")
+        static = await host.stable_member("static", instance_id="i1")
+        before.update(dynamic=dynamic, static=static)
+        member: dict[str, Any] = {"member_id": dynamic.member_id, "generation_id": dynamic.generation_id}
+        assert await host.groups.commit("dynamic", to_commit(7, metadata="note"), **member) == 0
+
+    async def second(host: Host) -> None:
+        assert offsets(host, "dynamic") == {("orders", 0): 7}
+        for group, joined in before.items():
+            restored = host.groups.find(group)
+            assert restored is not None
+            assert restored.state is GroupState.STABLE
+            assert restored.generation_id == joined.generation_id
+            error = host.groups.heartbeat(group, joined.member_id, None, joined.generation_id)
+            assert error == ErrorCode.none
+            assert (await host.syncs(group, joined)).assignment == b"everything"
+        # A static member that restarts as well takes its place without a rebalance.
+        again = await host.join("static", instance_id="i1")
+        assert again.generation_id == before["static"].generation_id
+        assert again.member_id != before["static"].member_id
+        # Sessions are fresh, not eternal.
+        await host.advance(501)
+        assert state(host, "dynamic") is GroupState.EMPTY
+
+    roots.run(first)
+    roots.run(second)
+
+
+def test_a_replaced_static_member_survives_a_restart(roots: Roots) -> None:
+    ids: list[str] = []
+
+    async def first(host: Host) -> None:
+        await host.stable_member("g", instance_id="i1")
+        host.publisher.hold = True
+        again = host.joins("g", instance_id="i1")
+        await host.settle()
+        assert not again.done()  # nobody is told the new id before it is durable
+        host.publisher.release()
+        ids.append((await again).member_id)
+
+    async def second(host: Host) -> None:
+        assert host.groups.heartbeat("g", ids[0], "i1", 1) == ErrorCode.none
+        assert host.groups.heartbeat("g", "other", "i1", 1) == ErrorCode.fenced_instance_id
+
+    roots.run(first)
+    roots.run(second)
+
+
+def test_requests_are_put_off_while_loading(roots: Roots) -> None:
+    async def fill(host: Host) -> None:
+        await host.stable_member("g")
+        await host.groups.commit("simple", to_commit(3))
+
+    async def scenario(host: Host) -> None:
+        host.reads = asyncio.Event()
+        await host.groups.start()
+        await host.settle()
+        loading = ErrorCode.coordinator_load_in_progress
+        assert (await host.join("g")).error == loading
+        assert await host.groups.commit("g", to_commit(1)) == loading
+        assert host.groups.fetch("g")[0] == loading
+        assert host.groups.leave("g", [Leaving(member_id="m")])[0] == loading
+        assert await host.groups.delete_group("g") == loading
+        assert (await host.groups.delete_offsets("g", []))[0] == loading
+        assert host.groups.describe_error("g") == loading
+        assert host.groups.list_groups()[0] == loading
+        # Older clients know no such error here.
+        assert host.groups.heartbeat("g", "m", None, 1) == ErrorCode.none
+        joined = await host.join("g")
+        assert (await host.syncs("g", joined)).error == ErrorCode.rebalance_in_progress
+        host.reads.set()
+        await host.settle()
+        assert host.groups.list_groups()[0] == ErrorCode.none
+        assert {one.group_id for one in host.groups.list_groups()[1]} == {"g", "simple"}
+
+    roots.run(fill)
+    roots.run(scenario, start=False)
+
+
+def test_offsets_of_others_are_followed(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        # A Spark query with a group id: no broker in between, and it creates the topic.
+        host.log.commit_offsets("query", {("orders", 0): 10, ("orders", 1): 11})
+        host.show_image()
+        await host.settle()
+        assert offsets(host, "query") == {("orders", 0): 10, ("orders", 1): 11}
+        (listed,) = host.groups.list_groups()[1]
+        assert (listed.group_id, listed.state, listed.protocol_type) == ("query", GroupState.EMPTY, "")
+        host.log.commit_offsets("query", {("orders", 0): 20, ("orders", 1): None})
+        host.show_image()
+        await host.settle()
+        assert offsets(host, "query") == {("orders", 0): 20}
+
+    roots.run(scenario)
+
+
+def test_own_and_foreign_offsets_count_in_the_order_of_the_log(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        host.publisher.hold = True
+        own = asyncio.ensure_future(host.groups.commit("g", to_commit(3)))
+        await host.settle()
+        host.log.commit_offsets("g", {("orders", 0): 2})  # before ours in the log
+        host.publisher.release()
+        assert await own == 0
+        assert offsets(host, "g") == {("orders", 0): 3}
+        host.log.commit_offsets("g", {("orders", 0): 4})  # behind ours
+        host.show_image()
+        await host.settle()
+        assert offsets(host, "g") == {("orders", 0): 4}
+
+    roots.run(scenario)
+
+
+def test_an_own_commit_waits_for_what_is_before_it(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        host.reads = asyncio.Event()
+        host.log.commit_offsets("g", {("orders", 1): 2})
+        host.show_image()  # reading begins, and takes long
+        own = asyncio.ensure_future(host.groups.commit("g", to_commit(3)))
+        await host.settle()
+        assert not own.done()
+        host.reads.set()
+        assert await own == 0
+        assert offsets(host, "g") == {("orders", 0): 3, ("orders", 1): 2}
+
+    roots.run(scenario)
+
+
+def test_deleting_a_topic_deletes_its_offsets(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1) + to_commit(2, topic="returns"))
+        host.log.delete_topic("orders")
+        host.show_image()
+        await host.settle()
+        assert offsets(host, "g") == {("returns", 0): 2}
+
+    async def later(host: Host) -> None:
+        assert offsets(host, "g") == {("returns", 0): 2}
+        await host.groups.stop()
+        host.log.delete_topic("returns")  # while nobody looks
+        host.log.create_topic("orders", 4)
+
+    async def last(host: Host) -> None:
+        await host.settle()
+        assert offsets(host, "g") == {}
+
+    roots.run(scenario)
+    roots.run(later)
+    roots.run(last)
+
+
+def test_offsets_expire(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("simple", to_commit(1))
+        await host.groups.commit("short", to_commit(1), retention_ms=1_000)
+        member = await host.stable_member("busy", session_timeout_ms=WEEK_MS // 7)
+        await host.advance(1_000)
+        await host.groups.expire()
+        assert not host.groups.exists("short")
+        assert offsets(host, "simple") == {("orders", 0): 1}
+        as_member: dict[str, Any] = {"member_id": member.member_id, "generation_id": 1}
+        assert await host.groups.commit("busy", to_commit(1), **as_member) == 0
+        for _ in range(8):
+            await host.advance(DAY_MS - 1_000)
+            assert host.groups.heartbeat("busy", member.member_id, None, 1) == ErrorCode.none
+        await host.groups.expire()
+        assert not host.groups.exists("simple")
+        assert offsets(host, "busy") == {("orders", 0): 1}  # a member may still want it
+        host.groups.leave("busy", [Leaving(member_id=member.member_id)])
+        await host.advance(WEEK_MS - 1_000)
+        await host.groups.expire()
+        assert offsets(host, "busy") == {("orders", 0): 1}
+        await host.advance(1_000)
+        await host.groups.expire()
+        assert not host.groups.exists("busy")
+
+    async def after_restart(host: Host) -> None:
+        assert host.groups.list_groups() == (ErrorCode.none, [])
+
+    settings = {"group.max.session.timeout.ms": str(WEEK_MS)}
+    roots.run(scenario, settings)
+    roots.run(after_restart, settings)
+
+
+def test_expiry_runs_by_itself(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        await host.advance(60_000)
+        assert not host.groups.exists("g")
+        await host.groups.commit("g", to_commit(1))
+        await host.advance(60_000)
+        assert not host.groups.exists("g")
+
+    retention = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"}
+    roots.run(scenario, retention)
+
+
+def test_deleting_groups(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        member = await host.stable_member("g")
+        await host.groups.commit("query", to_commit(1))
+        assert await host.groups.delete_group("g") == ErrorCode.non_empty_group
+        assert await host.groups.delete_group("unknown") == ErrorCode.group_id_not_found
+        assert await host.groups.delete_group("query") == ErrorCode.none
+        assert await host.groups.delete_group("query") == ErrorCode.group_id_not_found
+        host.groups.leave("g", [Leaving(member_id=member.member_id)])
+        assert state(host, "g") is GroupState.EMPTY
+        assert await host.groups.delete_group("g") == ErrorCode.none
+        assert host.groups.find("g") is None
+
+    async def after_restart(host: Host) -> None:
+        assert host.groups.list_groups() == (ErrorCode.none, [])
+
+    roots.run(scenario)
+    roots.run(after_restart)
+
+
+def test_deleting_offsets(roots: Roots) -> None:
+    subscription = b"\x00\x01\x00\x00\x00\x01\x00\x06orders"
+
+    async def scenario(host: Host) -> None:
+        member = await host.stable_member("g", protocols=(("range", subscription),))
+        as_member: dict[str, Any] = {"member_id": member.member_id, "generation_id": 1}
+        both = to_commit(1) + to_commit(2, topic="returns")
+        assert await host.groups.commit("g", both, **as_member) == 0
+        error, results = await host.groups.delete_offsets(
+            "g", [("orders", 0), ("returns", 0), ("returns", 1)]
+        )
+        assert error == ErrorCode.none
+        assert results == {
+            ("orders", 0): ErrorCode.group_subscribed_to_topic,
+            ("returns", 0): ErrorCode.none,
+            ("returns", 1): ErrorCode.none,
+        }
+        assert offsets(host, "g") == {("orders", 0): 1}
+        assert (await host.groups.delete_offsets("unknown", []))[0] == ErrorCode.group_id_not_found
+        await host.stable_member("connect", protocol_type="connect")
+        error, _ = await host.groups.delete_offsets("connect", [("orders", 0)])
+        assert error == ErrorCode.non_empty_group
+
+    roots.run(scenario)
+
+
+def test_who_may_commit(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        commit = host.groups.commit
+        assert await commit("unknown", to_commit(1), generation_id=3) == ErrorCode.illegal_generation
+        member = await host.stable_member("g")
+        assert await commit("g", to_commit(1)) == ErrorCode.unknown_member_id
+        assert await commit("g", to_commit(1), member_id="x", generation_id=1) == ErrorCode.unknown_member_id
+        me = member.member_id
+        assert await commit("g", to_commit(1), member_id=me, generation_id=2) == ErrorCode.illegal_generation
+        assert await commit("g", to_commit(1), member_id=me, generation_id=1) == ErrorCode.none
+        host.groups.leave("g", [Leaving(member_id=me)])
+        assert await commit("g", to_commit(2)) == ErrorCode.none
+        assert await commit("", to_commit(2)) == ErrorCode.none  # the nameless group, as in Kafka
+
+    roots.run(scenario)
+
+
+def test_refused_joins(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert (await host.join("")).error == ErrorCode.invalid_group_id
+        assert (await host.join("g", session_timeout_ms=9)).error == ErrorCode.invalid_session_timeout
+        assert (await host.join("g", session_timeout_ms=2**31)).error == ErrorCode.invalid_session_timeout
+        assert (await host.join("g", "stranger")).error == ErrorCode.unknown_member_id
+        assert (await host.join("g", instance_id="")).error == ErrorCode.invalid_request
+        assert (await host.join("g", instance_id="i" * 250)).error == ErrorCode.invalid_request
+        huge = (("range", bytes((4 << 20) + 1)),)
+        assert (await host.join("g", protocols=huge)).error == ErrorCode.invalid_request
+        assert (await host.join("g", protocols=())).error == ErrorCode.inconsistent_group_protocol
+        assert host.groups.list_groups() == (ErrorCode.none, [])  # nothing is left of them
+
+    roots.run(scenario)
+
+
+def test_the_number_of_groups_is_bounded(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.stable_member("g1")
+        assert await host.groups.commit("g2", to_commit(1)) == ErrorCode.none
+        assert (await host.join("g3")).error == ErrorCode.group_max_size_reached
+        assert await host.groups.commit("g3", to_commit(1)) == ErrorCode.group_max_size_reached
+        assert await host.groups.commit("g2", to_commit(2)) == ErrorCode.none
+        second = host.joins("g1")  # a group that is there takes members
+        await host.settle()
+        assert not second.done()
+
+    roots.run(scenario, {"sparklog.group.max.groups": "2"})
+
+
+def test_a_member_that_never_comes_back_with_its_id_leaves_no_group(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        answer = await host.join("g", needs_member_id=True)
+        assert answer.error == ErrorCode.member_id_required
+        assert host.groups.exists("g")
+        await host.advance(501)
+        assert not host.groups.exists("g")
+        assert host.publisher.submissions == []
+
+    roots.run(scenario)
+
+
+def test_stopping_sends_away_whoever_waits(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        first = await host.stable_member("g")
+        waiting = host.joins("g")
+        await host.settle()
+        written = len(host.publisher.submissions)
+        host.groups.release()
+        assert (await waiting).error == ErrorCode.not_coordinator
+        assert len(host.publisher.submissions) == written
+        error = host.groups.heartbeat("g", first.member_id, None, first.generation_id)
+        assert error == ErrorCode.coordinator_not_available
+        assert host.groups.list_groups()[0] == ErrorCode.coordinator_not_available
+
+    async def after_restart(host: Host) -> None:
+        assert state(host, "g") is GroupState.STABLE
+
+    roots.run(scenario)
+    roots.run(after_restart)
+
+
+def test_a_client_that_is_gone_harms_nobody(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.stable_member("g")
+        gone = host.joins("g")
+        await host.settle()
+        gone.cancel()
+        await host.settle()
+        assert gone.cancelled()
+        await host.advance(1_001)
+        commit = asyncio.ensure_future(host.groups.commit("simple", to_commit(1)))
+        await asyncio.sleep(0)
+        commit.cancel()
+        assert await host.groups.commit("simple", to_commit(2)) == ErrorCode.none
+
+    roots.run(scenario)
+
+
+def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        await host.groups.stop()
+        partition = host.groups._shard("g").partition
+        foreign = pa.table({"key": [b"\x00\x63"], "value": [b"x"]})
+        host.log.append("__consumer_offsets", foreign, partition=partition)
+
+    async def later(host: Host) -> None:
+        assert host.groups.fetch("g")[0] == ErrorCode.coordinator_not_available
+        assert (await host.join("g")).error == ErrorCode.coordinator_not_available
+        others = [f"g{number}" for number in range(20)]
+        assert any(not host.groups.fetch(group)[0] for group in others)
+
+    roots.run(scenario)
+    roots.run(later)
+
+
+def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        await host.stable_member("members")
+        host.log.delete_topic("__consumer_offsets")
+        host.show_image()
+        await host.settle()
+        assert host.groups.list_groups() == (ErrorCode.none, [])
+        assert await host.groups.commit("g", to_commit(2)) == ErrorCode.none
+        assert offsets(host, "g") == {("orders", 0): 2}
+
+    roots.run(scenario)
