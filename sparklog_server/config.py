@@ -298,6 +298,16 @@ class ServerConfig:
         doc="""Consumers whose partitions are remembered between fetches (KIP-227). More: more consumers send
         short requests; fewer: less memory.""",
     )
+    fetch_buffer_bytes: int = setting(
+        "sparklog.fetch.buffer.bytes",
+        default=512 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Records read for consumers and not yet sent, over all connections; beyond it a fetch is
+        answered with one batch at a time. Larger: more consumers at full speed; smaller: less memory when
+        many are slow.""",
+    )
     fetch_cache_bytes: int = setting(
         "sparklog.fetch.cache.bytes",
         default=64 * MIB,

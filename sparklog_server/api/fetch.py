@@ -30,7 +30,7 @@ READ_COMMITTED = 1
 @api(key=1, versions=range(4, 13), cancellable=True)
 async def handle_fetch(request: Any, context: RequestContext, broker: "Broker") -> Response:
     version = context.api_version
-    wanted = list(_partition_fetches(request))
+    wanted = list({one.key: one for one in _partition_fetches(request)}.values())  # the last one counts
     if request.replica_id != CONSUMER:
         refused = ErrorCode.topic_authorization_failed.value
         answers = [

@@ -35,6 +35,9 @@ _log = logging.getLogger("sparklog_server.fetch")
 
 @api(key=2, versions=range(1, 10))
 async def handle_list_offsets(request: Any, context: RequestContext, broker: "Broker") -> Any:
+    # Whoever asks where the log ends may come from Spark, whose commit the follower has not seen yet.
+    await broker.run_storage(broker.log.refresh)
+    broker.show_image()
     named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics = []
     for topic in request.topics:

@@ -7,8 +7,8 @@ allowed are used up. The first partition that has records returns at least one b
 Invariants: nothing is returned from beyond the log end of the image that the answer is checked against, so
     high watermark = last stable offset = log end; a partition whose bytes are damaged or gone is answered
     with an error and logged, and harms no other.
-Memory: buffers that are still being sent count against `IN_FLIGHT_BYTES`; beyond it, fetches are answered
-    with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.
+Memory: what is being read and sent counts against sparklog.fetch.buffer.bytes; beyond it, fetches are
+    answered with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.
 Not here: the protocol (api/fetch.py, response.py), sessions (sessions.py).
 Concurrency: event loop; storage and the cache's copying run in storage threads.
 Sources: Kafka ReplicaManager.fetchMessages, readFromLog; design.md section 3.
@@ -36,27 +36,14 @@ from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes, readabl
 from sparklog_server.metrics import Gauge
 from sparklog_server.protocol.errors import error_code
 from sparklog_server.protocol.leadership import leader_epoch_error
-from sparklog_server.protocol.registry import Chunk
 from sparklog_server.purgatory.purgatory import Purgatory
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
-IN_FLIGHT_BYTES = 512 << 20
 FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for the next consumer
 MAX_STORAGE_ROUND_BYTES = 4 << 20
 _log = logging.getLogger("sparklog_server.fetch")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedPartition:
-    """Bytes of one partition and its offsets, for readers inside the broker."""
-
-    chunks: Sequence[Chunk]
-    size: int
-    next_offset: int
-    high_watermark: int
-    log_start_offset: int
 
 
 @dataclass(slots=True)
@@ -127,32 +114,11 @@ class FetchService:
         for one in wanted:
             one.answer.is_read_committed = is_read_committed
         try:
-            await self._read_all(wanted, self._allowed_bytes(max_bytes), fetched)
+            await self._read_all(wanted, max_bytes, fetched)
         except BaseException:
             fetched.release()
             raise
         return fetched
-
-    async def read(
-        self, topic: Topic, partition: int, offset: int, *, max_bytes: int = MAX_STORAGE_ROUND_BYTES
-    ) -> FetchedPartition:
-        """Whole batches from `offset` on, for readers inside the broker; errors are raised, not told."""
-        state = topic.partitions[partition]
-        validate_range(topic.name, state, offset, state.log_end_offset)
-        found = self.cache.read(
-            topic.topic_id, partition, offset, end_offset=state.log_end_offset, max_bytes=max_bytes
-        )
-        if found is None:
-            found = await self._broker.run_storage(
-                self._read_stored, topic.name, state, offset, max_bytes, True
-            )
-        return FetchedPartition(
-            chunks=found.chunks,
-            size=found.size,
-            next_offset=found.next_offset,
-            high_watermark=state.log_end_offset,
-            log_start_offset=state.log_start_offset,
-        )
 
     # --- checking and waiting -----------------------------------------------------------------------
 
@@ -200,12 +166,19 @@ class FetchService:
 
     # --- reading ------------------------------------------------------------------------------------
 
-    def _allowed_bytes(self, max_bytes: int) -> int:
-        return min(max_bytes, max(0, IN_FLIGHT_BYTES - self.in_flight_bytes))
-
-    async def _read_all(self, wanted: Sequence[_Wanted], left: int, fetched: Fetched) -> None:
-        """Read partition after partition; from the first that is not in memory on, in storage threads."""
+    async def _read_all(self, wanted: Sequence[_Wanted], max_bytes: int, fetched: Fetched) -> None:
+        """Read what there is, within the bytes that all fetches together may hold."""
         todo = [one for one in wanted if one.readable]
+        possible = min(max_bytes, sum(max(0, one.fetch.max_bytes) for one in todo))
+        reserved = max(0, min(possible, self._broker.config.fetch_buffer_bytes - self.in_flight_bytes))
+        self.in_flight_bytes += reserved
+        try:
+            await self._read_in_turn(todo, reserved, fetched)
+        finally:
+            self.in_flight_bytes -= reserved
+
+    async def _read_in_turn(self, todo: Sequence[_Wanted], left: int, fetched: Fetched) -> None:
+        """Read partition after partition; from the first that is not in memory on, in storage threads."""
         at_least_one = True
         index = 0
         while index < len(todo) and (left > 0 or at_least_one):

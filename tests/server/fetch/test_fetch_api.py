@@ -9,7 +9,6 @@ import pytest
 
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import fetch as fetch_api
-from sparklog_server.fetch import service as service_module
 from sparklog_server.protocol.entities import make
 from tests.server.conftest import RunningBroker
 from tests.server.fetch.conversation import Conversation, request_types
@@ -132,13 +131,14 @@ def test_what_is_being_sent_counts(
 ) -> None:
     """While slow consumers hold much, everybody gets a batch at a time."""
     stored.append(500, value_bytes=100)
-    monkeypatch.setattr(service_module, "IN_FLIGHT_BYTES", 0)
+    service = broker.broker.fetches
+    monkeypatch.setattr(service, "in_flight_bytes", broker.broker.config.fetch_buffer_bytes)
     found = partitions_of(fetch(client, asked((0, 0))))
     assert 0 < len(found[0].records) < 1000
-    monkeypatch.setattr(service_module, "IN_FLIGHT_BYTES", 1 << 20)
+    monkeypatch.setattr(service, "in_flight_bytes", 0)
     assert offsets(partitions_of(fetch(client, asked((0, 0))))[0])[-1] == 499
-    fetch(client, asked((0, 500)))  # the answer before has been sent by now
-    assert broker.broker.fetches.in_flight_bytes == 0
+    fetch(client, asked((0, 500)))  # the answers before have been sent by now
+    assert service.in_flight_bytes == 0
 
 
 # --- waiting -----------------------------------------------------------------------------------------
