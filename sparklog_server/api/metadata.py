@@ -36,6 +36,9 @@ async def handle_metadata(request: Any, context: RequestContext, broker: "Broker
     """Answer from the newest image."""
     types = context.types
     asked = request.topics
+    # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
+    await broker.run_storage(broker.log.refresh)
+    broker.show_image()
     operations = TOPIC_OPERATIONS
     if not field(request, "include_topic_authorized_operations", False):
         operations = NOT_ASKED_FOR

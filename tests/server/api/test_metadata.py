@@ -31,8 +31,6 @@ def test_every_version_tells_all_topics(
 ) -> None:
     log.create_topic("a", partitions=3)
     log.create_topic("__internal")
-    asker.ask(METADATA, 4, topics=named("a", "__internal"), allow_auto_topic_creation=False)
-    running_broker.call(running_broker.broker.run_storage(running_broker.broker.log.refresh))
     response = asker.ask(METADATA, version, topics=() if version == 0 else None)
     (broker,) = response.brokers
     assert (broker.node_id, broker.host, broker.port) == (1, "127.0.0.1", running_broker.port)
@@ -50,6 +48,15 @@ def test_every_version_tells_all_topics(
         assert {one.leader_epoch for one in partitions} == {0}
     if version >= 10:
         assert topic_id_text(topics["a"].topic_id) == log.image.topic("a").topic_id
+
+
+def test_topics_of_others_are_known_at_once(asker: Asker, log: sparklog.SparkLog) -> None:
+    for number in range(20):
+        name = f"t{number}"
+        log.create_topic(name)
+        response = asker.ask(METADATA, 4, topics=named(name), allow_auto_topic_creation=False)
+        assert errors(response) == {name: "none"}
+        assert len(asker.ask(METADATA, 4, topics=None).topics) == number + 1
 
 
 def test_no_topics_means_none_since_version_1(asker: Asker, log: sparklog.SparkLog) -> None:
