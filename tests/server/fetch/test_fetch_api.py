@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import fetch as fetch_api
@@ -375,3 +377,44 @@ def partitions_of_topic(response: Any, topic: str) -> list[Any]:
 
 def test_the_docstring_names_the_versions() -> None:
     assert "versions 4-12" in (fetch_api.__doc__ or "")
+
+
+def test_merged_segments_are_sent_from_their_file(client: Conversation, stored: StoredLog) -> None:
+    stored.append(2000, value_bytes=200)
+    stored.append(2000, value_bytes=200, partition=1)
+    stored.merge()
+    stored.after_append()
+    offset, seen = 0, []
+    while offset < 2000:
+        found = partitions_of(fetch(client, asked((0, offset, 150_000), (1, 1990))))
+        seen += [one for one in offsets(found[0]) if one >= offset]
+        offset = seen[-1] + 1
+        assert offsets(found[1])[-1] == 1999
+    assert seen == list(range(2000))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_request_breaks_the_handler(client: Conversation, stored: StoredLog, data: st.DataObject) -> None:
+    """Numbers from all over their range, for a topic that exists: there is an answer every time."""
+    if stored.state.log_end_offset == 0:
+        stored.append(20)
+    int32, int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+    small = st.integers(-2, 30)
+    partitions = data.draw(
+        st.lists(st.tuples(small | int32, small | int64, small | int32), max_size=5), label="partitions"
+    )
+    fields = {
+        "max_wait": data.draw(st.integers(-(2**31), 1)),
+        "min_bytes": data.draw(small | int32),
+        "max_bytes": data.draw(small | int32),
+        "isolation_level": data.draw(st.integers(-128, 127)),
+        "session_id": data.draw(st.sampled_from([0, 1, -1]) | int32),
+        "session_epoch": data.draw(st.sampled_from([-1, 0, 1]) | int32),
+    }
+    response = fetch(client, asked(*partitions, epoch=data.draw(small)), **fields)
+    assert response.error_code in {0, 70, 71}
+    for one in partitions_of(response).values():
+        assert one.error_code in {0, 1, 3, 74, 75}
+        if one.records:
+            offsets(one)
