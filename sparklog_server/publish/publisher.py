@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sparklog_server.publish")
 SMALL_BYTES = 32 << 10  # up to here the publisher, when idle, validates by itself
-_MAX_CHECKERS = 4
+_MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
 _MAX_REMEMBERED = 10_000  # topics whose parsed settings are kept
 _WAKE = None  # in the inbox: something may have become ready
 
@@ -122,7 +122,7 @@ class Publisher:
         broker.show_image()
         self._groups = GroupWriter(broker.log, self.epoch, self._config_of, broker.fetches.on_appended)
         broker.metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
-        checkers = max(1, min(_MAX_CHECKERS, (os.cpu_count() or 1) - 1))
+        checkers = max(_MIN_CHECKERS, min(_MAX_CHECKERS, (os.cpu_count() or 1) - 1))
         self._threads = [
             threading.Thread(target=self._publish_forever, name="publisher", daemon=True),
             *(
@@ -252,10 +252,8 @@ class Publisher:
             elif not self._publish_some():
                 if self._stopping and not self._pending and self._inbox.empty():
                     return
-                if not self._help_checking():
-                    self._wait()
-                continue
-            if self._stopping and not self._pending and self._inbox.empty():
+                self._wait()
+            if self._failure is not None and self._stopping and self._inbox.empty():
                 return
 
     def _receive(self) -> None:
@@ -285,18 +283,6 @@ class Publisher:
                 return
             if item is not None:
                 self._pending.append(item)
-
-    def _help_checking(self) -> bool:
-        """Validate one part that waits for a checker; False if there is none."""
-        try:
-            job = self._to_check.get_nowait()
-        except queue.Empty:
-            return False
-        if job is None:
-            self._to_check.put(None)  # a checker's call to end
-            return False
-        self._check(*job)
-        return True
 
     def _publish_some(self) -> bool:
         """Publish one group, or one plan; False if nothing is ready."""

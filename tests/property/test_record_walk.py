@@ -1,0 +1,96 @@
+"""Property: the plain loop over records and the NumPy parser accept the same bodies, and find the same."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.errors import CorruptLogError
+from sparklog.format import produced
+from sparklog.format.produced import InspectedRecords, inspect_records
+from sparklog.format.record_batch import BatchHeader, encode_header, parse_header
+from sparklog.format.varint import encode_varints
+
+LIKELY = st.sampled_from([0, 0, 0, 1, 2, 3, 4, 6, 14, 16, 0x7F, 0x80, 0x81, 0xFE, 0xFF])
+JUNK = st.one_of(st.binary(max_size=120), st.lists(LIKELY, max_size=120).map(bytes))
+
+
+def varint(value: int) -> bytes:
+    coded = ((value << 1) ^ (value >> 63)) & ((1 << 64) - 1)
+    out = bytearray()
+    while coded >= 0x80:
+        out.append(coded & 0x7F | 0x80)
+        coded >>= 7
+    return bytes(out + bytes([coded]))
+
+
+def sized(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+OPTIONAL = st.none() | st.binary(max_size=70)
+DELTAS = st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))
+
+
+@st.composite
+def records(draw: st.DrawFn, row: int) -> bytes:
+    headers = draw(st.lists(st.tuples(st.binary(max_size=5), OPTIONAL), max_size=3))
+    body = b"".join(
+        [
+            b"\0",
+            varint(draw(DELTAS)),
+            varint(row),
+            sized(draw(OPTIONAL)),
+            sized(draw(OPTIONAL)),
+            varint(len(headers)),
+            *(sized(key) + sized(value) for key, value in headers),
+        ]
+    )
+    return varint(len(body)) + body
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> tuple[bytes, int]:
+    """Bodies of records, perhaps damaged; and a count, perhaps wrong."""
+    if draw(st.booleans()):
+        return draw(JUNK), draw(st.integers(1, 12))
+    count = draw(st.integers(1, 12))
+    data = bytearray(b"".join(draw(records(row)) for row in range(count)))
+    match draw(st.integers(0, 5)):
+        case 0:
+            data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
+        case 1:
+            del data[draw(st.integers(0, len(data) - 1)) :]
+        case 2:
+            data += draw(JUNK)
+        case 3:
+            count = draw(st.integers(1, 20))
+    return bytes(data), count
+
+
+def inspected(batch: bytes, *, walk: bool) -> InspectedRecords | None:
+    limit, produced.WALK_RECORDS = produced.WALK_RECORDS, 1000 if walk else 0
+    try:
+        return inspect_records(batch, parse_header(batch, 0, "here"), where="here")
+    except CorruptLogError:
+        return None
+    finally:
+        produced.WALK_RECORDS = limit
+
+
+@settings(max_examples=600, deadline=None)
+@given(bodies())
+def test_both_ways_agree(case: tuple[bytes, int]) -> None:
+    body, count = case
+    header = BatchHeader(record_count=count, last_offset_delta=count - 1, first_timestamp_ms=1_000)
+    batch = encode_header(header, body) + body
+    loop, numpy = inspected(batch, walk=True), inspected(batch, walk=False)
+    assert (loop is None) == (numpy is None)
+    if loop is not None and numpy is not None:
+        assert list(loop.timestamp_delta) == list(numpy.timestamp_delta)
+        assert list(loop.keyless) == list(numpy.keyless)
+        assert bytes(loop.body) == bytes(numpy.body) == body
+
+
+def test_varints_of_this_test_are_ours() -> None:
+    (piece,) = encode_varints(np.array([300]))
+    assert varint(300) == int(piece.word[0]).to_bytes(8, "little")[:2]

@@ -1,0 +1,95 @@
+"""Builders: what a client would send, with a default for everything."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.format.codec import Codec
+from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.record_batch import HEADER, BatchHeader, encode_header, parse_header
+from sparklog.format.schema import RecordColumns
+from sparklog.log.config import TopicConfig
+from sparklog_server.publish.parts import AppendPart
+from sparklog_server.publish.produced_batches import BatchRules, check_produced
+
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def batch(
+    values: Sequence[bytes | None] = (b"one", b"two"),
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    timestamps: Sequence[int] | None = None,
+    codec: Codec = Codec.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """One record batch, as a producer makes it."""
+    columns = RecordColumns(
+        key=None if keys is None else pa.array(keys, pa.binary()),
+        value=pa.array(values, pa.binary()),
+        timestamp_ms=np.array([NOW_MS] * len(values) if timestamps is None else timestamps, np.int64),
+    )
+    options = EncodeOptions(
+        codec=codec,
+        max_batch_bytes=1 << 30,
+        max_message_bytes=1 << 30,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return encode_batches(columns, options).to_bytes()
+
+
+def with_header(data: bytes, **fields: int) -> bytes:
+    """The batch with some header fields changed and a CRC that fits."""
+    body = data[HEADER.size :]
+    return encode_header(dataclasses.replace(parse_header(data, 0, "here"), **fields), body) + body
+
+
+def raw_header(data: bytes) -> BatchHeader:
+    return BatchHeader(*HEADER.unpack_from(data))
+
+
+def rules(limit_bytes: int = 1 << 20, /, **configs: str) -> BatchRules:
+    """Of a topic with these settings; '_' for '.' and '-'."""
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    return BatchRules.of(TopicConfig.parse(named, {}), limit_bytes)
+
+
+def part(
+    data: bytes | None = None,
+    *,
+    topic_id: str = TOPIC_ID,
+    topic: str = "orders",
+    partition: int = 0,
+    count: int = 2,
+    producer: tuple[int, int, int] | None = None,
+    **configs: str,
+) -> AppendPart:
+    """A validated part; `producer` is (id, epoch, base sequence)."""
+    if data is None:
+        producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
+        data = batch(
+            [b"%s-%d-%d" % (topic.encode(), partition, n) for n in range(count)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+    encoded, header, appended_ms = check_produced(
+        data, rules(**configs), where=f"{topic}-{partition}", now_ms=NOW_MS, api_version=9
+    )
+    return AppendPart(
+        topic_id=topic_id,
+        topic=topic,
+        partition=partition,
+        encoded=encoded,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        log_append_time_ms=appended_ms,
+    )

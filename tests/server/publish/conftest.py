@@ -1,0 +1,46 @@
+"""A publisher's surroundings, without a network: a log in memory and a clock that stands still."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
+from sparklog.log.config import TopicConfig
+from sparklog.metadata import MetadataLog
+from sparklog.storage import MemoryStore
+from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.publish.group_writer import GroupWriter
+
+
+def opened(store: MemoryStore, clock: ManualClock) -> SparkLog:
+    """What another process would open."""
+    return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore("publish", clock=clock)
+
+
+@pytest.fixture
+def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
+    with opened(store, clock) as log:
+        log.create_topic("orders", 3)
+        log.create_topic("clicks", 2)
+        yield log
+
+
+@pytest.fixture
+def epoch(log: SparkLog) -> BrokerEpoch:
+    return BrokerEpoch.register(log.metadata, 1)
+
+
+@pytest.fixture
+def groups(log: SparkLog, epoch: BrokerEpoch) -> GroupWriter:
+    return GroupWriter(log, epoch, lambda topic: TopicConfig.parse(topic.configs, log.image.configs))
