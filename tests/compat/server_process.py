@@ -1,0 +1,108 @@
+"""`sparklog-server` as a process that may be killed and started again on the same port."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+READY_SECONDS = 30
+
+
+def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:
+    """Ask until the answer is true, and return it."""
+    end = time.monotonic() + seconds
+    pause = threading.Event()
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < end, f"not within {seconds} s: {what or condition}"
+        pause.wait(0.02)
+
+
+class ServerProcess:
+    """One broker at a time on one root; errors go to a file, so that no pipe fills up."""
+
+    def __init__(self, root: Path, settings: dict[str, str] | None = None) -> None:
+        self.root = root
+        self.settings = settings or {}
+        self.host, self.port = "127.0.0.1", 0
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
+        self.process: subprocess.Popen[str]
+        self.start()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def start(self) -> None:
+        """Start, on the port of the last time if there was one."""
+        words = [sys.executable, "-m", "sparklog_server", "--root", str(self.root)]
+        words += ["--listeners", f"PLAINTEXT://{self.host}:{self.port}"]
+        for key, value in self.settings.items():
+            words += ["--override", f"{key}={value}"]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        assert line, f"the broker ended: {self.process.wait(READY_SECONDS)}\n{self.errors()}"
+        self.port = int(line.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self._collect()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.terminate()
+        return self._collect()
+
+    def close(self) -> None:
+        """End what is still running."""
+        if self.process.poll() is None:
+            self.kill()
+        self._errors.close()
+
+    def errors(self) -> str:
+        """What was written to stderr, by all runs."""
+        self._errors.seek(0)
+        text = self._errors.read()
+        self._errors.seek(0, os.SEEK_END)
+        return text
+
+    def resident_bytes(self) -> int:
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    def descriptors(self) -> int:
+        return int(psutil.Process(self.process.pid).num_fds())
+
+    def cpu_seconds(self) -> float:
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def connect(self, timeout_seconds: float = 30) -> socket.socket:
+        """A plain connection."""
+        return socket.create_connection((self.host, self.port), timeout=timeout_seconds)
+
+    def _collect(self) -> int:
+        with self.process:
+            return self.process.wait(READY_SECONDS)
+
+
+@contextlib.contextmanager
+def serving(root: Path, settings: dict[str, str] | None = None) -> Iterator[ServerProcess]:
+    """A broker for as long as the context lasts."""
+    server = ServerProcess(root, settings)
+    try:
+        yield server
+    finally:
+        server.close()
