@@ -182,11 +182,10 @@ class Broker:
     async def stop(self, timeout_ms: int | None = None) -> None:
         """Answer what is in progress, for at most so long, and close everything."""
         timeout_ms = self.config.shutdown_timeout_ms if timeout_ms is None else timeout_ms
-        failed = self.state is BrokerState.FAILED
         if self.state is BrokerState.RUNNING:
             self._change_state(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
-        await self.network.stop(0 if failed else timeout_ms)
-        if not failed:
+        await self.network.stop(0 if self.state is BrokerState.FAILED else timeout_ms)
+        if self.state is not BrokerState.FAILED:  # it may fail at any time, also while it stops
             self._change_state(BrokerState.SHUTTING_DOWN)
         if self._follower is not None:
             self._follower.cancel()
@@ -198,7 +197,7 @@ class Broker:
         self._started.clear()
         self.timer.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if not failed:
+        if self.state is not BrokerState.FAILED:
             self._change_state(BrokerState.NOT_RUNNING)
 
     def request_stop(self) -> None:
@@ -227,7 +226,7 @@ class Broker:
             except CorruptLogError as error:
                 self.fail(error)
                 return
-            except SparklogError as error:
+            except (SparklogError, OSError) as error:
                 _log.warning("looking for commits failed: %s", error)
             self.show_image()
 

@@ -12,8 +12,10 @@ import json
 import logging
 import logging.handlers
 import sys
+from collections import Counter
 from pathlib import Path
 
+from sparklog.clock import Clock, SystemClock
 from sparklog_server.config import ServerConfig
 
 KINDS = {
@@ -39,6 +41,28 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)
+
+
+class Throttle(logging.Filter):
+    """Lets through so many lines a second of each kind; clients must not be able to fill the disk."""
+
+    def __init__(self, clock: Clock, lines_per_second: int = 20) -> None:
+        super().__init__()
+        self._clock = clock
+        self._limit = lines_per_second
+        self._second = -1
+        self._seen: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        second = self._clock.monotonic_ms() // 1000
+        if second != self._second:
+            self._second = second
+            self._seen.clear()
+        self._seen[record.msg] += 1
+        if self._seen[record.msg] == self._limit:
+            record.msg = f"{record.msg} (more like it in this second are not logged)"
+            self._seen[record.msg] += 1
+        return self._seen[record.msg] <= self._limit
 
 
 def configure_logs(config: ServerConfig) -> list[logging.Handler]:
@@ -69,6 +93,8 @@ def configure_logs(config: ServerConfig) -> list[logging.Handler]:
             logger.handlers[:] = [handler]
             logger.propagate = False
             logger.setLevel(config.logs_level)
+    network = logging.getLogger("sparklog_server.network")
+    network.filters[:] = [Throttle(SystemClock())]
     request_level = logging.DEBUG if config.logs_requests else logging.WARNING
     logging.getLogger("sparklog_server.request").setLevel(request_level)
     return handlers
@@ -81,5 +107,6 @@ def close_logs(handlers: list[logging.Handler]) -> None:
             logger = logging.getLogger(name)
             logger.handlers.clear()
             logger.propagate = True
+    logging.getLogger("sparklog_server.network").filters.clear()
     for handler in handlers:
         handler.close()

@@ -7,6 +7,7 @@ Not here: what a broker does (broker.py).
 """
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -54,7 +55,13 @@ def cli(root: str | None, listeners: str | None, file: Path | None, overrides: t
     config = load_config(file=file, environment=os.environ, flags=_flag_settings(root, listeners, overrides))
     if not config.log_dirs or "," in config.log_dirs:
         raise click.UsageError("Give exactly one root: --root DIR, or log.dirs=DIR.")
-    sys.exit(run(config))
+    code = run(config)
+    if code == EXIT_FAILED:
+        # A thread may hang in the storage that has just failed; Python would wait for it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(config: ServerConfig) -> int:
@@ -82,6 +89,8 @@ async def serve(config: ServerConfig) -> int:
         _handle_signals(broker)
         try:
             await broker.start()
+            gc.collect()
+            gc.freeze()  # what is there now stays: collections need not look at it again
             for listener in broker.network.listeners:
                 click.echo(f"sparklog-server: listening on {listener.address}")
             await broker.wait_for_stop()

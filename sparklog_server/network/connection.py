@@ -119,11 +119,12 @@ class Connection:
                 await self._serve(frame)
             await self._wait_for_pipelined()
         except _Closing as error:
-            _log.warning("%s closed: %s", self, error)
+            _log.log(logging.INFO if self._draining else logging.WARNING, "%s closed: %s", self, error)
         except OSError as error:
             _log.debug("%s lost: %s", self, error)
         finally:
             self._closed = True
+            self.writer.abort()  # a pipelined request may be sending
             self._sock.close()
 
     def drain(self) -> None:

@@ -159,6 +159,7 @@ class FrameWriter:
         self._clock = clock
         self._run_blocking = run_blocking
         self.waiting_since_ms: int | None = None  # the client does not take what is there for it
+        self._writable: asyncio.Future[None] | None = None
 
     async def send(self, chunks: Sequence[Chunk]) -> int:
         """Send all chunks, in order, without joining them; returns the bytes sent.
@@ -200,9 +201,7 @@ class FrameWriter:
             size = min(region.size - sent, _SENDFILE_BYTES)
             position = region.position + sent
             try:
-                count = await self._run_blocking(
-                    os.sendfile, self._sock.fileno(), region.descriptor, position, size
-                )
+                count = await self._sendfile(region.descriptor, position, size)
             except (BlockingIOError, InterruptedError):
                 await self._wait_writable()
                 continue
@@ -211,17 +210,41 @@ class FrameWriter:
             sent += count
         return sent
 
+    async def _sendfile(self, descriptor: int, position: int, size: int) -> int:
+        """One call in a thread. When cancelled it still waits for the thread, because:
+
+        1. this task is cancelled, and the socket is closed, while the thread is about to send;
+        2. a new connection is accepted and gets the same descriptor;
+        3. the thread sends one client's records to the other.
+        """
+        sending = asyncio.ensure_future(
+            self._run_blocking(os.sendfile, self._sock.fileno(), descriptor, position, size)
+        )
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            await asyncio.wait([sending])
+            if not sending.cancelled():
+                sending.exception()
+            raise
+
     async def _wait_writable(self) -> None:
         loop = asyncio.get_running_loop()
-        writable = loop.create_future()
+        writable = self._writable = loop.create_future()
         self.waiting_since_ms = self._clock.monotonic_ms()
         loop.add_writer(self._sock, _resolve, writable)
         try:
             await writable
         finally:
-            self.waiting_since_ms = None
+            self.waiting_since_ms = self._writable = None
             if self._sock.fileno() >= 0:
                 loop.remove_writer(self._sock)
+
+    def abort(self) -> None:
+        """Let a `send` that waits for the client fail now; before the socket is closed."""
+        if self._writable is not None and not self._writable.done():
+            asyncio.get_running_loop().remove_writer(self._sock)
+            self._writable.set_exception(ConnectionAbortedError("the connection was closed"))
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

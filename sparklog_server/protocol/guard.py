@@ -2,7 +2,8 @@
 
 Why: kio allocates room for as many elements as an array claims to have; a frame of five bytes that claims
 2**31 aborts the process (kio 0.6.5, an allocation of 34 GB in native code). It also refuses tagged fields
-that it does not know, where the protocol says to skip them.
+that it does not know, where the protocol says to skip them, and reads a null array as None where the
+schema knows no null.
 Invariants: after the walk every count is at most the bytes that follow, all elements of a request together
     are at most MAX_ELEMENTS, tags ascend, and tagged fields that are unknown are cut out. Whatever the bytes
     are, the outcome is a buffer that kio may read or MalformedRequestError.
@@ -81,6 +82,8 @@ def guarded(data: memoryview, position: int, request_type: type) -> tuple[memory
 
 def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
     """An unsigned varint of at most 5 bytes, below 2**31, and the position after it."""
+    if position < len(data) and data[position] < 0x80:  # most of them
+        return data[position], position + 1
     value = 0
     for shift in range(0, 35, 7):
         if position >= len(data):
@@ -119,7 +122,8 @@ def _value(field: "dataclasses.Field[typing.Any]", *, flexible: bool, is_tag: bo
     if arrays:
         inner = typing.get_args(arrays[0])[0]
         item = _entity(inner) if kind is None else _primitive(kind, flexible=flexible)
-        return _array(item, flexible=flexible)
+        nullable = type(None) in typing.get_args(field.type)
+        return _array(item, flexible=flexible, nullable=nullable)
     if kind is not None:
         return _primitive(kind, flexible=flexible)
     inside = _entity(next(typing.cast("type", one) for one in alternatives if dataclasses.is_dataclass(one)))
@@ -197,7 +201,7 @@ def _sized(walk: Walk, start: int, size: int) -> int:
     return start if size == -1 else _within(walk, start + size)
 
 
-def _array(item: _Part, *, flexible: bool) -> _Part:
+def _array(item: _Part, *, flexible: bool, nullable: bool) -> _Part:
     least = max(1, item.least)
     fixed, step_item = item.fixed, item.step
 
@@ -209,7 +213,7 @@ def _array(item: _Part, *, flexible: bool) -> _Part:
             start = _within(walk, position + 4)
             (count,) = _INT32.unpack_from(walk.data, position)
         if count < 0:
-            if count < -1:
+            if count < -1 or not nullable:
                 raise MalformedRequestError(f"an array of {count} elements")
             return start
         walk.elements += count

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.clock import ManualClock
 from sparklog_server.config import ServerConfig
-from sparklog_server.logs import KINDS, close_logs, configure_logs
+from sparklog_server.logs import KINDS, Throttle, close_logs, configure_logs
 
 SAID_BY = {kind: names[0] for kind, names in KINDS.items()}
 
@@ -73,3 +74,19 @@ def test_without_a_directory_everything_goes_to_stderr(capsys: pytest.CaptureFix
     logging.getLogger("sparklog_server.controller").info("changed")
     close_logs(handlers)
     assert "INFO changed (sparklog_server.controller)" in capsys.readouterr().err
+
+
+def test_lines_that_clients_cause_are_limited() -> None:
+    clock = ManualClock()
+    throttle = Throttle(clock, lines_per_second=3)
+
+    def said(message: str) -> list[str]:
+        records = [logging.LogRecord("x", logging.WARNING, "", 0, message, (), None) for _ in range(10)]
+        return [record.getMessage() for record in records if throttle.filter(record)]
+
+    last = "%s closed (more like it in this second are not logged)"
+    assert said("%s closed") == ["%s closed", "%s closed", last]
+    assert len(said("another")) == 3
+    assert said("%s closed") == []
+    clock.advance_ms(1000)
+    assert len(said("%s closed")) == 3

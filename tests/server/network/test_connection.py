@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,65 @@ def test_a_client_that_takes_nothing_is_closed(run: Run) -> None:
             await until(lambda: not served.network.connections)
             sock.close()
         assert released == [1]
+
+    run(main)
+
+
+def test_a_pipelined_response_that_nobody_takes_ends_with_its_connection(run: Run) -> None:
+    async def main() -> None:
+        released = []
+
+        async def handler(_request: Any, context: Any, _broker: Any) -> Response:
+            number = context.correlation_id
+            return Response(chunks=[bytes(30_000_000)], release=lambda: released.append(number))
+
+        async with serving(handler, pipelined=True) as served:
+            sock = socket.create_connection(("127.0.0.1", served.port))
+            sock.sendall(request(1) + request(2))
+            await until(lambda: len(served.network.connections) == 1)
+            connection = served.network.connections[1]
+            await until(lambda: connection.writer.waiting_since_ms is not None)
+            connection.close("a test says so")
+            await until(lambda: released == [1, 2])
+            sock.close()
+
+    run(main)
+
+
+def test_a_thread_that_sends_a_file_is_waited_for(run: Run, tmp_path: Path) -> None:
+    """Else it could send to whoever gets the descriptor next (frames.py)."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+
+    async def main() -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        entered, leave = threading.Event(), threading.Event()
+
+        async def handler(_request: Any, _context: Any, _broker: Any) -> Response:
+            return Response(chunks=[FileRegion(descriptor, 0, 100)])
+
+        async with serving(handler, cancellable=True) as served:
+            run_blocking = served.network.run_blocking
+
+            async def slow(function: Callable[..., Any], *args: Any) -> Any:
+                def work() -> Any:
+                    entered.set()
+                    assert leave.wait(20)
+                    return function(*args)
+
+                return await run_blocking(work)
+
+            served.network.run_blocking = slow
+            reader, writer = await served.connect()
+            writer.write(request(1))
+            await until(entered.is_set)
+            served.network.connections[1].close("a test says so")
+            await asyncio.sleep(0.01)
+            assert 1 in served.network.connections  # its socket is still open
+            leave.set()
+            await until(lambda: not served.network.connections)
+            assert len(await reader.read()) <= 112
+        os.close(descriptor)
 
     run(main)
 

@@ -43,6 +43,8 @@ def decoded(key: int, version: int, body: bytes) -> Any:
         pytest.param(3, 12, b"\xff\xff\xff\xff\x07", "array of", id="compact count"),
         pytest.param(3, 1, struct.pack(">i", (1 << 31) - 1), "array of", id="count"),
         pytest.param(3, 1, struct.pack(">i", -2), "array of -2", id="negative count"),
+        pytest.param(3, 0, struct.pack(">i", -1), "array of -1", id="null where there is none"),
+        pytest.param(8, 8, b"\x01\x00\x00\x00\x00\x01\x00\x00", "array of -1", id="compact null"),
         pytest.param(3, 12, b"\xff" * 5, "varint of more", id="varint of 35 bits"),
         pytest.param(3, 12, b"\x80", "within a varint", id="half a varint"),
         pytest.param(3, 1, struct.pack(">ih", 1, -7), "field of -7", id="negative string"),

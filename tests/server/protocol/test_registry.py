@@ -6,7 +6,7 @@ import sys
 import pytest
 from kio.index import load_request_schema
 
-from sparklog_server.protocol.registry import ApiEntry, api, load_apis
+from sparklog_server.protocol.registry import WAITING_APIS, ApiEntry, api, load_apis
 
 # The caps of the plan: beyond them something would be advertised that does not work.
 HIGHEST = {0: 12, 1: 12, 3: 12, 8: 9, 9: 9, 10: 4}
@@ -31,10 +31,10 @@ def test_kio_knows_every_version(entry: ApiEntry) -> None:
     assert entry.versions.stop - 1 <= HIGHEST.get(entry.key, 99)
 
 
-def test_only_produce_is_pipelined_and_only_fetch_may_be_cancelled() -> None:
+def test_only_produce_is_pipelined_and_only_those_who_wait_may_be_cancelled() -> None:
     entries = load_apis().values()
     assert [entry.name for entry in entries if entry.pipelined] == ["Produce"]
-    assert [entry.name for entry in entries if entry.cancellable] == ["Fetch"]
+    assert {entry.key for entry in entries if entry.cancellable} == WAITING_APIS
 
 
 def test_an_api_is_registered_once() -> None:
