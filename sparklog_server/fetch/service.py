@@ -106,10 +106,12 @@ class FetchService:
         """One answer per partition, in the order given. The caller releases it after sending."""
         max_bytes = min(max_bytes, self._broker.config.fetch_max_bytes)
         min_bytes = min(min_bytes, max_bytes)
+        image = self._broker.image  # before the check: it may advance at any time, in other threads
         wanted = await self._checked(fetches, min_bytes)
         if not self._is_enough(wanted, min_bytes, max_wait_ms):
             await self._wait(wanted, min_bytes, max_wait_ms)
-            wanted = await self._checked(fetches, min_bytes)
+            if self._broker.image is not image:
+                wanted = await self._checked(fetches, min_bytes)
         fetched = Fetched([one.answer for one in wanted])
         for one in wanted:
             one.answer.is_read_committed = is_read_committed
