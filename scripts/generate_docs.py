@@ -11,6 +11,7 @@ from sparklog.errors import CODES
 from sparklog.log.config import describe_configs
 from sparklog.spark.options import SINK_OPTIONS, SOURCE_OPTIONS, Option
 from sparklog_server.config import describe_server_configs, render_server_properties
+from sparklog_server.metrics.documentation import describe_metrics
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -56,6 +57,20 @@ def server_configs_page() -> str:
     )
 
 
+def metrics_page() -> str:
+    """Every metric of the broker."""
+    return (
+        "# Metrics of sparklog-server\n\n"
+        "`sparklog.http.listener=:9404` serves `/metrics` for Prometheus, `/health` (restart the broker if "
+        "it says no) and `/ready` (send it no clients if it says no). Alert rules: "
+        "[conf/prometheus-alerts.yml](../conf/prometheus-alerts.yml).\n\n"
+        "Names are those that Kafka's metrics have behind the JMX exporter with Strimzi's rules, and those "
+        "of kafka_exporter, so that dashboards fit; `sparklog_*` are our own. Quantiles are of the last one "
+        "to two minutes; each such metric has a `_count` beside it. What cannot happen here has no metric: "
+        "there are no replicas to shrink, and no unclean elections.\n\n" + describe_metrics()
+    )
+
+
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -75,6 +90,7 @@ PAGES = {
     "options.md": options_page,
     "configs.md": configs_page,
     "server-configs.md": server_configs_page,
+    "metrics.md": metrics_page,
     "../conf/server.properties": render_server_properties,
 }
 

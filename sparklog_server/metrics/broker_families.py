@@ -37,7 +37,6 @@ _TIMES = {
 }
 _GAUGES = {
     Gauge.REQUEST_QUEUE_SIZE: "kafka_network_requestchannel_requestqueuesize",
-    Gauge.RESPONSE_QUEUE_SIZE: "kafka_network_requestchannel_responsequeuesize",
     Gauge.CONNECTION_COUNT: "kafka_server_socket_server_metrics_connection_count",
     Gauge.CACHE_BYTES: "sparklog_fetch_cache_bytes",
     Gauge.PUBLISH_BACKLOG_BYTES: "sparklog_publish_backlog_bytes",
@@ -51,7 +50,7 @@ _PURGATORIES = {
 
 def traffic_families(seen: Observation) -> Iterator[Metric]:
     """Records and requests by topic; without label: all topics, those that are gone included."""
-    topics = sorted(seen.metrics.topics.items())
+    topics = sorted(seen.metrics.topics.copy().items())
     for name, (attribute, help_text) in _TRAFFIC.items():
         yield counters(
             f"kafka_server_brokertopicmetrics_{name}_total",
@@ -65,14 +64,14 @@ def traffic_families(seen: Observation) -> Iterator[Metric]:
 
 def request_families(seen: Observation) -> Iterator[Metric]:
     """Requests by API."""
-    requests: list[tuple[str, RequestCounters]] = sorted(seen.metrics.requests.items())
+    requests: list[tuple[str, RequestCounters]] = sorted(seen.metrics.requests.copy().items())
     yield counters(
         "kafka_network_requestmetrics_requests_total",
         "Requests answered.",
         [
             ({"request": name, "version": str(version)}, count)
             for name, of_api in requests
-            for version, count in sorted(of_api.by_version.items())
+            for version, count in sorted(of_api.by_version.copy().items())
         ],
     )
     yield counters(
@@ -81,7 +80,7 @@ def request_families(seen: Observation) -> Iterator[Metric]:
         [
             ({"request": name, "error": _error_name(code)}, count)
             for name, of_api in requests
-            for code, count in sorted(of_api.errors.items())
+            for code, count in sorted(of_api.errors.copy().items())
         ],
     )
     for name, (attribute, help_text) in _TIMES.items():
@@ -153,7 +152,7 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
     yield counters(
         "sparklog_connections_refused_total",
         "Connections closed at once, by the limit that they hit.",
-        [({"reason": reason}, count) for reason, count in sorted(metrics.connections_refused.items())],
+        [({"reason": reason}, count) for reason, count in sorted(metrics.connections_refused.copy().items())],
     )
     yield gauges(
         "sparklog_broker_state", "1 for the state that the broker is in.", [({"state": seen.state}, 1)]

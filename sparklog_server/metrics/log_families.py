@@ -125,7 +125,8 @@ def group_families(seen: Observation) -> Iterator[Metric]:
     offsets, lags, seconds = [], [], []
     sums: dict[str, float] = {}
     for group in seen.groups:
-        for where, offset in sorted(group.offsets.items()):
+        for where, committed in sorted(dict(group.offsets).items(), key=lambda item: item[0]):
+            offset = committed.offset
             state = _partition(seen.image, *where)
             labels = {"consumergroup": group.name, **_labels(*where)}
             offsets.append((labels, float(offset)))

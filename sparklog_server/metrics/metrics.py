@@ -22,8 +22,7 @@ WINDOW_MS = 60_000
 class Gauge(enum.Enum):
     """Numbers that somebody else owns; `Metrics.gauge` says where to read them."""
 
-    REQUEST_QUEUE_SIZE = "requests read from connections and not yet begun"
-    RESPONSE_QUEUE_SIZE = "responses not yet written to their connection"
+    REQUEST_QUEUE_SIZE = "requests that wait for one of queued.max.requests"
     CONNECTION_COUNT = "open connections"
     PURGATORY_FETCH = "fetch requests waiting for data"
     PURGATORY_PRODUCE = "produce requests waiting to be published"

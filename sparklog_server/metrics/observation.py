@@ -1,7 +1,8 @@
 """What a scrape looks at: read on the event loop at one moment, then told in a thread (collector.py).
 
-Invariants: nothing in it changes any more, but for counters, which only grow; so a scrape of a large root
-    does not hold up requests.
+Invariants: nothing in it changes any more, but for counters, which only grow, and mappings that others own,
+    which are copied (in one step of the interpreter) before anybody loops over them. So a scrape of a large
+    root does not hold up requests.
 Whether the root is there is asked of the storage each time, with a limit: an unmounted or hanging root is
 what a broker without disks of its own has in the place of an offline disk.
 Not here: names and labels.
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparklog.errors import SparklogError
+from sparklog.format.consumer_offsets import OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.metrics.metrics import Gauge, Metrics
 from sparklog_server.metrics.utilization import Utilization
@@ -21,16 +23,18 @@ if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
 ROOT_TIMEOUT_SECONDS = 2.0
+_GROUPS_AT_ONCE = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group, and what it has committed: (topic, partition) -> offset."""
+    """A group, and what it has committed: still the coordinator's own mapping, to be copied before use."""
 
     name: str
     state: str
     members: int
-    offsets: Mapping[tuple[str, int], int]
+    joining: int  # members that wait for a JoinGroup to be answered
+    offsets: Mapping[tuple[str, int], OffsetValue]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ async def observe(broker: "Broker", utilization: Utilization) -> Observation:
     metrics.tick(broker.clock.monotonic_ms())
     utilization.sample(metrics.storage_busy_ms)
     registered = is_registered(broker)
-    loaded, groups = _groups(broker)
+    loaded, groups = await _groups(broker)
     return Observation(
         state=broker.state.name,
         is_serving=broker.state.name == "RUNNING" and registered,
@@ -72,7 +76,11 @@ async def observe(broker: "Broker", utilization: Utilization) -> Observation:
         groups_loaded=loaded,
         image=broker.image,
         metrics=metrics,
-        gauges={gauge: float(read()) for gauge, read in metrics.gauges.items()},
+        gauges={
+            Gauge.PURGATORY_PRODUCE: broker.publisher.pending_submissions,
+            Gauge.PURGATORY_REBALANCE: sum(group.joining for group in groups),
+            **{gauge: float(read()) for gauge, read in metrics.gauges.items()},
+        },
         groups=groups,
         loop_idle=utilization.loop_idle,
         storage_idle=utilization.storage_idle,
@@ -102,10 +110,13 @@ def are_groups_loaded(broker: "Broker") -> bool:
     return not error
 
 
-def _groups(broker: "Broker") -> tuple[bool, tuple[GroupView, ...]]:
+async def _groups(broker: "Broker") -> tuple[bool, tuple[GroupView, ...]]:
+    """All groups; requests get their turn after every few hundred. Offsets are looked at later (copied)."""
     error, listed = broker.groups.list_groups()
     views = []
-    for one in listed:
+    for number, one in enumerate(listed):
+        if number % _GROUPS_AT_ONCE == _GROUPS_AT_ONCE - 1:
+            await asyncio.sleep(0)
         _, offsets = broker.groups.fetch(one.group_id)
         group = broker.groups.find(one.group_id)
         views.append(
@@ -113,7 +124,8 @@ def _groups(broker: "Broker") -> tuple[bool, tuple[GroupView, ...]]:
                 name=one.group_id,
                 state=str(one.state),
                 members=0 if group is None else len(group.roster),
-                offsets={where: value.offset for where, value in offsets.items()},
+                joining=0 if group is None else group.roster.joining,
+                offsets=offsets,
             )
         )
     return not error, tuple(views)

@@ -19,6 +19,7 @@ import sparklog
 from sparklog.errors import InvalidRequestError
 from sparklog_server.broker import BrokerState
 from sparklog_server.config import ServerConfig
+from sparklog_server.metrics.documentation import describe_metrics
 from tests.server.conftest import BrokerProcess, RunningBroker
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
@@ -271,6 +272,15 @@ def test_a_port_that_is_taken_stops_the_start(start_process: Callable[..., Broke
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(RuntimeError) as caught:
         start_process("--override", f"sparklog.http.listener=127.0.0.1:{taken.getsockname()[1]}")
     assert "already in use" in str(caught.value)
+
+
+def test_what_is_documented_is_served_and_the_other_way_round(broker: RunningBroker) -> None:
+    status, text = get(broker, "/metrics")
+    assert status == 200
+    served = set(re.findall(r"^# HELP (\S+) ", text, re.MULTILINE))
+    served = {name for name in served if not name.endswith("_count") and not name.startswith("process_")}
+    connections = "kafka_server_socket_server_metrics_connection_count"
+    assert set(re.findall(r"^\|`(\w+)`\|", describe_metrics(), re.MULTILINE)) == served | {connections}
 
 
 def test_alerts_use_names_that_are_served(broker: RunningBroker) -> None:

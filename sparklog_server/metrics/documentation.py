@@ -1,0 +1,85 @@
+"""docs/metrics.md: every metric that a broker serves, from the code that serves it.
+
+Sources: style.md, distant claims rot: so the page is made by a scrape of a broker that has nothing.
+"""
+
+from prometheus_client.core import Metric
+
+from sparklog.metadata.image import empty_image
+from sparklog_server.metrics.broker_families import (
+    internal_families,
+    request_families,
+    saturation_families,
+    traffic_families,
+)
+from sparklog_server.metrics.log_families import (
+    SizeCache,
+    cluster_families,
+    group_families,
+    partition_families,
+)
+from sparklog_server.metrics.metrics import Gauge, Metrics
+from sparklog_server.metrics.observation import Observation
+
+_LABELS = {
+    "kafka_server_brokertopicmetrics_": "topic (none: all topics)",
+    "kafka_network_requestmetrics_requests": "request, version",
+    "kafka_network_requestmetrics_errors": "request, error",
+    "kafka_network_requestmetrics_": "request, quantile",
+    "kafka_server_delayedoperationpurgatory_": "delayedOperation",
+    "kafka_log_log_size": "topic, partition",
+    "kafka_topic_partitions": "topic",
+    "kafka_topic_partition_": "topic, partition",
+    "kafka_consumergroup_lag_sum": "consumergroup",
+    "kafka_consumergroup_members": "consumergroup",
+    "kafka_consumergroup_": "consumergroup, topic, partition",
+    "sparklog_consumergroup_": "consumergroup, topic, partition",
+    "sparklog_groups": "state",
+    "sparklog_broker_state": "state",
+    "sparklog_connections_refused": "reason",
+}
+
+
+def describe_metrics() -> str:
+    """A Markdown table of all metrics."""
+    metrics = Metrics()
+    seen = Observation(
+        state="RUNNING",
+        is_serving=True,
+        is_registered=True,
+        root_visible=True,
+        groups_loaded=True,
+        image=empty_image("A" * 22),
+        metrics=metrics,
+        gauges=dict.fromkeys(Gauge, 0.0),
+        groups=(),
+        loop_idle=1.0,
+        storage_idle=1.0,
+        now_ms=0,
+    )
+    families: list[Metric] = [
+        *traffic_families(seen),
+        *request_families(seen),
+        *saturation_families(seen),
+        *cluster_families(seen),
+        *partition_families(seen, SizeCache()),
+        *group_families(seen),
+        *internal_families(seen),
+    ]
+    rows = [
+        f"|`{_name(one)}`|{_labels(one)}|{one.documentation}|"
+        for one in families
+        if not one.name.endswith("_count") or one.type != "unknown"
+    ]
+    return "\n".join(["|name|labels|meaning|", "|-|-|-|", *rows]) + "\n"
+
+
+def _name(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _labels(family: Metric) -> str:
+    for prefix, labels in _LABELS.items():
+        if family.name.startswith(prefix):
+            return labels
+    return "quantile" if any("quantile" in sample.labels for sample in family.samples) else ""
