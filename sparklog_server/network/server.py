@@ -48,6 +48,7 @@ class Network:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
         broker.metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
+        broker.metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(self.slots._waiters or ()))
 
     def bind(self) -> None:
         """Open the listeners' sockets, so that their ports are known. Nobody is accepted yet."""
