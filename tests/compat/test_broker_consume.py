@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from kafka import TopicPartition
 
 from sparklog.client import SparkLog
 from tests.compat.clients import CLIENTS, AtTime, Client, KafkaPython, Seen, Start
-from tests.compat.clients.kafka_python import kafka
 from tests.compat.server_process import ServerProcess, until
 
 START_MS = 1_700_000_000_000
@@ -73,7 +73,7 @@ def test_what_was_appended_elsewhere_is_known_at_once(
     for _ in range(20):
         topic = new_topic()
         fill(log, topic, 2)
-        tp = kafka.TopicPartition(topic, 0)
+        tp = TopicPartition(topic, 0)
         assert consumer.end_offsets([tp]) == {tp: 2}
         fill(log, topic, 2)
         assert consumer.end_offsets([tp]) == {tp: 4}

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import aiokafka
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.compat.clients.face import (
     DEADLINE_SECONDS,
@@ -159,26 +157,3 @@ class AioKafka:
             return low[tp], high[tp]
 
         return self.run(self._with_consumer(bootstrap, work))
-
-    def admin_tour(self, bootstrap: str, topic: str) -> None:
-        self.run(self._admin_tour(bootstrap, topic))
-
-    async def _admin_tour(self, bootstrap: str, topic: str) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-        await admin.start()
-        try:
-            new = NewTopic(
-                topic, num_partitions=2, replication_factor=1, topic_configs={"retention.ms": "1000"}
-            )
-            await admin.create_topics([new])
-            assert topic in await admin.list_topics()
-            resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"retention.ms": None})
-            (described,) = await admin.describe_configs([resource])
-            assert "'retention.ms', '1000'" in str(described)
-            await admin.create_partitions({topic: NewPartitions(total_count=3)})
-            (found,) = await admin.describe_topics([topic])
-            assert len(found["partitions"]) == 3
-            await admin.delete_topics([topic])
-            assert topic not in await admin.list_topics()
-        finally:
-            await admin.close()

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.compat.clients.face import (
     DEADLINE_SECONDS,
@@ -174,32 +173,6 @@ class Confluent:
             return low, high
         finally:
             consumer.close()
-
-    def admin_tour(self, bootstrap: str, topic: str) -> None:
-        admin = AdminClient(self.settings(bootstrap))
-        new = NewTopic(topic, num_partitions=2, replication_factor=1, config={"retention.ms": "1000"})
-        admin.create_topics([new])[topic].result(20)
-        resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ResourceType.TOPIC, topic)
-        (described,) = admin.describe_configs([resource]).values()
-        assert described.result(20)["retention.ms"].value == "1000"
-        entry = confluent_kafka.admin.ConfigEntry(
-            "retention.ms",
-            "2000",
-            incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET,
-        )
-        change = confluent_kafka.admin.ConfigResource(
-            confluent_kafka.admin.ResourceType.TOPIC, topic, incremental_configs=[entry]
-        )
-        (changed,) = admin.incremental_alter_configs([change]).values()
-        changed.result(20)
-        (described,) = admin.describe_configs([resource]).values()
-        assert described.result(20)["retention.ms"].value == "2000"
-        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
-        assert len(admin.list_topics(topic, timeout=20).topics[topic].partitions) == 3
-        cluster = admin.describe_cluster().result(20)
-        assert len(cluster.nodes) == 1
-        admin.delete_topics([topic])[topic].result(20)
-        assert topic not in admin.list_topics(timeout=20).topics
 
 
 def seen_by_confluent(message: Any) -> Seen:

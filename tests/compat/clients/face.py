@@ -95,11 +95,6 @@ class Client(Protocol):
         """Log start and log end."""
         ...
 
-    def admin_tour(self, bootstrap: str, topic: str) -> None:
-        """Create a topic of 2 partitions with retention.ms=1000, read its settings, change one, list it, give
-        it 3 partitions, then delete it."""
-        ...
-
 
 def later(seconds: float = DEADLINE_SECONDS) -> float:
     return time.monotonic() + seconds

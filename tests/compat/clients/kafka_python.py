@@ -143,16 +143,3 @@ class KafkaPython:
             return consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
         finally:
             consumer.close()
-
-    def admin_tour(self, bootstrap: str, topic: str) -> None:
-        admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
-        try:
-            admin.create_topics({topic: {"num_partitions": 2, "configs": {"retention.ms": "1000"}}})
-            assert topic in admin.list_topics()
-            admin.create_partitions({topic: 3})
-            (described,) = admin.describe_topics([topic])
-            assert len(described["partitions"]) == 3
-            admin.delete_topics([topic])
-            assert topic not in admin.list_topics()
-        finally:
-            admin.close()
