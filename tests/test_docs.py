@@ -8,7 +8,8 @@ from pathlib import Path
 from sparklog.errors import CODES
 
 PROJECT = Path(__file__).resolve().parent.parent
-SOURCES = [*PROJECT.glob("sparklog/**/*.py"), *PROJECT.glob("pyspark_sparklog/**/*.py")]
+PACKAGES = ("sparklog", "sparklog_server", "pyspark_sparklog")
+SOURCES = [path for package in PACKAGES for path in PROJECT.glob(f"{package}/**/*.py")]
 
 
 def test_generated_pages_are_up_to_date() -> None:
