@@ -37,6 +37,7 @@ from sparklog_server.purgatory.timer import Timer
 
 _log = logging.getLogger("sparklog_server")
 _state_log = logging.getLogger("sparklog_server.state_change")
+FAILED_TIMEOUT_MS = 500
 T = TypeVar("T")
 ImageCallback = Callable[[Image, Image], None]
 
@@ -184,7 +185,9 @@ class Broker:
         timeout_ms = self.config.shutdown_timeout_ms if timeout_ms is None else timeout_ms
         if self.state is BrokerState.RUNNING:
             self._change_state(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
-        await self.network.stop(0 if self.state is BrokerState.FAILED else timeout_ms)
+        # Having failed, nothing is acknowledged any more; errors that are on their way still go out.
+        failed = self.state is BrokerState.FAILED
+        await self.network.stop(min(timeout_ms, FAILED_TIMEOUT_MS) if failed else timeout_ms)
         if self.state is not BrokerState.FAILED:  # it may fail at any time, also while it stops
             self._change_state(BrokerState.SHUTTING_DOWN)
         if self._follower is not None:

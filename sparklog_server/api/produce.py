@@ -185,7 +185,8 @@ def _response(targets: list[_Target], context: RequestContext, broker: "Broker")
 def _partition_response(types: Any, target: _Target) -> Any:
     outcome = target.outcome
     error = outcome.error
-    record_errors = error.record_errors if isinstance(error, RefusedBatchError) else ()
+    kind: Any = getattr(types, "BatchIndexAndErrorMessage", None)  # since version 8
+    told = error.record_errors if isinstance(error, RefusedBatchError) and kind is not None else ()
     return make(
         types.PartitionProduceResponse,
         index=target.partition,
@@ -193,10 +194,7 @@ def _partition_response(types: Any, target: _Target) -> Any:
         base_offset=outcome.base_offset,
         log_append_time=outcome.log_append_time_ms,
         log_start_offset=outcome.log_start_offset,
-        record_errors=[
-            make(types.BatchIndexAndErrorMessage, batch_index=index, batch_index_error_message=text)
-            for index, text in record_errors
-        ],
+        record_errors=[make(kind, batch_index=index, batch_index_error_message=text) for index, text in told],
         error_message=target.message,
     )
 

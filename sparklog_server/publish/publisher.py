@@ -161,7 +161,7 @@ class Publisher:
         size = sum(part.size_bytes for part in parts)
         refused = self._why_not(size)
         if refused is not None:
-            future.set_exception(refused)
+            _set_exception(future, refused)
             return future
         if not parts:
             future.set_result([])
@@ -186,7 +186,7 @@ class Publisher:
         assert self._loop is not None
         future: asyncio.Future[PublishResult] = self._loop.create_future()
         if self._failure is not None or self._stopping:
-            future.set_exception(self._failure or _stopping_error())
+            _set_exception(future, self._failure or _stopping_error())
             return future
         self._inbox.put(_PlanSubmission(plan, future))
         return future
@@ -370,25 +370,24 @@ class Publisher:
         try:
             result = self._broker.log.metadata.publish(self.epoch.fenced(one.plan))
         except Exception as error:  # noqa: BLE001 - the caller's to handle
-            self._stop_if_fatal(error)
             failed = error
             self._tell(lambda: _set_exception(one.future, failed))
+            self._stop_if_fatal(error)
         else:
             self._tell(lambda: self._resolve_plan(one, result))
 
     def _group_failed(self, group: list[_Submission], error: Exception) -> None:
+        self._tell(lambda: self._reject(group, error))
         if not self._stop_if_fatal(error):
             _log.error("publishing a group failed", exc_info=error)
-        self._tell(lambda: self._reject(group, error))
 
     def _stop_if_fatal(self, error: Exception) -> bool:
         """Acknowledge nothing any more, if that could break a promise."""
         fenced = isinstance(error, FencedError) and error.code == "BROKER_FENCED"
         if not fenced and not isinstance(error, FatalStorageError):
             return False
-        if self._failure is None:
-            self._failure = error
-            self._tell(lambda: self._broker.fail(error))
+        self._failure = error
+        self._tell(lambda: self._broker.fail(error))
         return True
 
     def _refuse_pending(self, error: Exception) -> None:
@@ -466,6 +465,7 @@ def _set_exception(
 ) -> None:
     if not future.done():
         future.set_exception(error)
+        future.exception()  # seen: whoever waited may be gone
 
 
 def _stopping_error() -> RetriableError:

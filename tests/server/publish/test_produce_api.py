@@ -1,0 +1,290 @@
+"""Produce and InitProducerId, over a socket, in every version."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.format.codec import Codec
+from sparklog_server.api import init_producer_id, produce
+from sparklog_server.protocol.registry import load_apis
+from tests.server.conftest import BrokerProcess, RunningBroker
+from tests.server.publish.asking import Client
+from tests.server.publish.batches import batch, with_header
+
+VERSIONS = range(3, 13)
+
+
+@pytest.fixture
+def broker(running_broker: RunningBroker) -> RunningBroker:
+    log = running_broker.broker.log
+    log.create_topic("orders", 3)
+    log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
+    log.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
+    log.create_topic("__consumer_offsets", 1)
+    running_broker.call_soon(running_broker.broker.show_image)
+    return running_broker
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.host, broker.port) as client:
+        yield client
+
+
+def now_batch(values: list[bytes | None], **fields: int) -> bytes:
+    """A batch with today's timestamps: the broker has the machine's clock."""
+    return batch(values, timestamps=[-1] * len(values), **fields)  # type: ignore[arg-type]
+
+
+ONE = now_batch([b"one", b"two"])
+
+
+def stored(broker: RunningBroker, topic: str = "orders", partition: int = 0) -> list[bytes]:
+    found: list[bytes] = broker.broker.log.read(topic, partition, 0).column("value").to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_every_version(client: Client, broker: RunningBroker, version: int, acks: int) -> None:
+    responses = client.produce(
+        ("orders", 0, ONE), ("orders", 2, ONE), ("orders", 0, ONE), version=version, acks=acks
+    )
+    assert [(one.index, one.error_code, one.base_offset) for one in responses] == [
+        (0, ErrorCode.none, 0),
+        (2, ErrorCode.none, 0),
+        (0, ErrorCode.none, 2),
+    ]
+    if version >= 5:
+        assert {one.log_start_offset for one in responses} == {0}
+    if version >= 8:
+        assert {(one.record_errors, one.error_message) for one in responses} == {((), None)}
+    assert stored(broker) == [b"one", b"two"] * 2
+
+
+def test_docstrings_say_the_versions() -> None:
+    apis = load_apis()
+    for module, key in ((produce, 0), (init_producer_id, 22)):
+        found = re.match(r"\w+ \(key (\d+)\), versions (\d+)-(\d+)\.", module.__doc__ or "")
+        assert found is not None
+        first, last = int(found[2]), int(found[3])
+        assert int(found[1]) == key
+        assert apis[key].versions == range(first, last + 1)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_stored_as_it_came(client: Client, broker: RunningBroker, codec: Codec) -> None:
+    data = batch([b"value" * 20] * 30, codec=codec)
+    (response,) = client.produce(("orders", 1, data))
+    assert response.error_code is ErrorCode.none
+    (extent,) = broker.broker.log.refresh().partition("orders", 1).extents
+    assert broker.broker.log.store.read(extent.segment, extent.position, extent.size) == data
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_bad_partition_harms_no_other(client: Client, version: int) -> None:
+    damaged = bytearray(ONE)
+    damaged[-1] ^= 1
+    responses = client.produce(
+        ("orders", 0, ONE),
+        ("orders", 1, bytes(damaged)),
+        ("orders", 3, ONE),
+        ("orders", 2, None),
+        ("missing", 0, ONE),
+        ("__consumer_offsets", 0, ONE),
+        ("compacted", 0, ONE),
+        version=version,
+    )
+    assert [one.error_code for one in responses] == [
+        ErrorCode.none,
+        ErrorCode.corrupt_message,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.invalid_record,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.invalid_record,
+    ]
+    assert [one.base_offset for one in responses] == [0] + [-1] * 6
+    if version >= 8:
+        assert "CRC-32C" in responses[1].error_message
+        assert [error.batch_index for error in responses[6].record_errors] == [0, 1]
+        assert "without key" in responses[6].record_errors[0].batch_index_error_message
+
+
+def test_admin_client_may_write_internal_topics(broker: RunningBroker) -> None:
+    with Client(broker.host, broker.port, "__admin_client") as admin:
+        (response,) = admin.produce(("__consumer_offsets", 0, ONE))
+    assert response.error_code is ErrorCode.none
+
+
+def test_log_append_time_is_told(client: Client) -> None:
+    (stamped,) = client.produce(("stamped", 0, ONE))
+    (created,) = client.produce(("orders", 0, ONE))
+    assert stamped.log_append_time is not None
+    assert created.log_append_time is None
+
+
+def test_acks_that_do_not_exist(client: Client) -> None:
+    for acks in (2, -2):
+        (response,) = client.produce(("orders", 0, ONE), acks=acks)
+        assert response.error_code is ErrorCode.invalid_required_acks
+
+
+def test_transactions_are_refused(client: Client, broker: RunningBroker) -> None:
+    (response,) = client.produce(("orders", 0, ONE), transactional_id="mine")
+    assert response.error_code is ErrorCode.transactional_id_authorization_failed
+    assert "no transactions" in response.error_message
+    marked = with_header(ONE, attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)
+    (response,) = client.produce(("orders", 0, marked))
+    assert response.error_code is ErrorCode.transactional_id_authorization_failed
+    assert stored(broker) == []
+
+
+# --- acks 0 ------------------------------------------------------------------------------------------
+
+
+def test_acks_0_is_not_answered(client: Client, broker: RunningBroker) -> None:
+    client.send_produce(("orders", 0, ONE), acks=0)
+    (response,) = client.produce(("orders", 0, ONE))  # the first answer is this one's
+    assert response.base_offset == 2
+    assert len(stored(broker)) == 4
+
+
+def test_acks_0_with_an_error_closes_the_connection(
+    client: Client, broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.send_produce(("missing", 0, ONE), acks=0)
+    assert client.is_closed()
+
+
+def test_answers_before_the_close_are_sent(client: Client) -> None:
+    first = client.send_produce(("orders", 0, ONE))
+    client.send_produce(("missing", 0, ONE), acks=0)
+    assert client.receive(0, 9)[0] == first
+    assert client.is_closed()
+
+
+# --- pipelining and time -----------------------------------------------------------------------------
+
+
+def test_pipelined_requests_are_answered_in_order(client: Client, broker: RunningBroker) -> None:
+    numbers = [
+        client.send_produce(("orders", n % 2, now_batch([b"%d" % n] * (1 + 200 * (n % 3)))))
+        for n in range(60)
+    ]
+    assert [client.receive(0, 9)[0] for _ in numbers] == numbers
+    for partition in range(2):
+        found = [int(value) for value in stored(broker, partition=partition)]
+        assert found == sorted(found)
+
+
+def test_timeout(client: Client, broker: RunningBroker) -> None:
+    """The publisher hangs in its commit: the client hears of it, and the records come all the same."""
+    import threading
+
+    gate = threading.Event()
+    metadata = broker.broker.log.metadata
+    publish = metadata.publish
+
+    def slow(plan):  # type: ignore[no-untyped-def]
+        assert gate.wait(20)
+        return publish(plan)
+
+    metadata.publish = slow  # type: ignore[method-assign]
+    (response,) = client.produce(("orders", 0, ONE), timeout=20)
+    assert response.error_code is ErrorCode.request_timed_out
+    metadata.publish = publish  # type: ignore[method-assign]
+    gate.set()
+    (response,) = client.produce(("orders", 0, ONE))
+    assert response.base_offset == 2
+
+
+# --- idempotent producers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_producer_ids(client: Client, version: int) -> None:
+    found = [client.init_producer_id(version) for _ in range(3)]
+    assert [(one.error_code, one.producer_id, one.producer_epoch) for one in found] == [
+        (ErrorCode.none, number, 0) for number in range(3)
+    ]
+
+
+def test_init_producer_id_refuses(client: Client) -> None:
+    answer = client.init_producer_id(transactional_id="mine")
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
+        ErrorCode.transactional_id_authorization_failed,
+        -1,
+        -1,
+    )
+    assert client.init_producer_id(transactional_id="").error_code is ErrorCode.invalid_request
+    assert client.init_producer_id(3, producer_id=5).error_code is ErrorCode.invalid_request
+    assert client.init_producer_id(3, producer_epoch=5).error_code is ErrorCode.invalid_request
+    # As Kafka: without a transactional id any producer gets a new id, whatever it had.
+    assert client.init_producer_id(3, producer_id=77, producer_epoch=3).producer_id == 0
+
+
+def sequenced(producer_id: int, sequence: int, epoch: int = 0, count: int = 2) -> bytes:
+    return now_batch(
+        [b"%d" % (sequence + n) for n in range(count)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+def test_idempotent_producer(client: Client, broker: RunningBroker) -> None:
+    def send(sequence: int, epoch: int = 0) -> tuple[ErrorCode, int]:
+        (response,) = client.produce(("orders", 0, sequenced(9, sequence, epoch)))
+        return response.error_code, response.base_offset
+
+    assert [send(number) for number in (0, 2, 4)] == [(ErrorCode.none, number) for number in (0, 2, 4)]
+    assert [send(number) for number in (0, 4, 2)] == [(ErrorCode.none, number) for number in (0, 4, 2)]
+    assert send(8) == (ErrorCode.out_of_order_sequence_number, -1)
+    assert send(3, epoch=1) == (ErrorCode.out_of_order_sequence_number, -1)
+    assert send(0, epoch=1) == (ErrorCode.none, 6)
+    assert send(6) == (ErrorCode.invalid_producer_epoch, -1)
+    assert len(stored(broker)) == 8
+
+
+def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
+    first = start_broker()
+    first.broker.log.create_topic("orders", 1)
+    first.call_soon(first.broker.show_image)
+    with Client(first.host, first.port) as client:
+        producer_id = client.init_producer_id().producer_id
+        for sequence in range(0, 20, 2):
+            client.produce(("orders", 0, sequenced(producer_id, sequence)))
+    first.stop()
+    second = start_broker()
+    with Client(second.host, second.port) as client:
+        assert client.init_producer_id().producer_id == producer_id + 1000  # never the same again
+        for sequence in (18, 0, 20):
+            (response,) = client.produce(("orders", 0, sequenced(producer_id, sequence)))
+            assert (response.error_code, response.base_offset) == (ErrorCode.none, sequence)
+    assert len(stored(second)) == 22
+
+
+def test_fenced_broker_answers_who_leads_now(client: Client, broker: RunningBroker) -> None:
+    from sparklog.metadata import BrokerListener
+    from sparklog_server.publish.broker_epoch import BrokerEpoch
+
+    BrokerEpoch.register(broker.broker.log.metadata, 8, [BrokerListener(host="elsewhere", port=1234)])
+    client.send_produce(("orders", 0, ONE), version=12)
+    _, response = client.receive(0, 12)
+    (one,) = response.responses[0].partition_responses
+    assert one.error_code is ErrorCode.not_leader_or_follower
+    (endpoint,) = response.node_endpoints
+    assert (endpoint.node_id, endpoint.host, endpoint.port) == (8, "elsewhere", 1234)
+    broker._thread.join(20)
+    assert "BROKER_FENCED" in str(broker.broker.failure)
+
+
+def test_second_broker_on_a_root_is_refused(
+    running_broker: RunningBroker, start_process: Callable[..., BrokerProcess]
+) -> None:
+    with pytest.raises(RuntimeError, match=rf"BROKER_RUNNING.*listening at 127.0.0.1:{running_broker.port}"):
+        start_process()
