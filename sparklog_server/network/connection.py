@@ -95,6 +95,7 @@ class Connection:
         self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined
         self._pipelined: set[asyncio.Task[None]] = set()
         self._last: asyncio.Task[None] | None = None
+        self._serving = False
         self._draining = False
         self._closed = False
 
@@ -104,7 +105,12 @@ class Connection:
     @property
     def is_idle(self) -> bool:
         """Nothing is being received, handled or sent."""
-        return self._entry is None and not self._pipelined and self.reader.started_ms is None
+        return not (
+            self._serving
+            or self._pipelined
+            or self.reader.waits_for_memory
+            or self.reader.started_ms is not None
+        )
 
     @property
     def is_waiting(self) -> bool:
@@ -116,7 +122,9 @@ class Connection:
         self._task = asyncio.current_task()
         try:
             while not self._draining and (frame := await self.reader.read()) is not None:
+                self._serving = True
                 await self._serve(frame)
+                self._serving = False
             await self._wait_for_pipelined()
         except _Closing as error:
             _log.log(logging.INFO if self._draining else logging.WARNING, "%s closed: %s", self, error)

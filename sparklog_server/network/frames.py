@@ -70,6 +70,7 @@ class FrameReader:
         self._start = 0
         self._end = 0
         self.started_ms: int | None = None  # of a frame that has begun and not ended
+        self.waits_for_memory = False
         self.active_ms = clock.monotonic_ms()
 
     async def read(self) -> Frame | None:
@@ -133,7 +134,11 @@ class FrameReader:
 
     async def _take(self, frame: Frame, size: int) -> None:
         started_ms, self.started_ms = self.started_ms, None  # waiting for our own memory is not being slow
-        await frame.take(size)
+        self.waits_for_memory = True
+        try:
+            await frame.take(size)
+        finally:
+            self.waits_for_memory = False
         if started_ms is not None:
             self.started_ms = self._clock.monotonic_ms() if frame.waited else started_ms
 

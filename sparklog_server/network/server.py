@@ -47,6 +47,7 @@ class Network:
         self.connections: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
+        self.looks = 0  # how often all connections were looked at
         broker.metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
         broker.metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(self.slots._waiters or ()))
 
@@ -116,6 +117,7 @@ class Network:
             now_ms = self.clock.monotonic_ms()
             for connection in list(self.connections.values()):
                 self._look_after(connection, now_ms, idle_ms, patience_ms)
+            self.looks += 1
 
     @staticmethod
     def _look_after(connection: Connection, now_ms: int, idle_ms: int, patience_ms: int) -> None:

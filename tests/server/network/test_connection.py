@@ -273,6 +273,37 @@ def test_a_client_that_leaves_ends_waiting_handlers_and_no_others(run: Run) -> N
     assert run(lambda: main(False)) == "done"
 
 
+def test_waiting_for_the_broker_is_neither_idle_nor_slow(run: Run) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        gate = asyncio.Event()
+
+        async def handler(_request: Any, _context: Any, _broker: Any) -> Response:
+            await gate.wait()
+            return Response(chunks=[b"x"])
+
+        configs = {
+            "connections.max.idle.ms": "1000",
+            "sparklog.socket.timeout.ms": "500",
+            "queued.max.requests": "2",
+            "queued.max.request.bytes": str(1 << 20),
+        }
+        async with serving(handler, configs, clock=clock) as served:
+            clients = [await served.connect() for _ in range(7)]
+            for number, (_, writer) in enumerate(clients):
+                writer.write(request(number, METADATA_V0 + bytes(600_000 if number < 4 else 10)))
+            await until(lambda: served.network.budget.waiting >= 2 and served.network.slots.locked())
+            clock.advance_ms(2000)
+            looked = served.network.looks
+            await until(lambda: served.network.looks > looked + 1)
+            assert len(served.network.connections) == len(clients)
+            gate.set()
+            for number, (reader, _) in enumerate(clients):
+                assert (await response(reader))[0] == number
+
+    run(main)
+
+
 def test_slow_clients_and_idle_ones_are_closed(run: Run) -> None:
     async def main() -> None:
         clock = ManualClock()
