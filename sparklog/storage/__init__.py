@@ -1,6 +1,14 @@
 """Files under a root: durable put-if-absent, append-only files, ranged reads."""
 
-from sparklog.storage.base import AppendFile, BytesLike, IndefinitePutError, ReadFile, Store, StoredFile
+from sparklog.storage.base import (
+    AppendFile,
+    BytesLike,
+    IndefinitePutError,
+    ReadFile,
+    Store,
+    StoredFile,
+    StoreTraits,
+)
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
 from sparklog.storage.names import validate_name
@@ -14,6 +22,7 @@ __all__ = [
     "MemoryStore",
     "ReadFile",
     "Store",
+    "StoreTraits",
     "StoredFile",
     "open_store",
     "validate_name",

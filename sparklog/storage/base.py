@@ -13,13 +13,14 @@ Concurrency: stores may be used from any thread; append files have one user at a
 Sources: design.md sections 4 and 5.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from sparklog.errors import StorageError
 
-__all__ = ["AppendFile", "BytesLike", "IndefinitePutError", "ReadFile", "Store", "StoredFile"]
+__all__ = ["AppendFile", "BytesLike", "IndefinitePutError", "ReadFile", "Store", "StoreTraits", "StoredFile"]
 
 # Anything with contiguous bytes; pyarrow buffers qualify too (they are untyped). 3.11 has no word for it.
 BytesLike = bytes | bytearray | memoryview
@@ -39,6 +40,21 @@ class StoredFile(NamedTuple):
     modified_ms: int  # by the clock of the storage; for display and for ages, never for ordering
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreTraits:
+    """What the layers above must know about a kind of store.
+
+    Fields:
+        is_remote: every look costs a request and a round trip: ask seldom, fetch ahead, in parallel.
+        appends_after_sync: false: sync() finishes a file, and writing goes on in a new one.
+        refresh_interval_ms: following the log looks for news no more often than this.
+    """
+
+    is_remote: bool = False
+    appends_after_sync: bool = True
+    refresh_interval_ms: int = 0
+
+
 class AppendFile(Protocol):
     """A file that this process alone appends to. Not for sharing across threads or fork."""
 
@@ -54,7 +70,10 @@ class AppendFile(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make every byte written so far, and the file's name, durable. FatalStorageError: never retry."""
+        """Make every byte written so far, and the file's name, durable. FatalStorageError: never retry.
+
+        Where the store's traits say not appends_after_sync, this finishes the file.
+        """
         ...
 
     def close(self) -> None:
@@ -73,7 +92,14 @@ class ReadFile(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """As of opening; remote stores learn it with the first read, or ask."""
+        ...
+
+    def will_need(self, position: int, size: int) -> None:
+        """These bytes will be read soon, in this order: a remote store fetches them in the background."""
+        ...
+
     def read(self, position: int = 0, size: int | None = None) -> bytes:
         """Bytes from `position`; fewer than `size` only at the end of the file."""
         ...
@@ -98,6 +124,8 @@ class Store(Protocol):
 
     @property
     def url(self) -> str: ...
+    @property
+    def traits(self) -> StoreTraits: ...
 
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
         """Create `name` with `data`, durably, unless it exists.
@@ -117,6 +145,16 @@ class Store(Protocol):
         """After this, every put of `name` that asked its guard before this call has ended or will fail."""
         ...
 
+    def put_lifetime_ms(self) -> int | None:
+        """How long a put may still take effect after its guard was asked: 0 if abort_puts really stops it,
+        None if there is no bound, and so no name may ever become free again.
+        """
+        ...
+
+    def storage_now_ms(self, here_ms: int) -> int:
+        """The time by the clock that stamps modified_ms; `here_ms` is what this machine's clock says."""
+        ...
+
     def take_turn(self, prefix: str) -> Callable[[], None] | None:
         """An advisory lock on directory `prefix`: a function that releases it; None while another holds it.
 
@@ -132,12 +170,22 @@ class Store(Protocol):
         """Bytes of a file; fewer than `size` only at its end. NotFoundError."""
         ...
 
+    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
+        """The first `max_bytes` of each file, None where there is none; in parallel where that pays."""
+        ...
+
     def exists(self, name: str) -> bool:
         """Is there a file of this name? An unanswerable question is an error, never False."""
         ...
 
-    def list(self, prefix: str, *, recursive: bool = False) -> list[StoredFile]:
-        """Files in directory `prefix` ('' = the root), by name; empty when it does not exist."""
+    def list(
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+    ) -> list[StoredFile]:
+        """Files in directory `prefix` ('' = the root), by name; empty when it does not exist.
+
+        Args:
+            start_after: only names greater than this.
+        """
         ...
 
     def delete(self, name: str) -> None:
@@ -149,7 +197,7 @@ class Store(Protocol):
         ...
 
     def append_file(self, name: str) -> AppendFile:
-        """Create `name` exclusively for appending. AlreadyExistsError."""
+        """Create `name` exclusively for appending. AlreadyExistsError, here or (remote) at its sync."""
         ...
 
     def put_hint(self, name: str, data: BytesLike) -> None:
@@ -157,7 +205,7 @@ class Store(Protocol):
         ...
 
     def open_read(self, name: str) -> ReadFile:
-        """Open for reading. NotFoundError."""
+        """Open for reading. NotFoundError, here or (remote stores) when it is first read."""
         ...
 
     def sweep_temporary(self, *, older_than_ms: int) -> int:

@@ -26,11 +26,17 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sparklog.errors import AlreadyExistsError, FatalStorageError, RetriableError, StorageError
-from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile
+from sparklog.errors import (
+    AlreadyExistsError,
+    FatalStorageError,
+    NotFoundError,
+    RetriableError,
+    StorageError,
+)
+from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, write_all
 from sparklog.storage.local_tree import list_files, remove_tree
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
@@ -38,6 +44,7 @@ from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_er
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_MODE = 0o666  # the umask decides
+_TRAITS = StoreTraits()
 
 
 class LocalStore:
@@ -53,6 +60,10 @@ class LocalStore:
     @property
     def url(self) -> str:
         return Path(self._root).as_uri()
+
+    @property
+    def traits(self) -> StoreTraits:
+        return _TRAITS
 
     @property
     def root(self) -> str:
@@ -100,6 +111,12 @@ class LocalStore:
             return
         except OSError as error:
             raise storage_error("abort unfinished puts", self._temporary, error) from error
+
+    def put_lifetime_ms(self) -> int:
+        return 0
+
+    def storage_now_ms(self, here_ms: int) -> int:
+        return here_ms
 
     def sweep_temporary(self, *, older_than_ms: int) -> int:
         """Ages are by the file system's own clock: that of a file created now, not this machine's."""
@@ -271,6 +288,15 @@ class LocalStore:
         with self.open_read(name) as file:
             return file.read(position, size)
 
+    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
+        return [self._read_if_there(name, max_bytes) for name in names]
+
+    def _read_if_there(self, name: str, max_bytes: int) -> bytes | None:
+        try:
+            return self.read(name, 0, max_bytes)
+        except NotFoundError:
+            return None
+
     def exists(self, name: str) -> bool:
         path = self._path(name)
         try:
@@ -280,8 +306,11 @@ class LocalStore:
                 return False
             raise storage_error("look up", path, error) from error
 
-    def list(self, prefix: str, *, recursive: bool = False) -> list[StoredFile]:
-        return list_files(self._root, validate_prefix(prefix), recursive=recursive)
+    def list(
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+    ) -> list[StoredFile]:
+        files = list_files(self._root, validate_prefix(prefix), recursive=recursive)
+        return files if start_after is None else [file for file in files if file.name > start_after]
 
     def delete(self, name: str) -> None:
         path = self._path(name)

@@ -188,6 +188,9 @@ class LocalReadFile:
     def size(self) -> int:
         return self._size
 
+    def will_need(self, position: int, size: int) -> None:
+        """The kernel reads ahead by itself."""
+
     def fileno(self) -> int:
         """The open file's descriptor; for os.sendfile."""
         self._refuse_if_closed()

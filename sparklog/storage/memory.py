@@ -7,13 +7,13 @@ Concurrency: any thread. Not shared with other processes; after a fork each has 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.storage.base import BytesLike, StoredFile
+from sparklog.storage.base import BytesLike, StoredFile, StoreTraits
 from sparklog.storage.names import validate_name, validate_prefix
 
 
@@ -28,8 +28,11 @@ class _File:
 class MemoryStore:
     """See Store."""
 
-    def __init__(self, name: str = "", *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, name: str = "", *, clock: Clock | None = None, traits: StoreTraits | None = None
+    ) -> None:
         self.url = f"memory://{name}"
+        self.traits = traits if traits is not None else StoreTraits()
         self.hook: Callable[[str, str], None] | None = None
         self._clock = clock if clock is not None else SystemClock()
         self._files: dict[str, _File] = {}
@@ -53,6 +56,12 @@ class MemoryStore:
     def abort_puts(self, name: str) -> None:
         self._call("abort_puts", validate_name(name))
 
+    def put_lifetime_ms(self) -> int | None:
+        return 0
+
+    def storage_now_ms(self, here_ms: int) -> int:
+        return here_ms
+
     def take_turn(self, prefix: str) -> Callable[[], None] | None:
         self._call("take_turn", validate_prefix(prefix))
         with self._lock:
@@ -68,11 +77,22 @@ class MemoryStore:
         with self.open_read(name) as file:
             return file.read(position, size)
 
+    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
+        return [self._read_if_there(name, max_bytes) for name in names]
+
+    def _read_if_there(self, name: str, max_bytes: int) -> bytes | None:
+        try:
+            return self.read(name, 0, max_bytes)
+        except NotFoundError:
+            return None
+
     def exists(self, name: str) -> bool:
         self._call("exists", validate_name(name))
         return name in self._files
 
-    def list(self, prefix: str, *, recursive: bool = False) -> list[StoredFile]:
+    def list(
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+    ) -> list[StoredFile]:
         prefix = validate_prefix(prefix)
         self._call("list", prefix)
         start = f"{prefix}/" if prefix else ""
@@ -80,7 +100,9 @@ class MemoryStore:
             return sorted(
                 StoredFile(name, len(file.content), file.modified_ms)
                 for name, file in self._files.items()
-                if name.startswith(start) and (recursive or "/" not in name[len(start) :])
+                if name.startswith(start)
+                and (recursive or "/" not in name[len(start) :])
+                and (start_after is None or name > start_after)
             )
 
     def delete(self, name: str) -> None:
@@ -194,6 +216,9 @@ class MemoryReadFile:
         self.name = name
         self.size = len(content)
         self._content: bytes | None = content
+
+    def will_need(self, position: int, size: int) -> None:
+        """It is in memory already."""
 
     def read(self, position: int = 0, size: int | None = None) -> bytes:
         end = self.size if size is None else position + size

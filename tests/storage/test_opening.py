@@ -85,6 +85,7 @@ def test_exports() -> None:
         "MemoryStore",
         "ReadFile",
         "Store",
+        "StoreTraits",
         "StoredFile",
         "open_store",
         "validate_name",
