@@ -49,6 +49,7 @@ class HttpEndpoint:
         self._utilization = Utilization(broker.config.num_io_threads)
         self._scraper = Scraper(broker, self._utilization)
         self._server: _Server | None = None
+        self._listening: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.address: tuple[str, int] | None = None  # bound
 
@@ -57,7 +58,7 @@ class HttpEndpoint:
         wanted = self._broker.config.parsed_http_listener()
         if wanted is None:
             return
-        listening = _bind(bind_host(wanted.host), wanted.port)
+        listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
         self.address = listening.getsockname()[:2]
         app = Starlette(
             routes=[
@@ -87,12 +88,13 @@ class HttpEndpoint:
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._server is None:
+        if self._server is None or self._listening is None:
             return
         self._server.should_exit = True
         serving, sampling = self._tasks
         sampling.cancel()
         await asyncio.gather(serving, sampling, return_exceptions=True)
+        self._listening.close()  # uvicorn leaves it open when it is stopped before it has begun
 
     async def _sample(self) -> None:
         while True:
