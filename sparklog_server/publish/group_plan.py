@@ -4,9 +4,13 @@ The image knows what every producer appended to a partition last; parts of the s
 count as well, so that a producer's pipelined requests may share a commit.
 
 A producer that the partition does not know may start with any sequence number, as in Kafka: retention, or
-a deleted and new topic, may have removed all that was known. A batch that was appended already is answered
-with the offset that it got, found in the partition's extents: Kafka remembers the last five batches of a
-producer, we find all that are still in the log.
+a deleted and new topic, may have removed all that was known. But if its first batch has failed a moment ago
+(disk full), the pipelined ones behind it must not take its place: they are out of order until it comes again
+(`floors`; Kafka's VerificationStateEntry does this for transactions).
+
+A batch that was appended already is answered with the offset that it got, found in the partition's extents:
+Kafka remembers the last five batches of a producer, we find all that are still in the log. What is behind
+and not to be found is out of order, as in Kafka: "duplicate" would mean success to clients.
 
 Invariants: pure; for the same image the same verdicts. Within a partition parts are judged in the order
     given. (producer id, epoch, sequence) is written at most once per partition.
@@ -14,7 +18,7 @@ Concurrency: pure functions.
 Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicateBatch, KIP-98, KIP-360.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -53,6 +57,9 @@ class RepeatOf:
 
 
 Verdict = Write | Answer | RepeatOf
+ProducerKey = tuple[str, int, int]  # topic id, partition, producer id
+Floors = Mapping[ProducerKey, tuple[int, int]]  # epoch and sequence of the first batch that failed
+_NO_FLOORS: Floors = {}
 _WRITE = Write()
 
 
@@ -64,19 +71,24 @@ class _Producer:
     written: list[tuple[int, int, int, int]] = field(default_factory=list)  # index, epoch, sequence, count
 
 
-def judge(image: Image, parts: Sequence[AppendPart]) -> list[Verdict]:
+def judge(image: Image, parts: Sequence[AppendPart], floors: Floors = _NO_FLOORS) -> list[Verdict]:
     """A verdict per part."""
-    producers: dict[tuple[str, int, int], _Producer] = {}
-    return [_judge(image, parts, index, producers) for index in range(len(parts))]
+    producers: dict[ProducerKey, _Producer] = {}
+    return [_judge(image, index, part, producers, floors) for index, part in enumerate(parts)]
+
+
+def producer_key(part: AppendPart) -> ProducerKey:
+    """Whose sequence a part continues."""
+    return part.topic_id, part.partition, part.producer_id
 
 
 def _judge(
     image: Image,
-    parts: Sequence[AppendPart],
     index: int,
-    producers: dict[tuple[str, int, int], _Producer],
+    part: AppendPart,
+    producers: dict[ProducerKey, _Producer],
+    floors: Floors,
 ) -> Verdict:
-    part = parts[index]
     topic = image.topic_by_id.get(part.topic_id)
     if topic is None:
         return _refuse(_deleted(part))
@@ -85,11 +97,13 @@ def _judge(
     if part.producer_id < 0:
         return _WRITE
     state = topic.partitions[part.partition]
-    key = (part.topic_id, part.partition, part.producer_id)
+    key = producer_key(part)
     producer = producers.get(key)
     if producer is None:
         producer = producers[key] = _Producer(state.producers.get(part.producer_id))
     check = check_sequence(producer.state, part.producer_epoch, part.base_sequence)
+    if producer.state is None and floors and _is_above(floors.get(key), part):
+        check = SequenceCheck.OUT_OF_ORDER
     match check:
         case SequenceCheck.NEXT:
             count = part.encoded.record_count
@@ -113,7 +127,7 @@ def _duplicate(part: AppendPart, state: PartitionState, producer: _Producer) -> 
             return RepeatOf(index, skipped)
     offset = appended_offset(state, part.producer_id, part.producer_epoch, part.base_sequence, count)
     if offset is None:
-        return _refuse(_sequence_error(part, producer, SequenceCheck.DUPLICATE), state)
+        return _refuse(_sequence_error(part, producer, SequenceCheck.OUT_OF_ORDER), state)
     appended_ms = NO_TIMESTAMP_MS
     if part.log_append_time_ms != NO_TIMESTAMP_MS:  # the time of then, not of now
         (extent,) = state.extents_between(offset, offset + 1)
@@ -153,16 +167,10 @@ def _sequence_error(part: AppendPart, producer: _Producer, check: SequenceCheck)
         f"{part.topic}-{part.partition}: producer {part.producer_id} epoch {part.producer_epoch} sequence "
         f"{part.base_sequence} {check.value}; the last one was {producer.state}"
     )
-    match check:
-        case SequenceCheck.FENCED:
-            return FencedError(
-                "PRODUCER_FENCED", found, fix="close this producer; a newer one has taken over"
-            )
-        case SequenceCheck.DUPLICATE:
-            return InvalidRequestError(
-                "DUPLICATE_SEQUENCE", found, fix="treat the batch as appended; do not repeat it"
-            )
-        case SequenceCheck.OUT_OF_ORDER | SequenceCheck.NEXT:
-            return InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="send the missing batches first")
-        case _:
-            assert_never(check)
+    if check is SequenceCheck.FENCED:
+        return FencedError("PRODUCER_FENCED", found, fix="close this producer: a newer one took over")
+    return InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="send the missing batches first")
+
+
+def _is_above(floor: tuple[int, int] | None, part: AppendPart) -> bool:
+    return floor is not None and floor[0] == part.producer_epoch and part.base_sequence > floor[1]

@@ -31,12 +31,21 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
 from sparklog_server.publish.broker_epoch import BrokerEpoch
-from sparklog_server.publish.group_plan import Answer, RepeatOf, Verdict, Write, judge
+from sparklog_server.publish.group_plan import (
+    Answer,
+    ProducerKey,
+    RepeatOf,
+    Verdict,
+    Write,
+    judge,
+    producer_key,
+)
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.publish.runs import Run, make_runs
 
 OnAppended = Callable[[str, int, int, EncodedBatches], None]
 MAX_RUN_BYTES = 64 << 20
+MAX_FLOORS = 10_000  # producers whose first batch failed, remembered until it comes again
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,7 @@ class GroupWriter:
         self._epoch = epoch
         self._config_of = config_of
         self._on_appended = on_appended
+        self._floors: dict[ProducerKey, tuple[int, int]] = {}
         self.times = GroupTimes()
 
     def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
@@ -78,7 +88,7 @@ class GroupWriter:
             FatalStorageError, FencedError: stop the broker; nothing was acknowledged.
         """
         image = self._log.image
-        verdicts = judge(image, parts)
+        verdicts = judge(image, parts, self._floors)
         outcomes: dict[int, PartOutcome] = {}
         started = time.perf_counter()
         written = self._append(image, parts, verdicts, outcomes)
@@ -86,7 +96,8 @@ class GroupWriter:
         if written:
             synced = self._sync(written, outcomes)
             if synced:
-                self._publish(_GroupPlan(self._epoch, image, parts, verdicts, written), outcomes)
+                self._publish(_GroupPlan(self._epoch, image, parts, written), outcomes)
+        self._remember_failures(image, parts, outcomes)
         done = time.perf_counter()
         self.times = GroupTimes(
             write_ms=(appended - started) * 1000,
@@ -162,6 +173,25 @@ class GroupWriter:
                     self._on_appended(extent.topic_id, extent.partition, extent.base_offset, one.encoded)
                 _succeed(outcomes, one.run, extent.base_offset, image)
 
+    def _remember_failures(
+        self, image: Image, parts: Sequence[AppendPart], outcomes: dict[int, PartOutcome]
+    ) -> None:
+        """Of producers that a partition does not know yet; see `floors` in group_plan.py."""
+        for index in sorted(outcomes):
+            part = parts[index]
+            if part.producer_id < 0:
+                continue
+            key = producer_key(part)
+            if outcomes[index].error is None:
+                self._floors.pop(key, None)
+            elif not _is_known(image, key) and not self._has_floor(key, part.producer_epoch):
+                if len(self._floors) >= MAX_FLOORS:
+                    del self._floors[next(iter(self._floors))]
+                self._floors[key] = (part.producer_epoch, part.base_sequence)
+
+    def _has_floor(self, key: ProducerKey, producer_epoch: int) -> bool:
+        return self._floors.get(key, (-1, 0))[0] == producer_epoch
+
 
 class _GroupPlan:
     """The plan of a group's commit; called again with each image that it has to follow."""
@@ -171,13 +201,11 @@ class _GroupPlan:
         epoch: BrokerEpoch,
         judged: Image,
         parts: Sequence[AppendPart],
-        verdicts: Sequence[Verdict],
         written: list[_Written],
     ) -> None:
         self._epoch = epoch
         self._judged = judged
         self._parts = parts
-        self._verdicts = verdicts
         self._written = written
         self.accepted = written
         self.refused: dict[int, PartOutcome] = {}
@@ -207,6 +235,12 @@ class _GroupPlan:
     def fail(self, outcomes: dict[int, PartOutcome], error: Exception) -> None:
         for one in self._written:
             _fail(outcomes, one.run, error)
+
+
+def _is_known(image: Image, key: ProducerKey) -> bool:
+    topic_id, partition, producer_id = key
+    topic = image.topic_by_id.get(topic_id)
+    return topic is None or producer_id in topic.partitions[partition].producers
 
 
 def _with_producer(draft: DraftExtent, part: AppendPart) -> DraftExtent:

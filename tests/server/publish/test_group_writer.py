@@ -156,11 +156,11 @@ def test_duplicates_within_a_group(groups: GroupWriter, log: SparkLog) -> None:
 def test_part_of_a_batch_is_no_duplicate(groups: GroupWriter, log: SparkLog) -> None:
     groups.write([orders(log, producer=(1, 0, 0), count=4)])
     outcomes = groups.write([orders(log, producer=(1, 0, 2), count=4)])
-    assert offsets(outcomes) == ["DUPLICATE_SEQUENCE"]
+    assert offsets(outcomes) == ["OUT_OF_ORDER_SEQUENCE"]
 
 
 def test_duplicate_whose_extent_is_gone(groups: GroupWriter, log: SparkLog) -> None:
-    """Retention has removed it: Kafka's clients take this answer for success without an offset."""
+    """Retention has removed it. To clients "duplicate" would mean success, so that is never guessed."""
     from sparklog.metadata import plan_advance_log_start
 
     groups.write([orders(log, producer=(1, 0, 0))])
@@ -169,7 +169,7 @@ def test_duplicate_whose_extent_is_gone(groups: GroupWriter, log: SparkLog) -> N
     assert advance is not None
     log.metadata.publish(lambda image: [advance])
     (outcome,) = groups.write([orders(log, producer=(1, 0, 0))])
-    assert offsets([outcome]) == ["DUPLICATE_SEQUENCE"]
+    assert offsets([outcome]) == ["OUT_OF_ORDER_SEQUENCE"]
     assert outcome.log_start_offset == 2
 
 
@@ -250,6 +250,40 @@ def test_a_producers_later_batches_fail_with_its_earlier_ones(
     parts = [orders(log, producer=(1, 0, 0)), orders(log), orders(log, producer=(1, 0, 2))]
     assert offsets(groups.write(parts)) == ["STORAGE_FULL"] * 3
     assert log.log_end_offset("orders", 0) == 0
+
+
+def test_pipelined_batches_do_not_take_the_place_of_a_failed_first_one(
+    groups: GroupWriter, log: SparkLog, store: MemoryStore
+) -> None:
+    """The groups behind the failed one were on their way already when the disk had room again."""
+    first, second, third = (orders(log, producer=(1, 0, sequence)) for sequence in (0, 2, 4))
+    store.hook = failing("write", FULL)
+    assert offsets(groups.write([first])) == ["STORAGE_FULL"]
+    assert offsets(groups.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
+    store.hook = None
+    assert offsets(groups.write([second, third])) == ["OUT_OF_ORDER_SEQUENCE"] * 2
+    assert offsets(groups.write([orders(log, 1, producer=(1, 0, 2))])) == [0]  # another partition
+    assert offsets(groups.write([orders(log, producer=(2, 0, 2))])) == [0]  # another producer
+    assert offsets(groups.write([first, second, third])) == [2, 4, 6]
+    assert offsets(groups.write([first])) == [2]
+
+
+def test_a_new_epoch_forgets_the_failed_batch(groups: GroupWriter, log: SparkLog, store: MemoryStore) -> None:
+    store.hook = failing("write", FULL)
+    groups.write([orders(log, producer=(1, 0, 0))])
+    store.hook = None
+    assert offsets(groups.write([orders(log, producer=(1, 1, 3))])) == [0]
+    assert groups._floors == {}
+
+
+def test_failed_batches_are_remembered_within_bounds(
+    groups: GroupWriter, log: SparkLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog_server.publish.group_writer.MAX_FLOORS", 3)
+    store.hook = failing("write", FULL)
+    for number in range(9):
+        groups.write([orders(log, producer=(number, 0, 0))])
+    assert [key[2] for key in groups._floors] == [6, 7, 8]
 
 
 def test_failed_fsync_acknowledges_nothing(groups: GroupWriter, log: SparkLog, store: MemoryStore) -> None:
