@@ -397,6 +397,15 @@ class ServerConfig:
         unit="groups",
         doc="""Most groups that clients can make; further ones are refused. Higher: more memory.""",
     )
+    group_max_bytes: int = setting(
+        "sparklog.group.max.bytes",
+        default=256 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Most memory that subscriptions and assignments of all members may take; members beyond it are
+        refused. Higher: more memory.""",
+    )
 
     # --- metrics ------------------------------------------------------------------------------------
 

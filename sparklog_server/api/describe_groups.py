@@ -1,8 +1,7 @@
 """DescribeGroups (key 15), versions 0-5.
 
 Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown one
-    Dead, as in Kafka.
-Does not: authorized operations (nobody is authorized yet).
+    Dead, as in Kafka; authorized operations, if asked for: all, as nobody is authorized yet.
 Versions: 3 authorized operations; 4 static members; 5 flexible.
 """
 
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparklog_server.coordinator.group import Group
 from sparklog_server.coordinator.transitions import GroupState
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.operations import GROUP_OPERATIONS, NOT_ASKED_FOR
 from sparklog_server.protocol.registry import RequestContext, api
 
 if TYPE_CHECKING:
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 async def handle_describe_groups(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Answer from memory."""
     types = context.types
+    asked_for = field(request, "include_authorized_operations", default=False)
+    operations = GROUP_OPERATIONS if asked_for else NOT_ASKED_FOR
     return make(
         types.DescribeGroupsResponse,
-        groups=[_described(types, broker, group_id) for group_id in request.groups],
+        groups=[_described(types, broker, group_id, operations) for group_id in request.groups],
     )
 
 
-def _described(types: ModuleType, broker: "Broker", group_id: str) -> Any:
+def _described(types: ModuleType, broker: "Broker", group_id: str, operations: int) -> Any:
     error = broker.groups.describe_error(group_id)
     group = None if error else broker.groups.find(group_id)
     if group is None:
@@ -40,6 +42,7 @@ def _described(types: ModuleType, broker: "Broker", group_id: str) -> Any:
             group_state="" if error else state.value,
             protocol_type="",
             protocol_data="",
+            authorized_operations=operations,
         )
     # During a rebalance the members' metadata and assignments are not those of any generation.
     is_stable = group.state is GroupState.STABLE
@@ -51,6 +54,7 @@ def _described(types: ModuleType, broker: "Broker", group_id: str) -> Any:
         protocol_type=group.protocol_type or "",
         protocol_data=group.protocol or "" if is_stable else "",
         members=_members(types, group, is_stable=is_stable),
+        authorized_operations=operations,
     )
 
 

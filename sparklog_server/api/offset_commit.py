@@ -5,6 +5,7 @@ Does not: member epochs of KIP-848 (version 9 otherwise is as 8).
 Versions: 2-4 retention chosen by the client; 6 leader epochs; 7 static members (KIP-345); 8 flexible.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 @api(key=8, versions=range(2, 10))
 async def handle_offset_commit(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Refuse single partitions, commit the others together."""
+    if any(_unknown(broker.image.topics.get(topic.name), topic.partitions) for topic in request.topics):
+        # Created a moment ago, by somebody else?
+        await broker.run_storage(broker.log.refresh)
+        broker.show_image()
     topics, longest = broker.image.topics, broker.config.offset_metadata_max_bytes
     refused: dict[tuple[str, int], ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
@@ -68,8 +73,12 @@ async def handle_offset_commit(request: Any, context: RequestContext, broker: "B
     )
 
 
+def _unknown(topic: Topic | None, partitions: Iterable[Any]) -> bool:
+    return topic is None or any(not 0 <= one.partition_index < len(topic.partitions) for one in partitions)
+
+
 def _refuse(topic: Topic | None, one: Any, longest: int) -> ErrorCode:
-    if topic is None or not 0 <= one.partition_index < len(topic.partitions):
+    if _unknown(topic, [one]):
         return ErrorCode.unknown_topic_or_partition
     if one.committed_offset < 0:
         return ErrorCode.invalid_request

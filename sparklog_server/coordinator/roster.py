@@ -1,6 +1,7 @@
 """The members of a group: who they are, which protocols they know, who leads, who waits.
 
-Invariants: an instance id belongs to one member; `_votes[p]` members know protocol p; the leader is a member,
+Invariants: an instance id belongs to one member; `_votes[p]` members know protocol p; `held_bytes` is what
+    protocols and assignments of all of them take; the leader is a member,
     and there is one while there are members; a pending id is no member.
 Not here: states, timeouts and answers (group.py).
 Concurrency: none; owned by one group.
@@ -37,10 +38,29 @@ class Member:
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
 
+    @classmethod
+    def restored(cls, stored: StoredMember, protocol: str) -> "Member":
+        """A member as the log has it: of its protocols only the chosen one is known."""
+        return cls(
+            member_id=stored.member_id,
+            instance_id=stored.instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            rebalance_timeout_ms=stored.rebalance_timeout_ms,
+            session_timeout_ms=stored.session_timeout_ms,
+            protocols=((protocol, stored.subscription),),
+            assignment=stored.assignment,
+        )
+
     @property
     def waits(self) -> bool:
         """Is one of its requests unanswered?"""
         return self.join_ticket is not None or self.sync_ticket is not None
+
+    @property
+    def held_bytes(self) -> int:
+        """What its protocols take."""
+        return sum(len(name) + len(data) for name, data in self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it sent for one protocol."""
@@ -53,6 +73,8 @@ class Roster:
     def __init__(self) -> None:
         self.pending: dict[str, int] = {}  # member id -> when it is given up, monotonic ms
         self.leader: str | None = None
+        self._assignment_bytes = 0
+        self._protocols_bytes = 0
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}  # instance id -> member id
         self._votes: Counter[str] = Counter()
@@ -79,6 +101,11 @@ class Roster:
         return self._static.get(instance_id)
 
     @property
+    def held_bytes(self) -> int:
+        """Memory that clients fill as they like."""
+        return self._protocols_bytes + self._assignment_bytes
+
+    @property
     def joining(self) -> int:
         """How many wait for their JoinGroup to be answered."""
         return self._joining
@@ -94,7 +121,8 @@ class Roster:
         if member.instance_id is not None:
             assert member.instance_id not in self._static
             self._static[member.instance_id] = member.member_id
-        self._votes.update(name for name, _ in member.protocols)
+        self._add_protocols(member)
+        self._assignment_bytes += len(member.assignment)
         self._joining += member.join_ticket is not None
         self.pending.pop(member.member_id, None)
         if self.leader is None:
@@ -106,7 +134,8 @@ class Roster:
         assert not member.waits
         if member.instance_id is not None:
             del self._static[member.instance_id]
-        self._subtract_votes(member)
+        self._subtract_protocols(member)
+        self._assignment_bytes -= len(member.assignment)
         if self.leader == member_id:
             self.leader = next(iter(self._members), None)
 
@@ -128,11 +157,16 @@ class Roster:
         self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
         """What a member says when it joins again."""
-        self._subtract_votes(member)
+        self._subtract_protocols(member)
         member.protocols = protocols
-        self._votes.update(name for name, _ in protocols)
+        self._add_protocols(member)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """What the leader gave it."""
+        self._assignment_bytes += len(assignment) - len(member.assignment)
+        member.assignment = assignment
 
     def await_join(self, member: Member, ticket: Ticket) -> None:
         """`member` waits for the rebalance."""
@@ -199,7 +233,12 @@ class Roster:
             for member in self
         )
 
-    def _subtract_votes(self, member: Member) -> None:
+    def _add_protocols(self, member: Member) -> None:
+        self._votes.update(name for name, _ in member.protocols)
+        self._protocols_bytes += member.held_bytes
+
+    def _subtract_protocols(self, member: Member) -> None:
+        self._protocols_bytes -= member.held_bytes
         for name, _ in member.protocols:
             self._votes[name] -= 1
             if not self._votes[name]:

@@ -18,7 +18,7 @@ class Asker:
         self._client = client
         self._correlation_id = 0
 
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
+    def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         """The response entity. Nested entities are given as dicts that name them: {"_": "Name", ...}."""
         self._correlation_id += 1
         schema = load_request_schema(key, version)

@@ -391,8 +391,11 @@ def test_refused_joins(roots: Roots) -> None:
         assert (await host.join("g", "stranger")).error == ErrorCode.unknown_member_id
         assert (await host.join("g", instance_id="")).error == ErrorCode.invalid_request
         assert (await host.join("g", instance_id="i" * 250)).error == ErrorCode.invalid_request
-        huge = (("range", bytes((4 << 20) + 1)),)
-        assert (await host.join("g", protocols=huge)).error == ErrorCode.invalid_request
+        long = (("r" * 32_768, b""),)
+        assert (await host.join("g", protocols=long)).error == ErrorCode.invalid_request
+        assert (await host.join("g", protocol_type="c" * 32_768)).error == ErrorCode.invalid_request
+        assert (await host.join("g" * 32_768)).error == ErrorCode.invalid_group_id
+        assert await host.groups.commit("ö" * 16_384, to_commit(1)) == ErrorCode.invalid_group_id
         assert (await host.join("g", protocols=())).error == ErrorCode.inconsistent_group_protocol
         assert host.groups.list_groups() == (ErrorCode.none, [])  # nothing is left of them
 
@@ -411,6 +414,42 @@ def test_the_number_of_groups_is_bounded(roots: Roots) -> None:
         assert not second.done()
 
     roots.run(scenario, {"sparklog.group.max.groups": "2"})
+
+
+def test_what_members_hold_is_bounded(roots: Roots) -> None:
+    def protocols(size: int) -> dict[str, Any]:
+        return {"protocols": (("range", bytes(size)),)}
+
+    async def scenario(host: Host) -> None:
+        directory = host.groups._directory
+        first = await host.join("g1", **protocols(400_000))
+        assert not (await host.syncs("g1", first, a0=bytes(200_000))).error
+        assert directory.held_bytes == 600_005
+        assert (await host.join("g2", **protocols(500_000))).error == ErrorCode.group_max_size_reached
+        second = await host.join("g2", **protocols(400_000))
+        assert not second.error
+        too_much = await host.syncs("g2", second, a0=bytes(200_000))
+        assert too_much.error == ErrorCode.unknown_server_error
+        # Who is there may go on as before, but not grow.
+        assert not (await host.join("g1", first.member_id, **protocols(400_000))).error
+        grown = await host.join("g1", first.member_id, **protocols(500_000))
+        assert grown.error == ErrorCode.group_max_size_reached
+        for group, member in (("g1", first), ("g2", second)):
+            host.groups.leave(group, [Leaving(member_id=member.member_id)])
+        assert directory.held_bytes == 0
+
+    roots.run(scenario, {"sparklog.group.max.bytes": str(1 << 20)})
+
+
+def test_an_assignment_that_fits_no_record_is_refused(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        joined = await host.join("g")
+        commit = asyncio.ensure_future(host.groups.commit("other", to_commit(1)))
+        synced = await host.syncs("g", joined, a0=bytes(17 << 20))
+        assert synced.error == ErrorCode.unknown_server_error
+        assert await commit == ErrorCode.none  # though they might have shared a batch
+
+    roots.run(scenario)
 
 
 def test_a_member_that_never_comes_back_with_its_id_leaves_no_group(roots: Roots) -> None:
@@ -466,7 +505,7 @@ def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
         await host.groups.stop()
-        partition = host.groups._shard("g").partition
+        partition = host.groups._directory.shard_of("g").partition
         foreign = pa.table({"key": [b"\x00\x63"], "value": [b"x"]})
         host.log.append("__consumer_offsets", foreign, partition=partition)
 

@@ -221,6 +221,8 @@ class Schedule:
             if member.instance_id is not None
         )
         assert not roster.pending.keys() & {member.member_id for member in members}
+        held_bytes = sum(member.held_bytes + len(member.assignment) for member in members)
+        assert roster.held_bytes == held_bytes
         assert roster.joining == sum(member.join_ticket is not None for member in members)
         assert roster._votes == Counter(name for member in members for name, _ in member.protocols)
         held = [t for member in members for t in (member.join_ticket, member.sync_ticket) if t is not None]

@@ -1,0 +1,126 @@
+"""What is forgotten: expired offsets, offsets of deleted topics, groups that are empty and have none left.
+
+Forgetting is writing tombstones; they count when they are durable, like everything else.
+Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
+    stays.
+Not here: when an offset expires (offsets.py).
+Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
+Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.format.consumer_offsets import GroupKey, OffsetKey
+from sparklog.metadata import Image
+from sparklog_server.coordinator.directory import Directory, TimerHandle
+from sparklog_server.coordinator.offsets import TopicPartition, expired_offsets
+from sparklog_server.coordinator.shard import Record, Shard, ShardStatus
+from sparklog_server.coordinator.transitions import GroupState
+
+GROUPS_AT_ONCE: Final = 500
+
+
+class Retention:
+    """See the module's docstring."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._alarm: TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look for expired offsets from time to time."""
+        host = self._directory.host
+        delay_ms = host.config.offsets_retention_check_interval_ms
+        self._alarm = host.timer.schedule(delay_ms, lambda: self._directory.spawn(self._expire_and_go_on()))
+
+    def stop(self) -> None:
+        """No more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def follow(self, old: Image, new: Image) -> None:
+        """Topics may have been deleted."""
+        if not old.topic_by_id.keys() <= new.topic_by_id.keys():
+            deleted = old.topic_by_id.keys() - new.topic_by_id.keys()
+            names = [old.topic_by_id[topic_id].name for topic_id in deleted]
+            self._directory.spawn(self._delete_of_topics(names, self._ready_shards()))
+
+    def loaded(self, shard: Shard) -> None:
+        """Topics may have been deleted while nobody looked."""
+        topics = self._directory.host.image.topics
+        gone = [name for name in shard.offsets.topics() if name not in topics]
+        if gone:
+            self._directory.spawn(self._delete_of_topics(gone, [shard]))
+
+    async def forget(self, group_id: str, offsets: Iterable[TopicPartition]) -> ErrorCode:
+        """Tombstones for these offsets of an empty group, and for itself."""
+        directory = self._directory
+        shard = directory.shard_of(group_id)
+        handle = directory.groups.get(group_id)
+        records = list(_tombstones(group_id, offsets))
+        if handle is not None and handle.group.generation_id:
+            records.append((GroupKey(group=group_id), None))
+        error = await directory.append(shard, records)
+        if (
+            not error
+            and handle is not None
+            and directory.groups.get(group_id) is handle
+            and handle.group.state is GroupState.EMPTY
+            and not handle.group.roster.pending
+            and group_id not in shard.offsets
+        ):
+            directory.drop(handle, ErrorCode.coordinator_not_available)
+        return error
+
+    async def expire(self) -> None:
+        """Forget what has expired."""
+        for shard in self._ready_shards():
+            handles = self._directory.groups
+            ids = [*shard.offsets.groups()]
+            ids += [name for name, one in handles.items() if one.shard is shard and name not in shard.offsets]
+            for at in range(0, len(ids), GROUPS_AT_ONCE):
+                await asyncio.gather(
+                    asyncio.sleep(0),
+                    *(self._expire_group(shard, group_id) for group_id in ids[at : at + GROUPS_AT_ONCE]),
+                )
+
+    async def _expire_group(self, shard: Shard, group_id: str) -> None:
+        host = self._directory.host
+        handle = self._directory.groups.get(group_id)
+        group = None if handle is None else handle.group
+        offsets = shard.offsets.of(group_id)
+        expired = expired_offsets(
+            offsets,
+            group,
+            now_ms=host.clock.now_ms(),
+            retention_ms=host.config.offsets_retention_minutes * 60_000,
+        )
+        is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
+        if is_empty and len(expired) == len(offsets):
+            await self.forget(group_id, expired)
+        elif expired:
+            await self._directory.append(shard, list(_tombstones(group_id, expired)))
+
+    async def _expire_and_go_on(self) -> None:
+        try:
+            await self.expire()
+        finally:
+            if self._directory.is_active:
+                self.start()
+
+    async def _delete_of_topics(self, names: list[str], shards: list[Shard]) -> None:
+        for shard in shards:
+            records: list[Record] = [(key, None) for key in shard.offsets.of_topics(names)]
+            await self._directory.append(shard, records)
+
+    def _ready_shards(self) -> list[Shard]:
+        return [shard for shard in self._directory.shards if shard.status is ShardStatus.READY]
+
+
+def _tombstones(group_id: str, offsets: Iterable[TopicPartition]) -> Iterator[Record]:
+    for topic, partition in offsets:
+        yield OffsetKey(group=group_id, topic=topic, partition=partition), None
