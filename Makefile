@@ -45,9 +45,10 @@ bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BEN
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-chaos: $(VENV)/.dev ## The crash tests, long: CHAOS_ROUNDS=20 kills of Spark, a minute of 8 writers
+chaos: $(VENV)/.dev ## The crash tests, long: CHAOS_ROUNDS=20 kills of Spark and of the broker, 100,000 hostile frames
 	@sh scripts/preflight.sh --java >/dev/null
-	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=60 $(BIN)/python -m pytest --timeout=3600 tests/crash $(PYTEST_ARGS)
+	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=60 SPARKLOG_FUZZ_FRAMES=100000 \
+		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/compat/test_broker_hostile.py $(PYTEST_ARGS)
 
 notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
 	@sh scripts/preflight.sh --java >/dev/null

@@ -22,10 +22,14 @@ class CuttingProxy:
 
     Args:
         cut: called with the API key before an answer is handed over; True hangs up instead.
+        seen: called with every request, without the length before it.
     """
 
-    def __init__(self, cut: Callable[[int], bool]) -> None:
+    def __init__(
+        self, cut: Callable[[int], bool], seen: Callable[[bytes], object] = lambda request: None
+    ) -> None:
         self._cut = cut
+        self._seen = seen
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.target: tuple[str, int] | None = None
@@ -85,6 +89,7 @@ class CuttingProxy:
 
     def _requests(self, client: socket.socket, broker: socket.socket, asked: deque[int]) -> None:
         for frame in _frames(client):
+            self._seen(frame[4:])
             asked.append(struct.unpack_from(">h", frame, 4)[0])
             broker.sendall(frame)
 

@@ -31,6 +31,8 @@ def test_runs_from_top_to_bottom(notebook: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     if notebook.stem.endswith("exactly_once"):
         assert "doubled: 0, lost: 0, in order per key: True" in printed(copy)
+    if notebook.stem.endswith("kafka_clients"):
+        assert "acknowledged: 3,000, doubled: 0, lost: 0, in order: True" in printed(copy)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -42,4 +44,4 @@ def test_is_kept_with_its_outputs_and_nothing_of_the_machine(notebook: Path) -> 
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["01_quickstart", "02_exactly_once"]
+    assert [path.stem for path in NOTEBOOKS] == ["01_quickstart", "02_exactly_once", "03_kafka_clients"]
