@@ -1,4 +1,7 @@
-"""Fixtures that several layers' tests share: a Spark session, started only when a test asks for it."""
+"""Fixtures that several layers' tests share: a Spark session and an S3 server, started when a test asks.
+
+SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 server.
+"""
 
 import os
 import sys
@@ -8,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.seaweed import SeaweedServer
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+def spark(tmp_path_factory: pytest.TempPathFactory, s3_reserved: SeaweedServer) -> "Iterator[SparkSession]":
     """One small local session for the whole run, with sparklog registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -36,14 +41,43 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    # The JVM hands its environment on to its Python workers.
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_reserved.environment.items():
+            patch.setenv(name, value)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     sparklog.spark.register(session)
     yield session
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def s3_reserved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
+    """The S3 server with its ports, not started yet."""
+    server = SeaweedServer(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> str:
-    """A directory for a log that does not exist yet."""
+def s3_server(s3_reserved: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> SeaweedServer:
+    """The S3 server, running; AWS's environment variables lead to it."""
+    s3_reserved.start()
+    for name, value in s3_reserved.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_reserved
+
+
+@pytest.fixture
+def s3_root(s3_server: SeaweedServer) -> str:
+    """A prefix for a log that does not exist yet, on the S3 server."""
+    return s3_server.new_root()
+
+
+@pytest.fixture
+def root(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A place for a log that does not exist yet: a directory, unless SPARKLOG_TEST_STORE says otherwise."""
+    if os.environ.get("SPARKLOG_TEST_STORE") == "s3":
+        return str(request.getfixturevalue("s3_root"))
     return str(tmp_path / "log")

@@ -14,7 +14,7 @@ After a crash: open it again; there is nothing to repair.
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -35,12 +35,20 @@ TopicPartition = tuple[str, int]
 _APPEND_ATTEMPTS = 3
 
 
-def open_log(root: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None) -> "SparkLog":
+def open_log(
+    root: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+) -> "SparkLog":
     """Open the log under a root.
 
     Args:
-        root: a directory, file:///directory, or memory://name (this process only).
+        root: a directory, file:///directory, s3://bucket/prefix, or memory://name (this process only).
         create: make an empty log where there is none; False makes that an error.
+        storage_options: how to reach an object store, under s3fs's names: key, secret, endpoint_url, profile
+            ...; what is not given comes from the environment (AWS_ACCESS_KEY_ID ...). See docs/s3.md.
         clock: for tests.
 
     Raises:
@@ -48,7 +56,7 @@ def open_log(root: str | os.PathLike[str], *, create: bool = True, clock: Clock 
         CorruptLogError, UnsupportedVersionError: its metadata cannot be used.
     """
     clock = clock or SystemClock()
-    store = open_store(root, create=create)
+    store = open_store(root, create=create, storage_options=storage_options)
     return SparkLog(store, MetadataLog.open(store, clock, create=create), clock)
 
 

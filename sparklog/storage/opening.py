@@ -1,14 +1,17 @@
 """From what users write (a path or a URL) to a store.
 
-Not here: object stores. Their conditional writes need a commit class of their own (design.md section 5),
-so their URLs are refused by name rather than tried through a general file system library.
+Not here: stores without conditional creation, and general file system libraries, which hide whether there
+is one (docs/adr/0007): their URLs are refused by name. botocore is imported only for s3 roots.
 """
 
+import importlib.util
 import os
 import re
 import threading
 import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from sparklog.errors import InvalidRequestError, NotFoundError
 from sparklog.storage.base import Store
@@ -16,15 +19,22 @@ from sparklog.storage.local import LocalStore, create_root
 from sparklog.storage.memory import MemoryStore
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
+_S3_SCHEMES = {"s3", "s3a", "s3n"}
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
 
-def open_store(root: str | os.PathLike[str], *, create: bool = False) -> Store:
-    """The store at `root`: a path, file:///path, or memory://name (this process only).
+def open_store(
+    root: str | os.PathLike[str],
+    *,
+    create: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Store:
+    """The store at `root`: a path, file:///path, s3://bucket/prefix, or memory://name (this process only).
 
     Args:
-        create: make the root directory when it is missing.
+        create: make the root directory when it is missing. Buckets are never made.
+        storage_options: how to reach an object store, as s3fs takes them; see docs/s3.md.
 
     Raises:
         NotFoundError: no such directory, and `create` is false.
@@ -36,19 +46,40 @@ def open_store(root: str | os.PathLike[str], *, create: bool = False) -> Store:
             "ILLEGAL_ROOT", f"root {text!r}: not a path", fix="Give a directory or a file:// URL"
         )
     match = _SCHEME.match(text)
-    if match is None:
+    scheme = match.group(1).lower() if match else ""
+    if scheme in _S3_SCHEMES:
+        return _open_s3(text, storage_options)
+    if storage_options:
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"root {text!r}: found storage options, expected none: they are for s3://bucket/prefix",
+            fix="Remove the storage options, or correct the root",
+        )
+    if not scheme:
         return _open_local(Path(text), create=create)
-    scheme = match.group(1).lower()
     if scheme == "file":
         return _open_local(_file_url_path(text), create=create)
     if scheme == "memory":
         return _open_memory(text.split("//", 1)[-1], create=create)
     raise InvalidRequestError(
         "UNSUPPORTED_STORE",
-        f"root {text!r}: the scheme {scheme!r} is not supported; object stores and remote file systems "
-        "are not supported by this version",
-        fix="Use a local directory (a path, or file:///path)",
+        f"root {text!r}: the scheme {scheme!r} is not supported: commits need a store that creates an "
+        "object only if it is absent, and this version knows how to ask S3 and a file system for that",
+        fix="Use a directory (a path, or file:///path) or s3://bucket/prefix",
     )
+
+
+def _open_s3(url: str, storage_options: Mapping[str, Any] | None) -> Store:
+    if importlib.util.find_spec("botocore") is None:
+        raise InvalidRequestError(
+            "S3_NOT_INSTALLED",
+            "an s3:// root needs the package botocore, which is not installed",
+            fix="Install it: pip install 'sparklog[s3]'",
+        )
+    from sparklog.storage.s3 import S3Store  # noqa: PLC0415 - only s3 roots pay for it
+    from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415
+
+    return S3Store(url, parse_storage_options(storage_options, os.environ))
 
 
 def _file_url_path(url: str) -> Path:

@@ -1,4 +1,4 @@
-"""Both stores, for the contract that they share; and a record of what reaches the disk."""
+"""All stores, for the contract that they share; and a record of what reaches the disk."""
 
 import os
 from collections.abc import Callable
@@ -17,10 +17,12 @@ def local(tmp_path: Path) -> LocalStore:
     return store
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "local":
         return open_store(tmp_path / "root", create=True)
+    if request.param == "s3":
+        return open_store(request.getfixturevalue("s3_root"))
     return MemoryStore("contract", clock=ManualClock())
 
 

@@ -1,5 +1,6 @@
 """Which roots open_store takes, and what it says about the others."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,14 +52,38 @@ def test_root_that_is_a_file(tmp_path: Path) -> None:
             open_store(tmp_path / "file", create=create)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["s3://bucket/x", "s3a://b", "gs://b/x", "abfss://c@a/x", "hdfs://n/x", "https://h/x", "S3://bucket"],
-)
-def test_object_stores_are_refused_by_name(url: str) -> None:
-    with pytest.raises(InvalidRequestError, match="object stores") as raised:
+@pytest.mark.parametrize("url", ["gs://b/x", "abfss://c@a/x", "hdfs://n/x", "https://h/x", "S3X://bucket"])
+def test_other_stores_are_refused_by_name(url: str) -> None:
+    with pytest.raises(InvalidRequestError, match="creates an object only if it is absent") as raised:
         open_store(url, create=True)
     assert url.split(":", maxsplit=1)[0].lower() in str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3"])
+def test_s3_urls(scheme: str) -> None:
+    assert open_store(f"{scheme}://bucket/a/b/").url == "s3://bucket/a/b"
+    assert open_store(f"{scheme}://bucket").url == "s3://bucket"
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3:/bucket/x", "s3:///x", "s3://key:secret@bucket/x", "s3://b/x?y=1", "s3://b/../x"]
+)
+def test_malformed_s3_urls_are_not_quoted(url: str) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        open_store(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_s3_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    with pytest.raises(InvalidRequestError, match=r"S3_NOT_INSTALLED.*pip install 'sparklog\[s3\]'"):
+        open_store("s3://bucket/x")
+
+
+def test_storage_options_of_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="expected none") as raised:
+        open_store(tmp_path, storage_options={"secret": "hush"})
+    assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize("url", ["", "a\0b", "file://host/x", "file:///x?y=1", "file:///x#y"])

@@ -1,0 +1,193 @@
+"""A store in a bucket of S3, or of anything that speaks its protocol with conditional writes.
+
+What each operation is here:
+    put_if_absent   one PUT with If-None-Match: *, one attempt. 412: taken. Anything that is not an answer:
+                    IndefinitePutError, and the caller puts the same bytes to the same key again
+    append_file     gathers bytes; sync() finishes the object (one PUT, or a multipart upload)
+    sync_directory  nothing: an answered PUT is durable with its name
+    take_turn       always given: there are no locks
+    abort_puts      nothing: a put under way cannot be stopped. put_lifetime_ms says how late it may land
+    sweep_temporary aborts old multipart uploads
+
+Invariants: see base.py. Before the first conditional put of a process the store is raced (s3_probe.py).
+Not here: s3fs; docs/adr/0007 says why.
+Concurrency: any number of threads; after a fork the child connects anew.
+Sources: design.md sections 3 and 5; S3's consistency model and conditional writes.
+"""
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import InvalidRequestError, NotFoundError
+from sparklog.storage.base import BytesLike, StoredFile, StoreTraits
+from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
+from sparklog.storage.s3_client import S3Client
+from sparklog.storage.s3_files import S3AppendFile, S3ReadFile
+from sparklog.storage.s3_options import S3Options
+from sparklog.storage.s3_probe import probe_put_if_absent
+
+# S3 refuses requests whose date is 15 minutes off; the date itself may be 15 minutes ahead.
+PUT_LIFETIME_MS = 30 * 60_000
+_DELETE_KEYS = 1000
+_URL = re.compile(r"s3[an]?://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
+
+
+def parse_s3_url(url: str) -> tuple[str, str]:
+    """(bucket, prefix without slashes at its ends)."""
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            "the root is not of the form s3://bucket/prefix",
+            fix="Write s3://bucket/prefix; credentials and endpoints are storage options, not parts of it",
+        )
+    prefix = (match[2] or "").strip("/")
+    return match[1], validate_name(prefix) if prefix else ""
+
+
+class S3Store:
+    """See Store."""
+
+    def __init__(self, url: str, options: S3Options, clock: Clock | None = None) -> None:
+        self._bucket, prefix = parse_s3_url(url)
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._traits = StoreTraits(
+            is_remote=True, appends_after_sync=False, refresh_interval_ms=options.refresh_interval_ms
+        )
+        self.client = S3Client(self._bucket, options, clock or SystemClock())
+        self._probe_lock = threading.Lock()
+        self._probed = False
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    @property
+    def traits(self) -> StoreTraits:
+        return self._traits
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r})"
+
+    # --- putting -------------------------------------------------------------------------------------
+
+    def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
+        key, url = self._key(name), self._url(name)
+        self._probe_once()
+        self.client.put_once(url, key, data, guard)
+
+    def abort_puts(self, name: str) -> None:
+        validate_name(name)
+
+    def put_lifetime_ms(self) -> int | None:
+        return None if self.client.options.anon else PUT_LIFETIME_MS  # only signed requests have a date
+
+    def storage_now_ms(self, here_ms: int) -> int:
+        return self.client.storage_now_ms(here_ms)
+
+    def take_turn(self, prefix: str) -> Callable[[], None]:
+        validate_prefix(prefix)
+        return _no_release
+
+    def sync_directory(self, prefix: str) -> None:
+        validate_prefix(prefix)
+
+    def append_file(self, name: str) -> S3AppendFile:
+        return S3AppendFile(self.client, name, self._key(name), self._url(name))
+
+    def put_hint(self, name: str, data: BytesLike) -> None:
+        self.client.call("put_object", self._url(name), Key=self._key(name), Body=bytes(data))
+
+    def _probe_once(self) -> None:
+        with self._probe_lock:
+            if not self._probed:
+                probe_put_if_absent(self.client, self._prefix, self.url)
+                self._probed = True
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
+        with self.open_read(name) as file:
+            return file.read(position, size)
+
+    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
+        if len(names) == 1:
+            return [self._read_if_there(names[0], max_bytes)]
+        futures = [
+            self.client.submit(functools.partial(self._read_if_there, name, max_bytes)) for name in names
+        ]
+        return [future.result() for future in futures]
+
+    def _read_if_there(self, name: str, max_bytes: int) -> bytes | None:
+        try:
+            return self.read(name, 0, max_bytes)
+        except NotFoundError:
+            return None
+
+    def exists(self, name: str) -> bool:
+        # Not HEAD: its 404 does not tell a missing object from a missing bucket.
+        return self._read_if_there(name, 1) is not None
+
+    def list(
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+    ) -> list[StoredFile]:
+        prefix = validate_prefix(prefix)
+        start = f"{self._prefix}{prefix}/" if prefix else self._prefix
+        arguments = {"Prefix": start, **({} if recursive else {"Delimiter": "/"})}
+        if start_after is not None:
+            arguments["StartAfter"] = self._prefix + start_after
+        found: list[StoredFile] = []
+        while True:
+            answer = self.client.call("list_objects_v2", f"{self.url}/{prefix}", **arguments)
+            for entry in answer.get("Contents", ()):
+                name = str(entry["Key"])[len(self._prefix) :]
+                if not name.endswith("/") and not name.startswith(f"{TEMPORARY_DIRECTORY}/"):
+                    modified: datetime = entry["LastModified"]
+                    found.append(StoredFile(name, int(entry["Size"]), round(modified.timestamp() * 1000)))
+            if not answer.get("IsTruncated"):
+                return sorted(found)
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def open_read(self, name: str) -> S3ReadFile:
+        return S3ReadFile(self.client, name, self._key(name), self._url(name))
+
+    # --- deleting ------------------------------------------------------------------------------------
+
+    def delete(self, name: str) -> None:
+        self.client.call("delete_object", self._url(name), Key=self._key(name))
+
+    def delete_directory(self, prefix: str) -> None:
+        names = [file.name for file in self.list(validate_name(prefix), recursive=True)]
+        for first in range(0, len(names), _DELETE_KEYS):
+            keys = [{"Key": self._key(name)} for name in names[first : first + _DELETE_KEYS]]
+            self.client.call("delete_objects", self._url(prefix), Delete={"Objects": keys, "Quiet": True})
+
+    def sweep_temporary(self, *, older_than_ms: int) -> int:
+        """Multipart uploads that nobody finished cost money until they are aborted."""
+        answer = self.client.call("list_multipart_uploads", self.url, Prefix=self._prefix)
+        limit_ms = self.client.storage_now_ms(self.client.now_ms()) - older_than_ms
+        removed = 0
+        for upload in answer.get("Uploads", ()):
+            if upload["Initiated"].timestamp() * 1000 <= limit_ms:
+                self.client.call(
+                    "abort_multipart_upload", self.url, Key=upload["Key"], UploadId=upload["UploadId"]
+                )
+                removed += 1
+        return removed
+
+    def _key(self, name: str) -> str:
+        return self._prefix + validate_name(name)
+
+    def _url(self, name: str) -> str:
+        return f"{self.url}/{name}"
+
+
+def _no_release() -> None:
+    """There was no lock."""
+
+
+__all__ = ["PUT_LIFETIME_MS", "S3Store", "parse_s3_url"]

@@ -1,0 +1,252 @@
+"""Requests to one bucket: with patience where repeating is harmless, one attempt where it is not.
+
+Invariants:
+    - `call` repeats a request until `retry_timeout` is up; only for requests that may be repeated;
+    - `put_once` makes exactly one attempt whenever anything may have been sent;
+    - at most `max_concurrency` requests are under way, and none waits longer than its timeouts for the
+      store, so nothing hangs.
+Not here: names, and what objects mean (s3.py).
+Concurrency: any thread. After a fork the child makes a client of its own: connections cannot be shared.
+Sources: design.md section 5; reliability.md section 1 (S3).
+"""
+
+import email.utils
+import os
+import random
+import re
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from sparklog.clock import Clock
+from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
+from sparklog.storage.base import IndefinitePutError
+from sparklog.storage.s3_connection import connect
+from sparklog.storage.s3_errors import Outcome, describe, outcome_of, storage_error
+from sparklog.storage.s3_options import S3Options
+
+T = TypeVar("T")
+_FIRST_WAIT_MS = 50.0
+_LONGEST_WAIT_MS = 2_000.0
+# A wrong endpoint should be told at once: patience is for stores that have answered before.
+_FIRST_CONTACT_MS = 5_000
+_FAILURES = (BotoCoreError, ClientError, OSError)
+_REPEATED = {Outcome.UNSENT, Outcome.BUSY, Outcome.CONFLICT}
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+class WrongAnswerError(OSError):
+    """An answer that is not one to the question: a body cut short, another range, no ETag."""
+
+
+class S3Client:
+    """A bucket, as seen with given options.
+
+    Fields:
+        requests: attempts by operation ("put_object", ...), since the start; for tests and metrics.
+    """
+
+    def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
+        self.bucket = bucket
+        self.options = options
+        self.requests: Counter[str] = Counter()
+        self._clock = clock
+        self._random = random.Random()
+        self._guard = threading.local()
+        self._has_answered = False
+        self._ahead_ms = 0  # the store's clock minus ours, as of the last answer
+        self._start_anew()
+        _all_clients.add(self)
+
+    def _start_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._permits = threading.BoundedSemaphore(self.options.max_concurrency)
+        self._client: Any = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._random.seed()
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    def call(self, operation: str, url: str, **arguments: Any) -> dict[str, Any]:
+        """One request that may be repeated. Raises StorageError; NotFoundError for a missing object."""
+        return self._repeat(operation, url, lambda: self._attempt(operation, arguments))
+
+    def get(self, url: str, key: str, position: int, end: int | None) -> tuple[bytes, int]:
+        """(bytes [position, end), the object's size). Nothing where the range lies past its end."""
+        # Always a range: then the answer says which bytes these are, and an error page is not one.
+        asked = f"bytes={position}-{'' if end is None else end - 1}"
+
+        def attempt() -> tuple[bytes, int]:
+            try:
+                return _read_answer(self._attempt("get_object", {"Key": key, "Range": asked}), position, end)
+            except ClientError as error:
+                if outcome_of(error) is Outcome.RANGE:
+                    return b"", _size_of_range_error(error)
+                raise
+
+        return self._repeat("get_object", url, attempt)
+
+    def put_once(self, url: str, key: str, data: bytes, guard: Callable[[], bool] | None) -> None:
+        """PUT with If-None-Match, one attempt; a connection that was never made is tried again.
+
+        The guard is asked after the request was signed: a store that refuses old dates (S3: 15 minutes)
+        then bounds how late the request can take effect, however long this process is stopped.
+
+        Raises:
+            AlreadyExistsError: 412. IndefinitePutError: no definite answer. StorageError: refused.
+            RetriableError: the guard said no.
+        """
+        arguments = {"Key": key, "Body": data, "IfNoneMatch": "*"}
+        for wait_ms in self._waits():
+            self._guard.ask = guard
+            try:
+                if not self._attempt("put_object", arguments).get("ETag"):
+                    raise WrongAnswerError("an answer without an ETag, which no S3 gives to a PUT")
+            except _FAILURES as error:
+                outcome = outcome_of(error)
+                if outcome is not Outcome.UNSENT or wait_ms is None:
+                    raise self._put_error(url, error, outcome) from error
+                self._clock.sleep_ms(wait_ms)
+            else:
+                return
+            finally:
+                self._guard.ask = None
+        raise AssertionError("the last wait is None")
+
+    def resolve(self, attempt: Callable[[], T]) -> T:
+        """Run `attempt` until it is not an IndefinitePutError, or the time is up."""
+        for wait_ms in self._waits():
+            try:
+                return attempt()
+            except IndefinitePutError:
+                if wait_ms is None:
+                    raise
+                self._clock.sleep_ms(wait_ms)
+        raise AssertionError("the last wait is None")
+
+    def submit(self, work: Callable[[], T]) -> "Future[T]":
+        """Run in the background."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.options.max_concurrency, "sparklog-s3")
+            return self._pool.submit(work)
+
+    def storage_now_ms(self, here_ms: int) -> int:
+        """The store's clock, as of the last answer."""
+        return here_ms + self._ahead_ms
+
+    def now_ms(self) -> int:
+        """The clock of the machine here."""
+        return self._clock.now_ms()
+
+    # --- attempts ------------------------------------------------------------------------------------
+
+    def _repeat(self, action: str, url: str, attempt: Callable[[], T]) -> T:
+        """Run `attempt` until it succeeds, is refused, or the time is up."""
+        for wait_ms in self._waits():
+            try:
+                return attempt()
+            except _FAILURES as error:
+                if outcome_of(error) not in _REPEATED or wait_ms is None:
+                    raise storage_error(action, url, error, self.options) from error
+                self._clock.sleep_ms(wait_ms)
+        raise AssertionError("the last wait is None")
+
+    def _attempt(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        client = self._connected()
+        with self._permits:
+            self.requests[operation] += 1
+            try:
+                answer: dict[str, Any] = getattr(client, operation)(Bucket=self.bucket, **arguments)
+                if operation == "get_object":  # the body is part of the request
+                    answer["Body"] = answer["Body"].read()
+            except ClientError as error:
+                self._note_answer(error.response)
+                raise
+        self._note_answer(answer)
+        return answer
+
+    def _note_answer(self, answer: Any) -> None:
+        self._has_answered = True
+        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date:
+            stamp = email.utils.parsedate_to_datetime(date).timestamp()
+            self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
+
+    def _waits(self) -> Iterator[float | None]:
+        """Milliseconds to wait after each failed attempt; None when there is no time for another."""
+        start_ms = self._clock.monotonic_ms()
+        longest = _FIRST_WAIT_MS
+        while True:
+            patience_ms = self.options.retry_timeout * 1000
+            if not self._has_answered:
+                patience_ms = min(patience_ms, _FIRST_CONTACT_MS)
+            wait_ms = self._random.uniform(longest / 2, longest)
+            if self._clock.monotonic_ms() - start_ms + wait_ms > patience_ms:
+                break
+            yield wait_ms
+            longest = min(_LONGEST_WAIT_MS, longest * 2)
+        yield None
+
+    def _put_error(self, url: str, error: Exception, outcome: Outcome) -> StorageError:
+        if outcome is Outcome.TAKEN:
+            return AlreadyExistsError(
+                "FILE_EXISTS", f"{url}: exists, expected no such file", fix="Use another name"
+            )
+        if outcome in {Outcome.BUSY, Outcome.CONFLICT}:
+            return IndefinitePutError(
+                "PUT_INDEFINITE",
+                f"{url}: no definite answer: {describe(error, self.options)}",
+                fix="Repeat the same put",
+            )
+        return storage_error("put", url, error, self.options)
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = connect(self.bucket, self.options)
+                self._client.meta.events.register("before-send.s3.PutObject", self._before_send)
+            return self._client
+
+    def _before_send(self, **_: Any) -> None:
+        ask: Callable[[], bool] | None = getattr(self._guard, "ask", None)
+        if ask is not None and not ask():
+            raise RetriableError(
+                "PUT_REFUSED", "overtaken before the put was sent", fix="Refresh and try again"
+            )
+
+
+def _read_answer(answer: dict[str, Any], position: int, end: int | None) -> tuple[bytes, int]:
+    data: bytes = answer["Body"]
+    match = _CONTENT_RANGE.fullmatch(str(answer.get("ContentRange", "")))
+    if match is None:
+        if not data and not position:  # some stores give no range of an empty object
+            return b"", 0
+        raise WrongAnswerError(f"{len(data)} bytes that are not the range asked for")
+    first, last, size = (int(text) for text in match.groups())
+    expected_last = min(size if end is None else end, size) - 1
+    if (first, last, len(data)) != (position, expected_last, last - first + 1):
+        raise WrongAnswerError(f"{len(data)} bytes for {match[0]}, expected {position}-{expected_last}")
+    return data, size
+
+
+def _size_of_range_error(error: ClientError) -> int:
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    size = str(headers.get("content-range", "")).rpartition("/")[2]
+    return int(size) if size.isdecimal() else 0
+
+
+_all_clients: "weakref.WeakSet[S3Client]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_all_clients):
+        client._start_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

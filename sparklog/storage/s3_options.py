@@ -1,0 +1,219 @@
+"""Options of an S3 store, under the names that users of s3fs, pandas and Spark know.
+
+    sparklog.open("s3://bucket/log", storage_options={"endpoint_url": "http://...", "profile": "dev"})
+    .option("s3.endpoint_url", ...)  or  .option("fs.s3a.endpoint", ...)          (spark_names)
+
+What is not given comes from where botocore looks: AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, the
+shared configuration files, instance roles; and from fsspec's variables, FSSPEC_S3_KEY and so on.
+
+Invariants: `key`, `secret` and `token` appear in no repr and no error message; options are picklable, since
+    that is how they reach Spark's executors. Nothing of them is ever stored under a root.
+Not here: clients (s3_client.py).
+Sources: s3fs.S3FileSystem; Hadoop's S3A; botocore's environment variables.
+"""
+
+import dataclasses
+import difflib
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.errors import InvalidRequestError
+
+MIB = 1 << 20
+# s3fs's nested dictionaries, flattened.
+_CLIENT_KWARGS = {
+    "aws_access_key_id": "key",
+    "aws_secret_access_key": "secret",
+    "aws_session_token": "token",
+    "endpoint_url": "endpoint_url",
+    "region_name": "region",
+    "use_ssl": "use_ssl",
+    "verify": "verify",
+}
+_CONFIG_KWARGS = {
+    "connect_timeout": "connect_timeout",
+    "max_pool_connections": "max_concurrency",
+    "read_timeout": "read_timeout",
+    "region_name": "region",
+}
+_ALIASES = {"region_name": "region", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+_HADOOP = {
+    "fs.s3a.access.key": "key",
+    "fs.s3a.secret.key": "secret",
+    "fs.s3a.session.token": "token",
+    "fs.s3a.endpoint": "endpoint_url",
+    "fs.s3a.endpoint.region": "region",
+    "fs.s3a.path.style.access": "path_style",
+    "fs.s3a.connection.ssl.enabled": "use_ssl",
+}
+_ENVIRONMENT = {
+    f"FSSPEC_S3_{name.upper()}": name
+    for name in ("key", "secret", "token", "anon", "endpoint_url", "profile", "region")
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """How to reach an object store.
+
+    Fields:
+        key, secret, token: credentials; None: botocore looks for them.
+        anon: send no credentials at all.
+        endpoint_url: of a store other than AWS, "http://127.0.0.1:8333".
+        profile, region: as in AWS's configuration files.
+        path_style: bucket in the path, not in the host name; None: only with an endpoint_url.
+        connect_timeout, read_timeout: seconds, for one attempt.
+        retry_timeout: seconds that a request is repeated while the store does not answer, or says it is
+            busy. Longer: more patience; shorter: errors come sooner.
+        max_concurrency: requests at a time, of one process and root.
+        refresh_interval_ms: look for new commits no more often than this; 0: whenever asked to.
+    """
+
+    key: str | None = dataclasses.field(default=None, repr=False)
+    secret: str | None = dataclasses.field(default=None, repr=False)
+    token: str | None = dataclasses.field(default=None, repr=False)
+    anon: bool = False
+    endpoint_url: str | None = None
+    profile: str | None = None
+    region: str | None = None
+    use_ssl: bool = True
+    verify: str | bool | None = None
+    path_style: bool | None = None
+    connect_timeout: float = 5.0
+    read_timeout: float = 30.0
+    retry_timeout: float = 120.0
+    max_concurrency: int = 10
+    refresh_interval_ms: int = 0
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown."""
+        return tuple(value for value in (self.secret, self.token, self.key) if value)
+
+
+_FIELDS = {field.name: field for field in dataclasses.fields(S3Options)}
+
+
+def parse_storage_options(
+    given: Mapping[str, Any] | None, environment: Mapping[str, str] | None = None
+) -> S3Options:
+    """The options of an S3 store.
+
+    Args:
+        given: as s3fs takes them, {"key": ..., "client_kwargs": {"region_name": ...}}.
+        environment: for fsspec's variables; what is given beats them.
+
+    Raises:
+        InvalidRequestError: an unknown or malformed option. Values are never quoted.
+    """
+    values: dict[str, Any] = {}
+    for variable, name in _ENVIRONMENT.items():
+        if environment and environment.get(variable):
+            values[name] = environment[variable]
+    for name, value in (given or {}).items():
+        if value is None:
+            continue
+        if name == "client_kwargs":
+            values.update(_nested(value, _CLIENT_KWARGS, name))
+        elif name == "config_kwargs":
+            style = dict(value).pop("s3", {}).get("addressing_style")
+            if style is not None:
+                values["path_style"] = style == "path"
+            values.update(_nested({k: v for k, v in value.items() if k != "s3"}, _CONFIG_KWARGS, name))
+        else:
+            values[_known(_ALIASES.get(name, name))] = value
+    return S3Options(**{name: _typed(name, value) for name, value in values.items()})
+
+
+def spark_names(options: Mapping[str, str]) -> dict[str, str]:
+    """The storage options among a Spark query's: `s3.<name>` and Hadoop's `fs.s3a...`, any case."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        lower = name.lower()
+        if lower in _HADOOP:
+            found[_HADOOP[lower]] = value
+        elif lower.startswith("s3."):
+            found[lower.removeprefix("s3.")] = value
+    return found
+
+
+def is_spark_name(name: str) -> bool:
+    """Is this, in lower case, a storage option of a Spark query?"""
+    return name in _HADOOP or name.startswith("s3.")
+
+
+def hide(text: str, options: S3Options) -> str:
+    """`text` without the credentials, should a library have quoted them."""
+    for secret in options.secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _nested(value: object, names: Mapping[str, str], where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _invalid(where, f"found a {type(value).__name__}, expected a dict")
+    for name in value:
+        if name not in names:
+            raise _unknown(f"{where}[{name!r}]", name, names)
+    return {names[name]: one for name, one in value.items() if one is not None}
+
+
+def _known(name: str) -> str:
+    if name not in _FIELDS:
+        raise _unknown(repr(name), name, [*_FIELDS, "client_kwargs", "config_kwargs"])
+    return name
+
+
+def _typed(name: str, value: Any) -> Any:
+    if name == "verify":
+        return _as_bool(value) if str(value).lower() in _BOOLEANS else str(value)
+    kind = str(_FIELDS[name].type)
+    if "bool" in kind:
+        if str(value).lower() not in _BOOLEANS:
+            raise _invalid(name, "expected true or false")
+        return _as_bool(value)
+    if kind in {"int", "float"}:
+        try:
+            number = int(value) if kind == "int" else float(value)
+        except (TypeError, ValueError):
+            raise _invalid(name, "expected a number") from None
+        if not (0 if name == "refresh_interval_ms" else 1e-3) <= number < 1e7:
+            raise _invalid(name, "expected a positive number")
+        return number
+    if not isinstance(value, str):
+        raise _invalid(name, f"found a {type(value).__name__}, expected text")
+    return _endpoint(value) if name == "endpoint_url" else value
+
+
+def _endpoint(url: str) -> str:
+    url = url if "://" in url else f"https://{url}"  # Hadoop's endpoints have no scheme
+    parts = urllib.parse.urlsplit(url)
+    if "@" in parts.netloc:
+        raise _invalid("endpoint_url", "found a user name or password in it")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise _invalid("endpoint_url", "expected http://host:port or https://host")
+    return url
+
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _as_bool(value: object) -> bool:
+    return _BOOLEANS[str(value).lower()]
+
+
+def _invalid(name: str, problem: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "INVALID_OPTION", f"storage option {name}: {problem}", fix="correct the option; see docs/s3.md"
+    )
+
+
+def _unknown(shown: str, name: str, known: Any) -> InvalidRequestError:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return InvalidRequestError(
+        "UNKNOWN_OPTION",
+        f"an S3 root has no storage option {shown}{hint}",
+        fix="correct or remove the option; docs/s3.md lists them",
+    )

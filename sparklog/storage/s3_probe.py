@@ -1,0 +1,74 @@
+"""Does this store let exactly one of several racing writers create a name? Commits depend on it.
+
+Asked once per root and process, before its first conditional put: three threads put one key, then one
+puts it again. A store that ignores If-None-Match fails the second part for sure.
+Not here: races that a store loses once in a thousand; `sparklog doctor` races again.
+After a crash: an object under .tmp/ may be left; it means nothing.
+"""
+
+import contextlib
+import secrets
+import threading
+
+from sparklog.errors import AlreadyExistsError, SparklogError, StorageError
+from sparklog.storage.base import IndefinitePutError
+from sparklog.storage.names import TEMPORARY_DIRECTORY
+from sparklog.storage.s3_client import S3Client
+
+RACERS = 2  # three or more wait for seconds on some stores
+_ROUNDS = 5
+
+
+def probe_put_if_absent(client: S3Client, prefix: str, url: str) -> None:
+    """Raise StorageError STORAGE_UNSUPPORTED when the store lets two writers win."""
+    for _ in range(_ROUNDS):
+        key = f"{prefix}{TEMPORARY_DIRECTORY}/probe-{secrets.token_hex(8)}"
+        winners, unsure = _race(client, key, url)
+        try:
+            client.put_once(url, key, b"again", None)
+            winners = RACERS + 1
+        except AlreadyExistsError:
+            pass
+        except IndefinitePutError:
+            continue
+        with contextlib.suppress(StorageError):
+            client.call("delete_object", url, Key=key)
+        if winners > 1:
+            raise StorageError(
+                "STORAGE_UNSUPPORTED",
+                f"{url}: several writers created the same object, expected one to win and the others to get "
+                "412 for If-None-Match: commits would be lost",
+                fix="Use a store with conditional writes: AWS S3, MinIO, SeaweedFS 4.17 or newer, ...",
+            )
+        if winners == 1 or unsure:
+            return
+    raise StorageError(
+        "STORE_UNAVAILABLE",
+        f"{url}: no definite answers while probing for conditional writes",
+        fix="Check the store, and try again",
+    )
+
+
+def _race(client: S3Client, key: str, url: str) -> tuple[int, int]:
+    """(how many won, how many got no definite answer)."""
+    outcomes: list[SparklogError | None] = []
+    barrier = threading.Barrier(RACERS)
+
+    def put(number: int) -> None:
+        barrier.wait()
+        try:
+            client.put_once(url, key, b"probe %d" % number, None)
+        except SparklogError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=put, args=(number,), daemon=True) for number in range(RACERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for error in outcomes:
+        if error is not None and not isinstance(error, AlreadyExistsError | IndefinitePutError):
+            raise error
+    return outcomes.count(None), sum(isinstance(error, IndefinitePutError) for error in outcomes)
