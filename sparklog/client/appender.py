@@ -28,6 +28,7 @@ from sparklog.client.rows import Piece, Rows, normalise_rows, validate_timestamp
 from sparklog.client.topic_plan import PlannedTopic, TopicPlanner, TopicTarget
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
+from sparklog.failpoints import failpoint
 from sparklog.format.codec import Codec
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns, TimestampType
@@ -157,6 +158,7 @@ class PartitionedAppender:
         drafts = tuple(draft for drafts in self._drafts.values() for draft in drafts)
         if drafts:
             self._writer.sync(drafts)
+        failpoint("task.staged")
         return StagedAppend(drafts=drafts, planned=self.topics.planned() if drafts else ())
 
     def abort(self) -> None:

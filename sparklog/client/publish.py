@@ -21,6 +21,7 @@ import msgspec
 from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.errors import RetriableError
+from sparklog.failpoints import failpoint
 from sparklog.metadata import (
     Action,
     AppendExtents,
@@ -94,7 +95,9 @@ def publish(
     staged = list(staged)
     if txn is None and not any(one.drafts for one in staged):
         return AppendResult(commit=None, duplicate=False, ranges={})
+    failpoint("publish.before")
     result = metadata.publish(lambda image: plan_publish(image, staged, txn))
+    failpoint("publish.after")
     extents = [
         extent for action in result.actions if isinstance(action, AppendExtents) for extent in action.extents
     ]

@@ -29,6 +29,7 @@ import numpy as np
 
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
+from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.index import encode_offset_entries
 from sparklog.log.config import INT_MAX, TopicConfig
@@ -134,6 +135,7 @@ class LogWriter:
                 # Bytes may be torn (or an interrupt may have cut the write): never append after them.
                 self._retire()
                 raise
+            failpoint("segment.written")
             self._add_index_entries(segment, encoded, position, config)
             segment.unsynced_records += encoded.record_count
             draft = _draft(topic_id, partition, segment.name, position, encoded, extends)
@@ -238,6 +240,7 @@ class LogWriter:
         if segment.file.position > segment.synced_position:
             position = segment.file.position
             segment.file.sync()
+            failpoint("segment.synced")
             segment.synced_position = position
             segment.synced_ms = self._clock.now_ms()
             segment.unsynced_records = 0

@@ -30,6 +30,7 @@ After a crash: removals are not synced; commits that come back below the oldest 
 from collections.abc import Iterable, Iterator
 
 from sparklog.errors import AlreadyExistsError, CorruptLogError, NotFoundError, UnsupportedVersionError
+from sparklog.failpoints import failpoint
 from sparklog.metadata.image import Image
 from sparklog.metadata.paths import (
     CLEANED_MARKER,
@@ -66,12 +67,16 @@ def clean_metadata(store: Store, image: Image, *, grace_ms: int, snapshots_kept:
     for commit in _numbers(_old_commits(files, below=kept, modified_until_ms=now_ms - grace_ms)):
         if removed == 0:
             put_marker(store)
+            failpoint("cleaning.marked")
         store.abort_puts(commit_name(commit))
+        failpoint("cleaning.aborted")
         store.delete(commit_name(commit))
+        failpoint("cleaning.removed")
         removed += 1
     for snapshot in _numbers(map(snapshot_of, names)):
         if snapshot < kept:
             store.delete(manifest_name(snapshot))  # first, so that nobody starts on a snapshot in pieces
+            failpoint("cleaning.manifest_removed")
             store.delete_directory(snapshot_directory(snapshot))
             removed += 1
     return removed

@@ -31,6 +31,7 @@ from sparklog.errors import (
     RetriableError,
     SparklogError,
 )
+from sparklog.failpoints import failpoint
 from sparklog.metadata.actions import Action
 from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.cleaning import clean_metadata, commit_was_cleaned
@@ -235,7 +236,9 @@ class MetadataLog:
                 if error is not None:
                     raise error
                 return PublishResult(commit=image.commit, actions=())
+            failpoint("commit.planned")
             if self._creator.create(candidate, deadline_ms):
+                failpoint("commit.created")
                 self._image = candidate.image  # and all before it: the put has synced the directory
                 return PublishResult(commit=candidate.image.commit, actions=candidate.actions)
             losses += 1

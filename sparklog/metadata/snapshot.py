@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from sparklog.errors import AlreadyExistsError, InvalidRequestError
+from sparklog.failpoints import failpoint
 from sparklog.metadata.actions import Int64
 from sparklog.metadata.document import (
     FIRST_VERSION,
@@ -75,6 +76,7 @@ def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
         state=_put_part(store, image.commit, "state", "json", msgspec.json.encode(state)),
         extents=_put_part(store, image.commit, "extents", "arrow", encode_extents(_blocks(image))),
     )
+    failpoint("snapshot.parts")
     header = Header(
         version=state.version,
         kind="snapshot",
@@ -89,6 +91,7 @@ def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
         store.put_if_absent(manifest_name(image.commit), encode_document(header, body))
     except AlreadyExistsError:
         return
+    failpoint("snapshot.written")
 
 
 def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
@@ -138,6 +141,7 @@ def verify_snapshot(store: Store, commit: int, *, cluster_id: str) -> Header:
 def _put_part(store: Store, commit: int, kind: str, suffix: str, data: bytes) -> SnapshotPart:
     part = SnapshotPart(name=f"{kind}-{new_id()}.{suffix}", size=len(data), crc32c=checksum(data))
     store.put_if_absent(f"{snapshot_directory(commit)}/{part.name}", data)
+    failpoint("snapshot.part")
     return part
 
 

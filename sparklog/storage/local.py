@@ -36,6 +36,7 @@ from sparklog.errors import (
     RetriableError,
     StorageError,
 )
+from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, write_all
 from sparklog.storage.local_tree import list_files, remove_tree
@@ -131,14 +132,16 @@ class LocalStore:
         removed = 0
         for stored in list_files(self._temporary, "", recursive=False):
             path = f"{self._temporary}/{stored.name}"
+            failpoint("sweep.temporary")
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116
                     os.unlink(path)  # noqa: PTH108
                     removed += 1
         return removed
 
-    def _step(self, point: str, name: str) -> None:
-        """Does nothing: where tests stop, kill or fail a put."""
+    def _step(self, point: str, name: str) -> None:  # noqa: ARG002 - for tests
+        """A failpoint of its own for each step of a put; tests may override it."""
+        failpoint(f"put.{point}")
 
     def _create_temporary(self, key: str) -> tuple[str, int]:
         path = f"{self._temporary}/{key}.{os.getpid()}.{secrets.token_hex(8)}"
@@ -158,6 +161,7 @@ class LocalStore:
         except OSError as error:
             raise storage_error("write", path, error) from error
         try:
+            failpoint("put.sync")
             os.fsync(fd)
         except OSError as error:
             if is_full(error):  # delayed allocation; these bytes have no name yet and never get one
@@ -247,6 +251,7 @@ class LocalStore:
         except OSError as error:
             raise self._poisoned("open for fsync", directory, error) from error
         try:
+            failpoint("directory.sync")
             os.fsync(fd)
             return os.fstat(fd).st_ino
         except OSError as error:

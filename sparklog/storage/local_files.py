@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from sparklog.errors import FatalStorageError, StorageError
+from sparklog.failpoints import failpoint, torn
 from sparklog.storage.base import BytesLike
 from sparklog.storage.os_errors import fatal_error, storage_error
 
@@ -34,8 +35,9 @@ def write_all(fd: int, chunks: list[memoryview], position: int) -> int:
     pending = [chunk for chunk in chunks if chunk.nbytes]
     start = position
     while pending:
-        written = os.pwritev(fd, pending[:_MAX_VECTORS], position)
+        written = os.pwritev(fd, torn("file.write.middle", pending[:_MAX_VECTORS]), position)
         position += written
+        failpoint("file.write.middle")
         done = 0
         while done < len(pending) and written >= pending[done].nbytes:
             written -= pending[done].nbytes
@@ -93,6 +95,7 @@ class LocalAppendFile:
         self._join_early_sync()
         self._refuse_if_unusable()
         try:
+            failpoint("file.sync")
             os.fdatasync(self._fd)
         except OSError as error:
             raise self._fatal(error) from error

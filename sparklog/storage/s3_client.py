@@ -25,6 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from sparklog.clock import Clock
 from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
+from sparklog.failpoints import failpoint
 from sparklog.storage.base import IndefinitePutError
 from sparklog.storage.s3_connection import connect
 from sparklog.storage.s3_errors import Outcome, describe, outcome_of, storage_error
@@ -105,8 +106,10 @@ class S3Client:
         for wait_ms in self._waits():
             self._guard.ask = guard
             try:
+                failpoint("s3.put.before")
                 if not self._attempt("put_object", arguments).get("ETag"):
                     raise WrongAnswerError("an answer without an ETag, which no S3 gives to a PUT")
+                failpoint("s3.put.answered")
             except _FAILURES as error:
                 outcome = outcome_of(error)
                 if outcome is not Outcome.UNSENT or wait_ms is None:

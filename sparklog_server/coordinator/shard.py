@@ -28,6 +28,7 @@ from sparklog.client import SparkLog
 from sparklog.client.groups import OFFSETS_TOPIC
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, RetriableError, SparklogError, StorageError
+from sparklog.failpoints import failpoint
 from sparklog.format.consumer_offsets import (
     GroupKey,
     OffsetKey,
@@ -245,6 +246,7 @@ class Shard:
     ) -> None:
         try:
             (outcome,) = await appended
+            failpoint("broker.offsets.durable")
             if outcome.error is None:
                 await self._apply_own(outcome.base_offset, record_count, waiting)
         except asyncio.CancelledError:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.errors import FencedError
+from sparklog.failpoints import failpoint
 from sparklog.metadata import (
     Action,
     BrokerListener,
@@ -51,6 +52,7 @@ class BrokerEpoch:
             return [plan_register_broker(image, node_id, incarnation_id=incarnation_id, listeners=listeners)]
 
         metadata.publish(plan)
+        failpoint("broker.registered")
         broker = metadata.image.broker
         if broker is None or broker.incarnation_id != incarnation_id:
             raise _fenced(incarnation_id, metadata.image)  # overtaken at once

@@ -27,6 +27,7 @@ import msgspec
 
 from sparklog.client import SparkLog
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError, StorageError
+from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
@@ -94,8 +95,10 @@ class GroupWriter:
         written = self._append(image, parts, verdicts, outcomes)
         appended = synced = time.perf_counter()
         if written:
+            failpoint("broker.group.written")
             synced = self._sync(written, outcomes)
             if synced:
+                failpoint("broker.group.synced")
                 self._publish(_GroupPlan(self._epoch, image, parts, written), outcomes)
         self._remember_failures(image, parts, outcomes)
         done = time.perf_counter()
@@ -151,6 +154,7 @@ class GroupWriter:
     def _publish(self, plan: "_GroupPlan", outcomes: dict[int, PartOutcome]) -> None:
         try:
             result = self._log.metadata.publish(plan)
+            failpoint("broker.group.committed")
         except FatalStorageError:
             raise
         except FencedError as error:

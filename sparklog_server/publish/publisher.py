@@ -34,6 +34,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError
+from sparklog.failpoints import failpoint
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import BrokerListener, Plan, PublishResult, Topic
 from sparklog_server.metrics import Gauge
@@ -434,6 +435,7 @@ class Publisher:
     # --- telling (event loop) ----------------------------------------------------------------------------
 
     def _resolve(self, group: list[_Submission], results: list[list[PartOutcome]]) -> None:
+        failpoint("broker.group.answering")
         self._broker.show_image()
         metrics = self._broker.metrics
         for one, outcomes in zip(group, results, strict=True):

@@ -1,0 +1,163 @@
+"""Failpoints: named places where tests kill, fail or pause a process; off unless SPARKLOG_FAIL is set.
+
+    SPARKLOG_FAIL=put.linked:3                      SIGKILL itself when it gets there for the third time
+    SPARKLOG_FAIL=file.sync:1:raise=EIO             an OSError of that errno, as if the kernel had said so
+    SPARKLOG_FAIL=publish.before:2:pause=/tmp/go    make /tmp/go.reached, and wait until /tmp/go exists
+    SPARKLOG_FAIL=snapshot.parts:1,put.linked:9     several, separated by commas
+
+Invariants: names are those of FAILPOINTS, which says what each is for; a wrong setting fails at import,
+    instead of testing nothing. Off, a failpoint is a call and a comparison (tests/test_failpoints.py).
+Not here: what must hold afterwards (tests/crash).
+Concurrency: passes are counted over all threads of a process; a forked child counts on from its parent's.
+Sources: reliability.md 3(a), the crash matrix, whose rows the numbers are; FreeBSD fail(9).
+"""
+
+import errno
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.errors import InvalidRequestError
+
+VARIABLE: Final = "SPARKLOG_FAIL"
+_PAUSE_POLL_SECONDS: Final = 0.005
+
+# Name -> (rows of the crash matrix, where it is). tests/test_failpoints.py compares it with the calls.
+FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
+    "file.write.middle": ((1, 5, 14), "part of the bytes of a segment, commit or snapshot are written"),
+    "file.sync": ((2, 14), "before a segment's data is synced; EIO here must stop the process"),
+    "segment.written": ((1, 2), "batches are appended, not synced"),
+    "segment.synced": ((2,), "a segment is durable, and nobody knows its extents yet"),
+    "task.staged": ((3, 4), "a task has staged its rows; a paused one becomes a zombie"),
+    "publish.before": ((4,), "all tasks have staged, nothing is committed"),
+    "publish.after": ((7,), "committed, and the caller does not know yet"),
+    "put.sync": ((5, 14), "before the temporary file of a put is synced"),
+    "put.temporary_synced": ((5,), "the temporary file is durable"),
+    "put.guard_passed": ((5, 9), "the last moment before a commit's name is made"),
+    "put.linked": ((5, 6), "a commit has its name, which is not durable"),
+    "put.directory_synced": ((5, 7), "a commit is durable, and its temporary file is still there"),
+    "s3.put.before": ((6,), "before a conditional PUT is sent"),
+    "s3.put.answered": ((6, 7), "a conditional PUT was answered, and the caller does not know yet"),
+    "directory.sync": ((2, 5, 14), "before a directory is synced; EIO here must stop the process"),
+    "commit.planned": ((4, 9), "a commit is computed against the newest image, and not tried"),
+    "commit.created": ((6, 7), "a commit is there, and this process's image is the old one"),
+    "broker.registered": ((10,), "a broker is registered with a new epoch, and does not know it yet"),
+    "broker.group.written": ((8,), "a group of produce requests is appended, not synced"),
+    "broker.group.synced": ((8, 9), "a group is durable, not committed"),
+    "broker.group.committed": ((8,), "a group is committed, nobody is told"),
+    "broker.group.answering": ((8,), "the event loop is about to answer a group's requests"),
+    "broker.offsets.durable": ((12,), "an offset commit is durable, not in memory, not answered"),
+    "snapshot.part": ((11,), "one part of a snapshot is written"),
+    "snapshot.parts": ((11,), "all parts of a snapshot are written, the manifest is not"),
+    "snapshot.written": ((11,), "a snapshot is complete, nothing is cleaned"),
+    "cleaning.marked": ((11, 13), "the marker of cleaning is there, nothing is removed"),
+    "cleaning.aborted": ((11, 13), "puts of a commit's number are aborted, it is not removed"),
+    "cleaning.removed": ((11, 13), "a commit is removed"),
+    "cleaning.manifest_removed": ((11, 13), "a snapshot's manifest is removed, its parts are not"),
+    "sweep.temporary": ((13,), "before a temporary file is swept"),
+}
+
+
+@dataclass(slots=True)
+class _Armed:
+    """One failpoint that is on."""
+
+    name: str
+    nth: int
+    act: Callable[[], None]
+    passes: Iterator[int]
+
+
+_armed: dict[str, _Armed] | None = None
+
+
+def failpoint(name: str) -> None:
+    """A place with a name. Does nothing, unless it is armed and this is the pass."""
+    if _armed is not None:
+        _pass(name)
+
+
+def torn(name: str, chunks: Sequence[memoryview]) -> Sequence[memoryview]:
+    """The chunks to write at once: all of them; if the failpoint is armed, only about half of their bytes."""
+    if _armed is None or name not in _armed:
+        return chunks
+    left = max(1, sum(chunk.nbytes for chunk in chunks) // 2)
+    first: list[memoryview] = []
+    for chunk in chunks:
+        first.append(chunk[:left])
+        left -= first[-1].nbytes
+        if left == 0:
+            break
+    return first
+
+
+def arm(setting: str) -> None:
+    """Turn failpoints on, as the environment variable does, in place of those that were on.
+
+    Raises: InvalidRequestError INVALID_OPTION: no such failpoint, or no such action.
+    """
+    global _armed  # noqa: PLW0603 - a module-level switch is what makes the off state free
+    found = [_parse(part.strip()) for part in setting.split(",") if part.strip()]
+    _armed = {one.name: one for one in found} or None
+
+
+def disarm() -> None:
+    """Turn all failpoints off."""
+    arm("")
+
+
+def _pass(name: str) -> None:
+    armed = _armed.get(name) if _armed is not None else None
+    if armed is not None and next(armed.passes) == armed.nth:
+        armed.act()
+
+
+def _parse(text: str) -> _Armed:
+    name, _, rest = text.partition(":")
+    number, _, action = rest.partition(":")
+    if name not in FAILPOINTS:
+        raise _refused(text, f"the failpoint {name!r}", f"one of {', '.join(FAILPOINTS)}")
+    if not (number.isascii() and number.isdecimal() and int(number[:9]) > 0):
+        raise _refused(text, f"the pass {number!r}", "a positive number")
+    return _Armed(name, int(number[:9]), _action(text, action or "kill"), itertools.count(1))
+
+
+def _action(text: str, action: str) -> Callable[[], None]:
+    kind, _, argument = action.partition("=")
+    if action == "kill":
+        return _kill
+    if kind == "raise" and hasattr(errno, argument or "EIO"):
+        number = getattr(errno, argument or "EIO")
+        return lambda: _raise(number)
+    if kind == "pause" and argument:
+        return lambda: _pause(argument)
+    raise _refused(text, f"the action {action!r}", "kill, raise[=ERRNO] or pause=FILE")
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _raise(number: int) -> None:
+    raise OSError(number, os.strerror(number))
+
+
+def _pause(path: str) -> None:
+    os.close(os.open(f"{path}.reached", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+    while not os.path.exists(path):  # noqa: PTH110 - nothing but os below
+        time.sleep(_PAUSE_POLL_SECONDS)
+
+
+def _refused(text: str, found: str, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "INVALID_OPTION",
+        f"{VARIABLE}: {text!r}: found {found}, expected {expected}",
+        fix=f"write POINT:PASS[:ACTION], or unset {VARIABLE}",
+    )
+
+
+arm(os.environ.get(VARIABLE, ""))
