@@ -1,0 +1,378 @@
+"""Each anomaly planted in a history, and found by its name alone; clean histories give none."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.history.builder import HistoryBuilder
+from tests.history.checker import check
+from tests.history.events import Event
+from tests.history.verdict import Name, Verdict
+
+PLANTED: list[tuple[str, Callable[[HistoryBuilder], None]]] = []
+
+
+def planted(name: str) -> Callable[[Callable[[HistoryBuilder], None]], Callable[[HistoryBuilder], None]]:
+    def add(plant: Callable[[HistoryBuilder], None]) -> Callable[[HistoryBuilder], None]:
+        PLANTED.append((name, plant))
+        return plant
+
+    return add
+
+
+def verdict_of(plant: Callable[[HistoryBuilder], None]) -> Verdict:
+    history = HistoryBuilder()
+    plant(history)
+    return check(history.events)
+
+
+@planted("inconsistent-offsets")
+def two_readers_see_different_values(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", -1)]}, type="info")
+    h.send("v", {"t-0": [("t/b", -1)]}, type="info")
+    h.poll("r", {"t-0": [("t/a", 0)]})
+    h.poll("s", {"t-0": [("t/b", 0)]})
+
+
+@planted("inconsistent-offsets")
+def two_writers_are_given_one_offset(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0)]})
+    h.send("v", {"t-0": [("t/b", 0)]})
+
+
+@planted("duplicate")
+def a_retry_is_there_twice(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", -1)]}, type="info")
+    h.poll("r", {"t-0": [("t/a", 0), ("t/a", 1)]})
+
+
+@planted("duplicate")
+def two_attempts_of_a_spark_task(h: HistoryBuilder) -> None:
+    h.other("txn", "driver", txn="app/0", count=1)
+    h.final({"t-0": [("t/app/0/0/a1/0", 0), ("t/app/0/0/a2/0", 1)]})
+
+
+@planted("lost-write")
+def an_acknowledged_record_is_passed_over(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0)]})
+    h.send("v", {"t-0": [("t/b", 1)]})
+    h.poll("r", {"t-0": [("t/b", 1)]})
+
+
+@planted("unseen")
+def the_end_of_the_log_is_lost(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0)]})
+    h.send("w", {"t-0": [("t/b", 1)]})
+    h.final({"t-0": [("t/a", 0)]})
+
+
+@planted("unseen")
+def a_whole_batch_is_lost(h: HistoryBuilder) -> None:
+    h.other("txn", "driver", txn="app/0", count=2)
+    h.final({})
+
+
+@planted("G1a")
+def a_failed_send_is_read(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", -1)]}, type="fail")
+    h.poll("r", {"t-0": [("t/a", 0)]})
+
+
+@planted("precommitted-read")
+def an_operation_reads_itself(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0)]}, t_inv=5, t_done=9)
+    sent = h.events[-1]
+    h.events.append(
+        Event(
+            i=sent.i, proc="w", f="poll", type="ok", key="t-0", value=["t/a"], offset=[0], t_inv=5, t_done=9
+        )
+    )
+
+
+@planted("poll-skip")
+def a_reader_jumps(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1), ("t/c", 2)]})
+    h.poll("r", {"t-0": [("t/a", 0)]})
+    h.poll("r", {"t-0": [("t/c", 2)]})
+    h.poll("s", {"t-0": [("t/a", 0), ("t/b", 1), ("t/c", 2)]})
+
+
+@planted("nonmonotonic-poll")
+def a_reader_goes_back(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    h.poll("r", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    h.poll("r", {"t-0": [("t/b", 1)]})
+
+
+@planted("int-poll-skip")
+def one_poll_jumps(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1), ("t/c", 2)]})
+    h.poll("r", {"t-0": [("t/a", 0), ("t/c", 2)]})
+    h.poll("s", {"t-0": [("t/a", 0), ("t/b", 1), ("t/c", 2)]})
+
+
+@planted("int-nonmonotonic-poll")
+def one_poll_goes_back(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    h.poll("r", {"t-0": [("t/b", 1), ("t/a", 0)]})
+
+
+@planted("nonmonotonic-send")
+def a_writers_second_send_comes_first(h: HistoryBuilder) -> None:
+    # The two overlap, as with requests in flight: so it contradicts the order of sending, not of time.
+    h.send("w", {"t-0": [("t/a", 1)]}, t_inv=0, t_done=20)
+    h.send("w", {"t-0": [("t/b", 0)]}, t_inv=1, t_done=20)
+
+
+@planted("int-nonmonotonic-send")
+def one_send_is_turned_round(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 1), ("t/b", 0)]})
+
+
+@planted("G0")
+def two_writes_are_in_different_orders_in_two_partitions(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0)], "t-1": [("t/b", 1)]}, t_inv=0, t_done=9)
+    h.send("v", {"t-0": [("t/c", 1)], "t-1": [("t/d", 0)]}, t_inv=0, t_done=9)
+
+
+@planted("G1c")
+def a_reader_is_before_what_it_read(h: HistoryBuilder) -> None:
+    """w's record follows v's, and yet v, reading and writing in one operation, has read it."""
+    h.send("v", {"t-0": [("t/a", 0)]}, t_inv=0, t_done=9)
+    reading = h.events[-1]
+    h.send("w", {"t-0": [("t/b", 1)]}, t_inv=0, t_done=9)
+    h.events.append(
+        Event(
+            i=reading.i,
+            proc="v",
+            f="poll",
+            type="ok",
+            key="t-0",
+            value=["t/b"],
+            offset=[1],
+            t_inv=0,
+            t_done=9,
+        )
+    )
+    h.poll("r", {"t-0": [("t/a", 0), ("t/b", 1)]})
+
+
+@planted("G1c-process")
+def a_process_reads_what_it_will_write_after(h: HistoryBuilder) -> None:
+    """r reads b, then writes a; but a is before b."""
+    h.poll("r", {"t-0": [("t/b", 1)]}, t_inv=0, t_done=9)
+    h.send("r", {"t-0": [("t/a", 0)]}, t_inv=0, t_done=9)
+    h.send("w", {"t-0": [("t/b", 1)]}, t_inv=0, t_done=9)
+    h.poll("s", {"t-0": [("t/a", 0), ("t/b", 1)]}, t_inv=0, t_done=9)
+
+
+@planted("G1c-realtime")
+def a_later_send_comes_before_an_earlier_one(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 1)]})
+    h.send("v", {"t-0": [("t/b", 0)]})
+
+
+@planted("wrong-topic")
+def a_record_shows_up_in_another_topic(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", -1)]}, type="info")
+    h.poll("r", {"u-0": [("t/a", 0)]})
+
+
+@planted("phantom")
+def nobody_sent_it(h: HistoryBuilder) -> None:
+    h.poll("r", {"t-0": [("t/a", 0)]})
+
+
+@planted("offset-gap")
+def an_offset_is_missing(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0)]})
+    h.send("w", {"t-0": [("t/b", 2)]})
+    h.final({"t-0": [("t/a", 0), ("t/b", 2)]})
+
+
+@planted("epoch-regression")
+def a_deposed_leader_answers(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 0)]}, epoch=2)
+    h.send("v", {"t-0": [("t/b", 1)]}, epoch=1)
+
+
+@planted("committed-offset-regression")
+def a_groups_offset_goes_back(h: HistoryBuilder) -> None:
+    h.other("commit", "r", group="g", key="t-0", offset=5)
+    h.other("commit", "r", group="g", key="t-0", offset=9)
+    h.other("fetch-committed", "s", group="g", key="t-0", offset=5)
+
+
+@planted("committed-offset-regression")
+def a_groups_offset_vanishes(h: HistoryBuilder) -> None:
+    h.other("commit", "r", group="g", key="t-0", offset=5)
+    h.other("fetch-committed", "s", group="g", key="t-0", offset=None)
+
+
+@planted("committed-offset-regression")
+def a_commit_that_was_seen_is_gone(h: HistoryBuilder) -> None:
+    h.other("commit", "r", group="g", key="t-0", offset=5)
+    h.other("commit", "r", group="g", key="t-0", offset=9, type="info")
+    h.other("fetch-committed", "s", group="g", key="t-0", offset=9)
+    h.other("fetch-committed", "s", group="g", key="t-0", offset=5)
+
+
+@planted("committed-offset-regression")
+def an_offset_that_nobody_committed(h: HistoryBuilder) -> None:
+    h.other("commit", "r", group="g", key="t-0", offset=5)
+    h.other("fetch-committed", "s", group="g", key="t-0", offset=6)
+
+
+@planted("log-end-regression")
+def a_log_gets_shorter(h: HistoryBuilder) -> None:
+    h.other("end", "r", key="t-0", offset=5)
+    h.other("end", "r", key="t-0", offset=4)
+
+
+@planted("visible-before-commit")
+def staged_records_are_read_before_the_publish(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", -1)]}, type="info", t_inv=0, t_commit=50)
+    h.poll("r", {"t-0": [("t/a", 0)]}, t_inv=10, t_done=20)
+
+
+@planted("partial-batch")
+def half_of_an_unknown_send_is_there(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", -1)], "t-1": [("t/b", -1)]}, type="info")
+    h.final({"t-0": [("t/a", 0)]})
+
+
+@planted("partial-batch")
+def two_tasks_of_one_batch(h: HistoryBuilder) -> None:
+    h.send("task1", {"t-0": [("t/a", -1)]}, type="info", txn="app/1")
+    h.send("task2", {"t-0": [("t/b", -1)]}, type="info", txn="app/1")
+    h.final({"t-0": [("t/b", 0)]})
+
+
+@planted("partial-batch")
+def a_spark_batch_is_incomplete(h: HistoryBuilder) -> None:
+    h.other("txn", "driver", txn="app/0", count=2)
+    h.final({"t-0": [("t/app/0/0/a1/0", 0)]})
+
+
+@pytest.mark.parametrize(("name", "plant"), PLANTED, ids=[plant.__name__ for _, plant in PLANTED])
+def test_a_planted_anomaly_is_found_by_its_name(name: str, plant: Callable[[HistoryBuilder], None]) -> None:
+    verdict = verdict_of(plant)
+    assert verdict.names == {name}, verdict
+    assert name in str(verdict)
+
+
+def test_every_name_is_planted() -> None:
+    assert {name for name, _ in PLANTED} == {str(name) for name in Name}
+
+
+def clean_history() -> HistoryBuilder:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/w0", 0)], "t-1": [("t/w1", 0), ("t/w2", 1)]})
+    h.poll("r", {"t-0": [("t/w0", 0)]})
+    h.send("v", {"t-0": [("t/v0", 1)]})
+    h.send("x", {"t-0": [("t/x0", -1)]}, type="info")
+    h.send("y", {"t": [("t/y0", -1), ("t/y1", -1)]}, type="info")
+    h.send("z", {"t-0": [("t/z0", -1)]}, type="fail")
+    h.poll("r", {"t-0": [("t/v0", 1), ("t/y0", 2)], "t-1": [("t/w1", 0), ("t/w2", 1)]})
+    h.other("commit", "r", group="g", key="t-0", offset=3)
+    h.other("commit", "r2", group="g", key="t-0", offset=1, type="info")
+    h.other("fetch-committed", "s", group="g", key="t-0", offset=1)
+    h.other("end", "r", key="t-0", offset=3)
+    h.final({"t-0": [("t/w0", 0), ("t/v0", 1), ("t/y0", 2)], "t-1": [("t/w1", 0), ("t/w2", 1), ("t/y1", 2)]})
+    return h
+
+
+def test_a_clean_history_has_no_anomaly() -> None:
+    verdict = check(clean_history().events)
+    assert not verdict.names, verdict
+    assert (verdict.acknowledged, verdict.read, verdict.unknown, verdict.unknown_visible) == (4, 6, 2, 2)
+    assert str(verdict).startswith("no anomalies: ")
+
+
+def test_an_invocation_without_end_is_of_unknown_outcome() -> None:
+    for visible in (False, True):
+        h = clean_history()
+        h.events.append(Event(i=1, proc="q", f="send", type="invoke", key="t-0", value=["t/q"]))
+        h.final({"t-0": [("t/q", 3)] if visible else []})
+        verdict = check(h.events)
+        assert not verdict.names, verdict
+        assert verdict.unknown == 3
+
+
+def test_a_retry_that_was_acknowledged_makes_its_first_attempt_good() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", -1)]}, type="info")
+    h.send("other", {"t-0": [("t/b", 1)]})
+    h.poll("r", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    h.send("w.1", {"t-0": [("t/a", -1)]})
+    h.final({"t-0": [("t/a", 0), ("t/b", 1)]})
+    assert not check(h.events).names
+
+
+def test_what_retention_removed_is_not_missing() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    h.send("w", {"t": [("t/c", -1), ("t/d", -1)]}, type="info")
+    h.other("truncate", "admin", key="t-0", offset=3)
+    h.final({"t-0": [("t/d", 3)]})
+    assert not check(h.events).names
+
+
+def test_a_seek_lets_a_reader_begin_anywhere() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1), ("t/c", 2)], "t-1": [("t/d", 0)]})
+    h.poll("r", {"t-0": [("t/a", 0), ("t/b", 1)], "t-1": [("t/d", 0)]})
+    h.other("seek", "r", key="t-0")
+    h.poll("r", {"t-0": [("t/a", 0)]})
+    assert not check(h.events).names
+    h.poll("r", {"t-1": [("t/d", 0)]})
+    assert check(h.events).names == {"nonmonotonic-poll"}
+    h.events.pop()
+    h.other("seek", "r")
+    h.poll("r", {"t-1": [("t/d", 0)]})
+    assert not check(h.events).names
+
+
+def test_readers_may_start_in_the_middle() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    h.poll("r", {"t-0": [("t/b", 1)]})
+    h.poll("s", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    assert not check(h.events).names
+
+
+def test_others_records_between_those_of_one_send_are_tolerated_and_counted() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 2)]}, t_inv=0, t_done=9)
+    h.send("v", {"t-0": [("t/c", -1)]}, type="info", t_inv=0, t_done=9)
+    h.poll("r", {"t-0": [("t/a", 0), ("t/c", 1), ("t/b", 2)]})
+    verdict = check(h.events)
+    assert verdict.names <= {"G0"}  # between the two: so w is before and after v
+    assert verdict.int_send_skips == 1
+
+
+def test_without_last_reads_unseen_records_are_a_figure_only() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", 0), ("t/b", 1)]})
+    h.poll("r", {"t-0": [("t/a", 0)]})
+    verdict = check(h.events)
+    assert not verdict.names
+    assert verdict.unseen == 1
+
+
+def test_lag_is_measured_from_the_acknowledgement_of_what_was_not_returned() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", 0)]}, t_inv=0, t_done=1_000)
+    h.send("w", {"t-0": [("t/b", 1)]}, t_inv=2_000, t_done=3_000)
+    h.poll("r", {"t-0": [("t/a", 0)]}, t_inv=10_000)
+    assert check(h.events).worst_lag_us == 7_000
+
+
+def test_an_offset_fetched_while_it_is_committed_may_be_old_or_new() -> None:
+    for offset in (5, 9):
+        h = HistoryBuilder()
+        h.other("commit", "r", group="g", key="t-0", offset=5)
+        h.other("commit", "r", group="g", key="t-0", offset=9, t_inv=10_000, t_done=20_000)
+        h.other("fetch-committed", "s", group="g", key="t-0", offset=offset, t_inv=11_000, t_done=12_000)
+        h.other("fetch-committed", "u", group="h", key="t-0", offset=None)
+        assert not check(h.events).names
