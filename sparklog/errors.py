@@ -36,6 +36,7 @@ CODES: dict[str, tuple[str, str]] = {
     "CORRUPT_INDEX": ("XX001", "the bytes of an index break FORMAT.md"),
     "CORRUPT_METADATA_COMMIT": ("XX001", "a metadata commit is damaged, or does not continue the log"),
     "CORRUPT_METADATA_LOG": ("XX001", "commits are missing from the metadata log"),
+    "CORRUPT_METADATA_REQUEST": ("XX001", "a request to publish is damaged"),
     "CORRUPT_METADATA_SNAPSHOT": ("XX001", "a metadata snapshot is damaged"),
     "CORRUPT_META_PROPERTIES": ("XX001", "meta.properties is damaged"),
     "DATA_LOSS": ("58030", "records that should be there are gone"),

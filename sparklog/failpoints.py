@@ -45,6 +45,8 @@ FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "directory.sync": ((2, 5, 14), "before a directory is synced; EIO here must stop the process"),
     "commit.planned": ((4, 9), "a commit is computed against the newest image, and not tried"),
     "commit.created": ((6, 7), "a commit is there, and this process's image is the old one"),
+    "request.posted": ((4, 6), "a request to publish is posted, and nobody has acted on it yet"),
+    "request.settled": ((7,), "a commit has settled a request, and the request is still there"),
     "broker.registered": ((10,), "a broker is registered with a new epoch, and does not know it yet"),
     "broker.group.written": ((8,), "a group of produce requests is appended, not synced"),
     "broker.group.synced": ((8, 9), "a group is durable, not committed"),

@@ -6,10 +6,13 @@ Invariants:
     3. Topics planned by several tasks, or created by somebody else meanwhile, become one. If the number
        of partitions differs from the plan, rows placed by key would be in the wrong one: nothing is
        published then, and the caller starts over.
+    4. What others publish for us, on a slow store (metadata/combining.py), is planned by the same function
+       from the same drafts, so it is the same.
 Not here: writing the data (appender.py), what a commit is (metadata).
 Concurrency: any thread; racing publishers are ordered by the metadata log, which calls `plan_publish` again
     for each image it finds.
-After a crash: either the commit is there, or staged bytes lie unreferenced until they are swept.
+After a crash: either the commit is there, or staged bytes lie unreferenced until they are swept. On a slow
+    store the commit may still come for ten minutes, if it had been left to others.
 Sources: design.md section 3.
 """
 
@@ -20,22 +23,39 @@ import msgspec
 
 from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
-from sparklog.errors import RetriableError
+from sparklog.errors import CorruptLogError, RetriableError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import (
     Action,
     AppendExtents,
     CreateTopic,
+    DraftExtent,
     Extent,
     Image,
     MetadataLog,
+    Plan,
+    SharedPlan,
+    WriterTxn,
     plan_append,
     plan_create_topic,
     plan_writer_txn,
 )
+from sparklog.metadata.actions import Int64
 from sparklog.metadata.apply import apply_actions
 
 TopicPartition = tuple[str, int]
+
+
+class _RequestTopic(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A topic that a request needs, and creates if it is not there."""
+
+    name: str
+    topic_id: str
+    partitions: Int64
+    configs: dict[str, str] = {}
+    keyed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +116,8 @@ def publish(
     if txn is None and not any(one.drafts for one in staged):
         return AppendResult(commit=None, duplicate=False, ranges={})
     failpoint("publish.before")
-    result = metadata.publish(lambda image: plan_publish(image, staged, txn))
+    shared = SharedPlan(payload=lambda: encode_request(staged, txn), interpret=interpret_request)
+    result = metadata.publish(lambda image: plan_publish(image, staged, txn), shared=shared)
     failpoint("publish.after")
     extents = [
         extent for action in result.actions if isinstance(action, AppendExtents) for extent in action.extents
@@ -123,6 +144,60 @@ def plan_publish(image: Image, staged: Sequence[StagedAppend], txn: tuple[str, i
     if drafts:
         actions.append(plan_append(image, drafts))
     return actions if marker is None else [*actions, marker]
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a publisher asks others to publish: FORMAT.md, requests."""
+
+    drafts: tuple[DraftExtent, ...] = ()
+    topics: tuple[_RequestTopic, ...] = ()
+    writer_txn: WriterTxn | None = None
+
+
+def encode_request(staged: Sequence[StagedAppend], txn: tuple[str, int] | None) -> bytes:
+    """The JSON from which anybody can plan what `plan_publish` would."""
+    request = _Request(
+        drafts=tuple(draft for one in staged for draft in one.drafts),
+        topics=tuple(
+            _RequestTopic(
+                name=plan.name,
+                topic_id=plan.topic_id,
+                partitions=plan.partitions,
+                configs=dict(plan.configs),
+                keyed=plan.keyed,
+            )
+            for one in staged
+            for plan in one.planned
+        ),
+        writer_txn=None if txn is None else WriterTxn(application=txn[0], version=txn[1]),
+    )
+    return msgspec.json.encode(request)
+
+
+def interpret_request(payload: bytes) -> Plan:
+    """The plan of another publisher's request; CorruptLogError if it cannot be understood."""
+    try:
+        request = msgspec.json.decode(payload, type=_Request)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptLogError(
+            "CORRUPT_METADATA_REQUEST",
+            f"a request to publish cannot be decoded: {error}",
+            fix="Nothing: its publisher goes on by itself",
+        ) from error
+    planned = tuple(
+        PlannedTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=topic.partitions,
+            configs=tuple(sorted(topic.configs.items())),
+            keyed=topic.keyed,
+        )
+        for topic in request.topics
+    )
+    staged = [StagedAppend(drafts=request.drafts, planned=planned)]
+    wanted = request.writer_txn
+    txn = None if wanted is None else (wanted.application, wanted.version)
+    return lambda image: plan_publish(image, staged, txn)
 
 
 def _plan_topics(

@@ -13,13 +13,15 @@ from sparklog.metadata.actions import (
     Extent,
     RegisterBroker,
     ReplaceExtents,
+    RequestApplied,
     SetConfigs,
     WriterTxn,
 )
+from sparklog.metadata.combining import Plan, SharedPlan
 from sparklog.metadata.extent_list import ExtentList
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
-from sparklog.metadata.log import MetadataLog, MetadataSettings, Plan, PublishResult
+from sparklog.metadata.log import MetadataLog, MetadataSettings, PublishResult
 from sparklog.metadata.plan import (
     plan_add_partitions,
     plan_advance_log_start,
@@ -57,8 +59,10 @@ __all__ = [
     "PublishResult",
     "RegisterBroker",
     "ReplaceExtents",
+    "RequestApplied",
     "SequenceCheck",
     "SetConfigs",
+    "SharedPlan",
     "Topic",
     "WriterTxn",
     "appended_offset",

@@ -16,7 +16,7 @@ NO_PRODUCER_ID = -1
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
-class DraftExtent(msgspec.Struct, frozen=True, kw_only=True):
+class DraftExtent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Durable batches of one partition that have no offsets yet: in the segment they count from 0."""
 
     topic_id: str
@@ -148,6 +148,18 @@ class AllocateProducerIds(_Action, tag="allocate_producer_ids", frozen=True, kw_
     count: Int64
 
 
+class RequestApplied(_Action, tag="request_applied", frozen=True, kw_only=True):
+    """The `actions` actions that follow are what request `sequence` of `publisher` asked for.
+
+    Sequences of a publisher only grow: what is applied, or passed over, can never be applied (again).
+    Without actions it takes the sequence out of the world.
+    """
+
+    publisher: str
+    sequence: Int64
+    actions: Int64 = 0
+
+
 Action = (
     CreateTopic
     | DeleteTopic
@@ -159,9 +171,12 @@ Action = (
     | WriterTxn
     | RegisterBroker
     | AllocateProducerIds
+    | RequestApplied
 )
 # Documents that hold one of these have version 2; all others stay readable by the first sparklog.
 VERSION_2_ACTIONS = (RegisterBroker, AllocateProducerIds)
+# And with one of these version 3.
+VERSION_3_ACTIONS = (RequestApplied,)
 ACTION_TYPES: tuple[type[msgspec.Struct], ...] = (
     CreateTopic,
     DeleteTopic,
@@ -173,4 +188,5 @@ ACTION_TYPES: tuple[type[msgspec.Struct], ...] = (
     WriterTxn,
     RegisterBroker,
     AllocateProducerIds,
+    RequestApplied,
 )

@@ -8,7 +8,7 @@ Not here: whether a refusal means a corrupt log or a wrong call (log.py decides)
 Concurrency: a builder belongs to one thread; the images it takes and gives are immutable.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -24,12 +24,20 @@ from sparklog.metadata.actions import (
     Extent,
     RegisterBroker,
     ReplaceExtents,
+    RequestApplied,
     SetConfigs,
     WriterTxn,
 )
 from sparklog.metadata.extent_list import ExtentList
 from sparklog.metadata.ids import is_id
-from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
+from sparklog.metadata.image import (
+    BrokerRegistration,
+    Image,
+    PartitionState,
+    ProducerState,
+    PublisherState,
+    Topic,
+)
 from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_sequence
 from sparklog.metadata.topic_names import why_illegal_topic_name
 from sparklog.metadata.validate import (
@@ -38,15 +46,20 @@ from sparklog.metadata.validate import (
     why_illegal_partition_count,
     why_illegal_producer_ids,
     why_illegal_registration,
+    why_illegal_request,
     why_illegal_writer_txn,
 )
+
+# Publishers whose last request is remembered. Whoever applies a request of another looks at those of the
+# last ten minutes only (requests.py), in which so many processes do not come and go.
+MAX_PUBLISHERS = 4096
 
 
 class ActionRefusedError(Exception):
     """An action does not apply to the image; the text says which and why."""
 
 
-def apply_actions(image: Image, actions: Iterable[Action], *, commit: int, commit_uuid: str) -> Image:
+def apply_actions(image: Image, actions: Sequence[Action], *, commit: int, commit_uuid: str) -> Image:
     """The image after one more commit."""
     builder = ImageBuilder(image)
     builder.apply(actions, commit=commit, commit_uuid=commit_uuid)
@@ -97,16 +110,17 @@ class ImageBuilder:
         self._configs = dict(image.configs)
         self._broker = image.broker
         self._next_producer_id = image.next_producer_id
+        self._publishers = dict(image.publishers)
         self._topic_drafts: dict[str, _TopicDraft] = {}
         self._partition_drafts: dict[tuple[str, int], _PartitionDraft] = {}
 
-    def apply(self, actions: Iterable[Action], *, commit: int, commit_uuid: str) -> None:
+    def apply(self, actions: Sequence[Action], *, commit: int, commit_uuid: str) -> None:
         """Apply one commit, the next one."""
         if commit != self._commit + 1:
             raise ActionRefusedError(f"commit {commit} does not follow commit {self._commit}")
         for number, action in enumerate(actions):
             try:
-                self._apply(action)
+                self._apply(action, commit, len(actions) - number - 1)
             except ActionRefusedError as error:
                 kind = action.__struct_config__.tag
                 raise ActionRefusedError(f"action {number} ({kind}): {error}") from None
@@ -134,9 +148,10 @@ class ImageBuilder:
             configs=self._configs,
             broker=self._broker,
             next_producer_id=self._next_producer_id,
+            publishers=self._publishers,
         )
 
-    def _apply(self, action: Action) -> None:
+    def _apply(self, action: Action, commit: int, actions_left: int) -> None:
         match action:
             case AppendExtents():
                 for extent in action.extents:
@@ -159,6 +174,8 @@ class ImageBuilder:
                 self._register_broker(action)
             case AllocateProducerIds():
                 self._allocate_producer_ids(action)
+            case RequestApplied():
+                self._request_applied(action, commit, actions_left)
             case _:
                 assert_never(action)
 
@@ -294,6 +311,19 @@ class ImageBuilder:
                 f"version {action.version} of {action.application!r}, expected one above {known}"
             )
         self._writer_txns[action.application] = action.version
+
+    def _request_applied(self, action: RequestApplied, commit: int, actions_left: int) -> None:
+        _refuse(why_illegal_request(action), "request")
+        if action.actions > actions_left:
+            raise ActionRefusedError(f"{action.actions} actions of a request, found {actions_left}")
+        known = self._publishers.pop(action.publisher, None)  # to come back as the most recent
+        if known is not None and action.sequence <= known.last_sequence:
+            raise ActionRefusedError(
+                f"request {action.sequence} of {action.publisher}, expected one above {known.last_sequence}"
+            )
+        self._publishers[action.publisher] = PublisherState(action.sequence, commit)
+        if len(self._publishers) > MAX_PUBLISHERS:
+            del self._publishers[next(iter(self._publishers))]
 
     # --- brokers -------------------------------------------------------------------------------------
 

@@ -23,7 +23,15 @@ Commit n is missing too: both were cleaned, load a snapshot. In this order of as
 
 The grace period is a courtesy to slow followers (they need not load a snapshot), nothing more: clocks
 that are wrong by hours make cleaning earlier or later, never wrong.
-Not here: data files (log/), and stores whose puts cannot be aborted (object stores need another way).
+
+Object stores cannot do that: a put that is on its way cannot be stopped. There, time must do:
+(a) a publisher of commit n has known within the last hour (TRUST_MS in following.py) that n, if it exists, is
+    younger than that; its guard, asked after the request was dated and signed, makes sure of it;
+(b) the store refuses requests whose date is too old (put_lifetime_ms: half an hour on S3), by its own clock;
+(c) a cleaner removes a commit only when the store's own times say that it is six hours old, or more.
+So a put that could find the name free again comes hours too late, and is refused. A store without (b) has no
+bound (put_lifetime_ms is None): no commit is ever removed from it, only snapshots are.
+Not here: data files (log/).
 After a crash: removals are not synced; commits that come back below the oldest snapshot mean nothing.
 """
 
@@ -45,6 +53,9 @@ from sparklog.metadata.paths import (
 from sparklog.metadata.snapshot import verify_snapshot
 from sparklog.storage import Store, StoredFile
 
+# Far above the hour that publishers and followers trust what they know, and the life of a put on its way.
+REMOTE_GRACE_MS = 6 * 3_600_000
+
 
 def commit_was_cleaned(store: Store, commit: int) -> bool:
     """Has this commit, which the caller has seen, been removed since?"""
@@ -56,15 +67,22 @@ def commit_was_cleaned(store: Store, commit: int) -> bool:
 def clean_metadata(store: Store, image: Image, *, grace_ms: int, snapshots_kept: int, now_ms: int) -> int:
     """Remove what the `snapshots_kept`-newest intact snapshot makes superfluous; returns how much.
 
-    Older snapshots go at once, commits when they are older than `grace_ms` as well.
+    Older snapshots go at once, commits when they are older than `grace_ms` as well, or never.
     """
+    lifetime_ms = store.put_lifetime_ms()
+    if store.traits.is_remote:
+        grace_ms = max(grace_ms, REMOTE_GRACE_MS + (lifetime_ms or 0))
+        now_ms = store.storage_now_ms(now_ms)
     files = store.list(DIRECTORY, recursive=True)
     names = [stored.name for stored in files]
     kept = _oldest_to_keep(store, image, _numbers(map(manifest_of, names)), snapshots_kept)
     if kept is None:
         return 0
     removed = 0
-    for commit in _numbers(_old_commits(files, below=kept, modified_until_ms=now_ms - grace_ms)):
+    freed = (
+        () if lifetime_ms is None else _old_commits(files, below=kept, modified_until_ms=now_ms - grace_ms)
+    )
+    for commit in _numbers(freed):
         if removed == 0:
             put_marker(store)
             failpoint("cleaning.marked")

@@ -4,32 +4,40 @@ Invariants:
     - a put without an answer is repeated, same bytes to the same name, and then our UUID is looked for;
       while it is open, no other commit is tried;
     - after a failed fsync nothing is created any more.
-Not here: what the commit says, and what to do when the race is lost (log.py).
+Not here: what the commit says, and what to do when the race is lost (log.py, combining.py).
 Concurrency: used under the metadata log's lock.
 After a crash: what was open is decided by who opens the log next; the commit is there or not.
 """
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog.errors import (
     AlreadyExistsError,
     FatalStorageError,
+    InvalidRequestError,
     NotFoundError,
     RetriableError,
     StorageError,
 )
+from sparklog.failpoints import failpoint
 from sparklog.metadata.actions import Action
-from sparklog.metadata.cleaning import commit_was_cleaned
+from sparklog.metadata.apply import ActionRefusedError, apply_actions
+from sparklog.metadata.document import CommitBody, Header, encode_document, required_version
+from sparklog.metadata.following import Follower
+from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import Image
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.paths import DIRECTORY
+from sparklog.metadata.paths import DIRECTORY, commit_name
 from sparklog.storage import IndefinitePutError, Store
 
 _log = logging.getLogger(__name__)
+# What says that the put came too late, and not that the store had no time for it.
+_OVERTAKEN = {"PUT_REFUSED", "PUT_ABORTED"}
+_LONGEST_WAIT_MS = 2_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +48,53 @@ class Candidate:
     data: bytes
     uuid: str
     image: Image
-    actions: tuple[Action, ...]
 
-    def guard(self, store: Store) -> Callable[[], bool]:
-        """False once the number may be free again only because it was used and cleaned; see cleaning.py."""
-        return lambda: not commit_was_cleaned(store, self.image.commit - 1)
+
+def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -> Candidate:
+    """The commit after `image` with these actions.
+
+    Raises:
+        InvalidRequestError: they do not apply, or are too large.
+    """
+    commit, uuid = image.commit + 1, new_id()
+    try:
+        newer = apply_actions(image, actions, commit=commit, commit_uuid=uuid)
+    except ActionRefusedError as error:
+        raise refused_error(image, error) from error
+    header = Header(
+        version=required_version(actions),
+        kind="commit",
+        commit=commit,
+        cluster_id=image.cluster_id,
+        uuid=uuid,
+        previous=image.commit_uuid,
+        timestamp_ms=timestamp_ms,
+        length=0,
+    )
+    return Candidate(
+        commit_name(commit), encode_document(header, CommitBody(actions=tuple(actions))), uuid, newer
+    )
+
+
+def refused_error(image: Image, error: ActionRefusedError) -> InvalidRequestError:
+    """For the caller whose plan made actions that do not apply to `image`."""
+    return InvalidRequestError(
+        "INVALID_ACTIONS",
+        f"commit {image.commit + 1} would not apply: {error}",
+        fix="Fix the plan; nothing was published",
+    )
 
 
 class CommitCreator:
     """Puts candidates, and remembers what must not be forgotten: an open put, a failed fsync."""
 
-    def __init__(self, store: Store, clock: Clock, rng: random.Random, backoff_ms: float) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, rng: random.Random, follower: Follower, backoff_ms: float
+    ) -> None:
         self._store = store
         self._clock = clock
         self._random = rng
+        self._follower = follower
         self._backoff_ms = backoff_ms
         self._unresolved: Candidate | None = None
         self._fatal: FatalStorageError | None = None
@@ -71,51 +112,72 @@ class CommitCreator:
         """In a forked child: the open put is the parent's to resolve."""
         self._unresolved = None
 
+    @property
+    def has_open_put(self) -> bool:
+        """Is it unknown whether an earlier call's commit was made?"""
+        return self._unresolved is not None
+
     def create(self, candidate: Candidate, deadline_ms: int) -> bool:
         """Create the commit: true when it is ours, false when the race was lost and nothing changed."""
+        failpoint("commit.planned")
+        asked, failures = self._follower.now(), 0
+        guard = self._follower.guard(candidate.image.commit)
         while True:
             unsure = candidate is self._unresolved
             try:
-                self._store.put_if_absent(candidate.name, candidate.data, guard=candidate.guard(self._store))
+                self._store.put_if_absent(candidate.name, candidate.data, guard=guard)
             except AlreadyExistsError:
-                ours = self._is_ours(candidate, unsure)
-                self._unresolved = None
-                return ours
-            except RetriableError:
+                return self._settled(candidate, unsure)
+            except RetriableError as error:
                 # Nothing came of this attempt; something may have come of an earlier, indefinite one.
-                if not unsure:
+                if error.code in _OVERTAKEN and not guard():
+                    if not unsure:
+                        return False
+                    if self._follower.is_taken(candidate.image.commit):
+                        return self._settled(candidate, unsure)
+                    raise _unresolved_error(self._store, candidate, error.message) from error
+                if error.code in _OVERTAKEN and not unsure:
                     return False
-                if candidate.guard(self._store)():
-                    continue
-                ours = self._is_ours(candidate, unsure)
-                self._unresolved = None
-                return ours
+                problem: RetriableError | StorageError = error
             except FatalStorageError as error:
                 self._fatal = error
                 raise
+            except IndefinitePutError as error:
+                self._unresolved, problem = candidate, error
             except StorageError as error:
-                if isinstance(error, IndefinitePutError):
-                    self._unresolved = candidate
-                    if self._clock.monotonic_ms() <= deadline_ms:
-                        self.back_off(1)
-                        continue
-                elif not unsure:
-                    raise
-                raise _unresolved_error(self._store, candidate, error.message) from error
+                if unsure:
+                    raise _unresolved_error(self._store, candidate, error.message) from error
+                raise
             else:
                 self._unresolved = None
+                self._follower.confirm(candidate.image.commit, asked)
+                failpoint("commit.created")
                 return True
+            if self._clock.monotonic_ms() > deadline_ms:
+                if candidate is self._unresolved:
+                    raise _unresolved_error(self._store, candidate, problem.message) from problem
+                raise problem
+            self._wait(failures)
+            failures += 1
 
-    def _is_ours(self, candidate: Candidate, unsure: bool) -> bool:
-        """The name is taken: by ourselves, in an attempt whose answer was lost?"""
+    def _settled(self, candidate: Candidate, unsure: bool) -> bool:
+        """The name is taken, which settles the put: by ourselves, in an attempt whose answer was lost?
+
+        Also asked after a first attempt: a network may deliver a request twice, and tell of the second only.
+        """
+        self._unresolved = candidate
         try:
             header, _ = read_commit(self._store, candidate.image.commit, candidate.image.cluster_id)
         except NotFoundError as error:
+            self._unresolved = None
             if not unsure:
                 return False  # cleaned already; the refresh that follows finds its way
-            self._unresolved = None  # nobody can tell any more, and the caller has to know
+            # Nobody can tell any more, and the caller has to know.
             problem = "cleaned before we could see whose it was"
             raise _unresolved_error(self._store, candidate, problem) from error
+        except StorageError as error:
+            raise _unresolved_error(self._store, candidate, error.message) from error
+        self._unresolved = None
         if header.uuid != candidate.uuid:
             return False
         self._store.sync_directory(DIRECTORY)
@@ -133,6 +195,11 @@ class CommitCreator:
         for ever.
         """
         self._clock.sleep_ms(self._random.uniform(0, self._backoff_ms / losses))
+
+    def _wait(self, failures: int) -> None:
+        """Before a put is repeated: twice as long each time, for a store that has enough to do."""
+        longest_ms = min(_LONGEST_WAIT_MS, self._backoff_ms * 2**failures)
+        self._clock.sleep_ms(self._random.uniform(longest_ms / 2, longest_ms))
 
 
 def _unresolved_error(store: Store, candidate: Candidate, problem: str) -> StorageError:

@@ -19,6 +19,7 @@ from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVer
 from sparklog.metadata.actions import (
     ACTION_TYPES,
     VERSION_2_ACTIONS,
+    VERSION_3_ACTIONS,
     Action,
     BrokerListener,
     Extent,
@@ -27,7 +28,7 @@ from sparklog.metadata.actions import (
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
 FIRST_VERSION = 1
-VERSION = 2  # the newest that we know
+VERSION = 3  # the newest that we know
 MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
@@ -38,10 +39,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """First line of a document. `crc32c` must stay the last field."""
 
     version: Int64
-    kind: str  # "commit" or "snapshot"
-    commit: Int64
+    kind: str  # "commit", "snapshot" or "request"
+    commit: Int64  # of a request: its sequence
     cluster_id: str
-    uuid: str  # of this commit; of a snapshot: of the commit it was taken after
+    uuid: str  # of this commit; of a snapshot: of the commit it was taken after; of a request: its publisher
     previous: str  # UUID of the commit before; of commit 0 and of snapshots: empty
     timestamp_ms: Int64  # by the writer's clock; for display and ages, never for ordering
     length: Int64  # bytes of the second line, without its line feed
@@ -69,7 +70,13 @@ class ManifestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     extents: SnapshotPart
 
 
-_Body = TypeVar("_Body", CommitBody, ManifestBody)
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Second line of a request: what is asked for is for the client to say."""
+
+    publish: msgspec.Raw
+
+
+_Body = TypeVar("_Body", CommitBody, ManifestBody, RequestBody)
 _encoder = msgspec.json.Encoder()
 
 
@@ -83,10 +90,12 @@ def checksum(*chunks: bytes | memoryview) -> str:
 
 def required_version(actions: Sequence[Action]) -> int:
     """The version of a commit with these actions."""
-    return VERSION if any(isinstance(action, VERSION_2_ACTIONS) for action in actions) else FIRST_VERSION
+    if any(isinstance(action, VERSION_3_ACTIONS) for action in actions):
+        return 3
+    return 2 if any(isinstance(action, VERSION_2_ACTIONS) for action in actions) else FIRST_VERSION
 
 
-def encode_document(header: Header, body: CommitBody | ManifestBody) -> bytes:
+def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBody) -> bytes:
     """The bytes of a document; `length` and `crc32c` of the header are filled in here."""
     second = _encoder.encode(body)
     header = msgspec.structs.replace(header, length=len(second), crc32c=_CRC_PLACEHOLDER.decode())
@@ -126,6 +135,14 @@ def decode_manifest(data: bytes, *, where: str, commit: int, cluster_id: str) ->
     header, second = _decode_header(data, where=where, kind="snapshot", code=code)
     _check_identity(header, where=where, commit=commit, cluster_id=cluster_id, code=code)
     return header, _decode_body(second, ManifestBody, where=where, code=code)
+
+
+def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -> tuple[Header, RequestBody]:
+    """Check every byte of a request, but for what it asks for."""
+    code = "CORRUPT_METADATA_REQUEST"
+    header, second = _decode_header(data, where=where, kind="request", code=code)
+    _check_identity(header, where=where, commit=sequence, cluster_id=cluster_id, code=code)
+    return header, _decode_body(second, RequestBody, where=where, code=code)
 
 
 def corrupt(code: str, where: str, problem: str) -> CorruptLogError:

@@ -26,6 +26,13 @@ class ProducerState(msgspec.Struct, frozen=True, array_like=True):
     last_offset: Int64
 
 
+class PublisherState(msgspec.Struct, frozen=True, array_like=True):
+    """The last request of a publisher that a commit has settled, and that commit."""
+
+    last_sequence: Int64
+    commit: Int64
+
+
 class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The broker that serves the root: the one that registered last. Any older one is fenced."""
 
@@ -74,6 +81,8 @@ class Image:
     configs: Mapping[str, str]
     broker: BrokerRegistration | None = None
     next_producer_id: int = 0
+    # The least recent first; those that were silent for longest are forgotten (apply.py).
+    publishers: Mapping[str, PublisherState] = field(default_factory=dict)
 
     def topic(self, name: str) -> Topic:
         """The topic of this name, or UnknownTopicError."""
@@ -94,6 +103,11 @@ class Image:
                 fix="Use a partition from 0 on, or add partitions",
             )
         return topic.partitions[partition]
+
+    def has_settled(self, publisher: str, sequence: int) -> bool:
+        """Can request `sequence` of `publisher` be applied no more, since it, or a later one, has been?"""
+        state = self.publishers.get(publisher)
+        return state is not None and state.last_sequence >= sequence
 
     def has_applied(self, application: str, version: int) -> bool:
         """Is `version` of the writer `application`, or a later one, in the log?"""

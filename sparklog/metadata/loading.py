@@ -17,11 +17,14 @@ from sparklog.metadata.document import MAX_DOCUMENT_BYTES, Header, corrupt, deco
 from sparklog.metadata.image import Image, empty_image
 from sparklog.metadata.paths import DIRECTORY, commit_name, commit_of, manifest_name, manifest_of
 from sparklog.metadata.snapshot import read_snapshot
+from sparklog.metadata.snapshot_hint import read_hint
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
 _MAX_LOOKS = 20
+_MAX_WINDOW = 32  # commits that are fetched at once from a remote store
 _CODE = "CORRUPT_METADATA_COMMIT"
+Commit = tuple[Header, tuple[Action, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +66,77 @@ def read_commit(store: Store, commit: int, cluster_id: str) -> tuple[Header, tup
     return decode_commit(data, where=f"{store.url}/{name}", commit=commit, cluster_id=cluster_id)
 
 
-def follow(store: Store, image: Image) -> tuple[Image, SparklogError | None]:
+def reload_image(store: Store, seen: Image) -> Image:
+    """Load again, for a follower that has seen `seen`: the result is never older."""
+    image = load_image(store, seen.cluster_id)
+    if image.commit < seen.commit:
+        raise CorruptLogError(
+            "CORRUPT_METADATA_LOG",
+            f"{store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least "
+            f"{seen.commit}, which this process has seen; was the root replaced by an older copy?",
+            fix="Stop all processes, restore the newest copy of the root, and open it again",
+        )
+    return image
+
+
+def follow(
+    store: Store, image: Image, *, max_window: int = 1, limit: int | None = None
+) -> tuple[Image, tuple[Commit, ...], SparklogError | None]:
     """Apply the commits that follow an image, and tell which broken one stopped us, if any.
 
-    The image is right up to the commit before the error.
+    Args:
+        max_window: fetch up to so many commits at once, once it is clear that there are several.
+        limit: stop after so many commits, without asking whether there are more.
+
+    Returns: the image, right up to the commit before the error; the commits that led there; the error.
     """
-    good: list[tuple[Header, tuple[Action, ...]]] = []
+    good: list[Commit] = []
     builder = ImageBuilder(image)
+    error: SparklogError | None = None
     try:
-        for header, actions in _commits_after(store, image):
+        for header, actions in _commits_after(store, image, max_window, limit):
             _apply(store, builder, header, actions)
             good.append((header, actions))
-    except (CorruptLogError, UnsupportedVersionError) as error:
+    except (CorruptLogError, UnsupportedVersionError) as problem:
+        error = problem
         builder = ImageBuilder(image)
         for header, actions in good:
             _apply(store, builder, header, actions)
-        return (builder.image() if good else image), error
-    return (builder.image() if good else image), None
+    return (builder.image() if good else image), tuple(good), error
 
 
-def _commits_after(store: Store, image: Image) -> Iterator[tuple[Header, tuple[Action, ...]]]:
-    commit, uuid = image.commit, image.commit_uuid
-    while True:
-        commit += 1
-        try:
-            header, actions = read_commit(store, commit, image.cluster_id)
-        except NotFoundError:
-            return
+def _commits_after(store: Store, image: Image, max_window: int, limit: int | None) -> Iterator[Commit]:
+    uuid = image.commit_uuid
+    for commit, data in _documents_after(store, image.commit, max_window, limit):
+        name = f"{store.url}/{commit_name(commit)}"
+        header, actions = decode_commit(data, where=name, commit=commit, cluster_id=image.cluster_id)
         if header.previous != uuid:
             raise corrupt(
                 _CODE,
-                f"{store.url}/{commit_name(commit)}",
+                name,
                 f"found previous commit {header.previous!r}, expected {uuid!r}; two histories are mixed",
             )
         uuid = header.uuid
         yield header, actions
+
+
+def _documents_after(
+    store: Store, commit: int, max_window: int, limit: int | None
+) -> Iterator[tuple[int, bytes]]:
+    """Commits in order, up to the first that is missing; in windows of 1, 1, 2, 4 ..."""
+    left = limit if limit is not None else 1 << 62
+    window, found = 1, 0
+    while left > 0:
+        count = min(window, left)
+        names = [commit_name(commit + 1 + at) for at in range(count)]
+        for data in store.read_many(names, max_bytes=MAX_DOCUMENT_BYTES + 1):
+            if data is None:
+                return
+            commit += 1
+            yield commit, data
+        found += count
+        left -= count
+        window = min(max_window, found)
 
 
 def _apply(store: Store, builder: ImageBuilder, header: Header, actions: tuple[Action, ...]) -> None:
@@ -109,7 +148,18 @@ def _apply(store: Store, builder: ImageBuilder, header: Header, actions: tuple[A
 
 
 def _look(store: Store) -> _Listing:
-    names = [stored.name for stored in store.list(DIRECTORY, recursive=True)]
+    start_after = None
+    if store.traits.is_remote:
+        newest = read_hint(store)
+        if newest is not None and newest > 0:
+            start_after = commit_name(newest - 1)
+    listing = _list(store, start_after)
+    # A hint that points nowhere costs a second listing, no more.
+    return listing if start_after is None or listing.snapshots else _list(store, None)
+
+
+def _list(store: Store, start_after: str | None) -> _Listing:
+    names = [stored.name for stored in store.list(DIRECTORY, recursive=True, start_after=start_after)]
     commits = sorted(number for number in map(commit_of, names) if number is not None)
     snapshots = sorted(number for number in map(manifest_of, names) if number is not None)
     return _Listing(commits, snapshots)
@@ -117,7 +167,7 @@ def _look(store: Store) -> _Listing:
 
 def _load(store: Store, cluster_id: str, listing: _Listing) -> Image:
     base, damage = _newest_snapshot(store, cluster_id, listing)
-    image, error = follow(store, base)
+    image, _, error = follow(store, base, max_window=_MAX_WINDOW if store.traits.is_remote else 1)
     if error is None and listing.commits and listing.commits[-1] > image.commit:
         error = _missing(
             store, f"commit {image.commit + 1} is missing, but commit {listing.commits[-1]} exists"

@@ -6,11 +6,14 @@ Invariants (numbers: design.md section 4):
     4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a
        follower syncs the directory before it shows, or answers by, commits that somebody else linked;
     5, 6. see creating.py.
-Not here: what actions do (apply.py), how they are planned (plan.py), why commit numbers are never used
-twice although old commits are removed (cleaning.py).
+Not here: what actions do (apply.py), how they are planned (plan.py), what the end of the log is
+(following.py), why commit numbers are never used twice although old commits are removed (cleaning.py), how
+publishers of a slow store publish for each other (combining.py).
 Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
 child has a fresh lock and goes on from the parent's image. Publishers of other processes take turns if
 they can (turns.py); who loses a race replays the winner's commit, waits a random moment, and plans again.
+Costs on a remote store: publishing is one PUT while nobody else publishes, and one GET more when others do;
+refreshing is one GET, and none within the store's refresh interval.
 After a crash: a commit exists whole or not at all; opening again shows which.
 """
 
@@ -19,36 +22,35 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 from sparklog.clock import Clock
-from sparklog.errors import (
-    CorruptLogError,
-    FatalStorageError,
-    InvalidRequestError,
-    RetriableError,
-    SparklogError,
-)
-from sparklog.failpoints import failpoint
+from sparklog.errors import FatalStorageError, RetriableError, SparklogError
 from sparklog.metadata.actions import Action
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
-from sparklog.metadata.cleaning import clean_metadata, commit_was_cleaned
-from sparklog.metadata.creating import Candidate, CommitCreator
-from sparklog.metadata.document import CommitBody, Header, encode_document, required_version
+from sparklog.metadata.cleaning import clean_metadata
+from sparklog.metadata.combining import Combiner, Plan, SharedPlan
+from sparklog.metadata.creating import CommitCreator, make_candidate
+from sparklog.metadata.following import make_follower
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import NO_COMMIT, Image, empty_image
-from sparklog.metadata.loading import follow, load_image
+from sparklog.metadata.loading import reload_image
 from sparklog.metadata.paths import DIRECTORY, commit_name
 from sparklog.metadata.properties import open_properties
+from sparklog.metadata.requests import RequestBox
 from sparklog.metadata.snapshot import write_snapshot
+from sparklog.metadata.snapshot_hint import write_hint
 from sparklog.metadata.turns import Turns
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
 _EXTENTS_PER_INTERVAL = 1 << 16
-Plan = Callable[[Image], Sequence[Action]]
+# Who has seen others publish looks before it publishes, for so long.
+_COMPANY_MS = 600_000
+# Cleaning a remote store lists it: not more often than this.
+_REMOTE_CLEAN_INTERVAL_MS = 1_800_000
+_BACKOFF_MS, _REMOTE_BACKOFF_MS = 2.0, 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +63,16 @@ class MetadataSettings:
             fewer followers that must load a snapshot after a pause.
         snapshots_kept: at least so many; two, so that a damaged one is no disaster.
         publish_timeout_ms: give up publishing after losing races, or being unsure, for so long.
-        backoff_ms: upper bound of the random wait after the first lost race.
+        backoff_ms: upper bound of the random wait after the first lost race; None: what suits the store.
+        combine: on a remote store, publish for each other instead of racing.
     """
 
     snapshot_interval: int = 256
     clean_grace_ms: int = 3_600_000
     snapshots_kept: int = 2
     publish_timeout_ms: int = 60_000
-    backoff_ms: float = 2.0
+    backoff_ms: float | None = None
+    combine: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +96,19 @@ class MetadataLog:
         self._random = random.Random()
         self._turns = Turns(store, DIRECTORY, clock, self._random)
         self._lock = threading.RLock()
-        self._creator = CommitCreator(store, clock, self._random, settings.backoff_ms)
+        self._is_remote = store.traits.is_remote
+        self._follower = make_follower(store, clock)
+        backoff_ms = settings.backoff_ms
+        if backoff_ms is None:
+            backoff_ms = _REMOTE_BACKOFF_MS if self._is_remote else _BACKOFF_MS
+        self._creator = CommitCreator(store, clock, self._random, self._follower, backoff_ms)
+        self._combiner = Combiner(store, clock, self._random, self._follower, self._creator)
+        self._company_until_ms: int | None = None
+        self._refreshed_ms: int | None = None
+        self._cleaned_ms: int | None = None
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
-        self._show_durably(self._loaded(self._image))
+        self._show_durably(reload_image(store, self._image))
         # Who runs the snapshots that fall due with a publish; a broker, whose clients wait for the publish,
         # puts a background thread here.
         self.run_upkeep: Callable[[Callable[[], None]], None] = lambda upkeep: upkeep()
@@ -129,23 +142,31 @@ class MetadataLog:
         """As of the last refresh or publish; immutable. Costs nothing."""
         return self._image
 
-    def refresh(self) -> Image:
-        """Follow the log to its end. Nothing new: two lookups of file names, no more.
+    def refresh(self, *, force: bool = False) -> Image:
+        """Follow the log to its end. Nothing new: two lookups of file names, or one GET, no more.
+
+        Args:
+            force: look even if the store's refresh interval is not over.
 
         Raises:
             CorruptLogError: a commit is damaged; the image stays at the one before, and so it goes at
                 every further call.
         """
+        interval_ms = self._store.traits.refresh_interval_ms
         with self._lock:
-            self._refresh_locked()
+            now_ms = self._clock.monotonic_ms()
+            if force or self._refreshed_ms is None or now_ms - self._refreshed_ms >= interval_ms:
+                self._refresh_locked()
+                self._refreshed_ms = now_ms
             return self._image
 
-    def publish(self, plan: Plan) -> PublishResult:
+    def publish(self, plan: Plan, *, shared: SharedPlan | None = None) -> PublishResult:
         """Publish the actions of `plan`, all or nothing, and return them as applied.
 
         Args:
             plan: pure; called with the newest image, again after every lost race. Returns no actions when
                 there is nothing to do. What it raises goes to the caller, with nothing published.
+            shared: the same plan in a form that others can carry out, for stores where racing is dear.
 
         Raises:
             InvalidRequestError: the actions do not apply to the image, or are too large; nothing published.
@@ -155,24 +176,32 @@ class MetadataLog:
             FatalStorageError: durability unknown; stop the process.
         """
         with self._lock:
-            result = self._publish_locked(plan)
+            before = self._image
+            result, made = self._publish_locked(plan, shared)
             image = self._image
-        if result.actions and self._is_due(image):
+            if image.commit > before.commit + made:
+                self._note_company()
+        if made and self._is_due(image):
             self.run_upkeep(lambda: self._snapshot_and_clean(image))
         return result
 
     def write_snapshot(self) -> int:
         """Write a snapshot of the newest image now; returns its commit."""
-        image = self.refresh()
+        image = self.refresh(force=True)
         if image.commit >= 0:
-            write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
+            self._write_snapshot(image)
         return image.commit
+
+    def _write_snapshot(self, image: Image) -> None:
+        write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
+        if self._is_remote:
+            write_hint(self._store, image.commit)
 
     def clean(self, *, grace_ms: int | None = None) -> int:
         """Remove commits and snapshots that are no longer needed; returns the number of files."""
         return clean_metadata(
             self._store,
-            self.refresh(),
+            self.refresh(force=True),
             grace_ms=self._settings.clean_grace_ms if grace_ms is None else grace_ms,
             snapshots_kept=self._settings.snapshots_kept,
             now_ms=self._clock.now_ms(),
@@ -181,21 +210,12 @@ class MetadataLog:
     # --- following -----------------------------------------------------------------------------------
 
     def _refresh_locked(self) -> None:
-        image, error = self._newest(self._image)
+        image, error = self._follower.newest(self._image)
+        if image is not self._image:
+            self._note_company()
         self._show_durably(image)
         if error is not None:
             raise error
-
-    def _newest(self, image: Image) -> tuple[Image, SparklogError | None]:
-        """Follow from `image` to the end; the result is not durable yet, and must not be shown."""
-        while self._store.exists(commit_name(image.commit + 1)):
-            image, error = follow(self._store, image)
-            if error is not None:
-                return image, error
-        # The order matters: see cleaning.py. Missing n+1, then present n: that is the end of the log.
-        if commit_was_cleaned(self._store, image.commit):
-            return self._loaded(image), None
-        return image, None
 
     def _show_durably(self, image: Image) -> None:
         if image is self._image:
@@ -204,44 +224,78 @@ class MetadataLog:
             self._store.sync_directory(DIRECTORY)
         self._image = image
 
-    def _loaded(self, seen: Image) -> Image:
-        image = load_image(self._store, seen.cluster_id)
-        if image.commit < seen.commit:
-            raise CorruptLogError(
-                "CORRUPT_METADATA_LOG",
-                f"{self._store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least "
-                f"{seen.commit}, which this process has seen; was the root replaced by an older copy?",
-                fix="Stop all processes, restore the newest copy of the root, and open it again",
-            )
-        return image
+    def _note_company(self) -> None:
+        """Somebody else publishes as well."""
+        self._company_until_ms = self._clock.monotonic_ms() + _COMPANY_MS
 
     # --- publishing ----------------------------------------------------------------------------------
 
-    def _publish_locked(self, plan: Plan) -> PublishResult:
+    def _publish_locked(self, plan: Plan, shared: SharedPlan | None) -> tuple[PublishResult, bool]:
+        """The result, and whether it is a commit that we made."""
         self._creator.refuse_if_fatal()
         deadline_ms = self._clock.monotonic_ms() + self._settings.publish_timeout_ms
         next_name = commit_name(self._image.commit + 1)
         with self._turns.turn(lambda: self._store.exists(next_name)):
-            self._creator.resolve(deadline_ms)
-            return self._publish_in_turn(plan, deadline_ms)
+            look = self._must_look()
+            if self._creator.has_open_put:
+                if self._is_remote:
+                    # The guard of the open put needs to know where the end is, as of now.
+                    self._refresh_locked()
+                self._creator.resolve(deadline_ms)
+                look = True
+            return self._publish_in_turn(plan, shared, deadline_ms, look=look)
 
-    def _publish_in_turn(self, plan: Plan, deadline_ms: int) -> PublishResult:
+    def _must_look(self) -> bool:
+        """Ask for the newest commit before planning, or try right away and look only if that fails?"""
+        if not self._follower.is_confirmed(self._image.commit):
+            return True
+        return self._company_until_ms is not None and self._clock.monotonic_ms() < self._company_until_ms
+
+    def _publish_in_turn(
+        self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, look: bool
+    ) -> tuple[PublishResult, bool]:
         image, losses = self._image, 0
+        if not self._is_remote or not self._settings.combine:
+            shared = None
         while True:
-            image, error = self._newest(image)
-            candidate = None if error is not None else self._candidate(image, plan)
-            if candidate is None:
-                # The answer rests on commits of others, whose publishers may not be done yet.
-                self._show_durably(image)
+            if look:
+                image, error = self._follower.newest(image)
                 if error is not None:
+                    self._show_durably(image)
                     raise error
-                return PublishResult(commit=image.commit, actions=())
-            failpoint("commit.planned")
+            try:
+                actions = tuple(plan(image))
+                candidate = make_candidate(
+                    image, (*self._combiner.fencing_actions(image), *actions), self._clock.now_ms()
+                )
+            except Exception:
+                # "Exists already" is an answer too: it must rest on the newest commits, and on durable ones.
+                if look:
+                    self._show_durably(image)
+                    raise
+                look = True
+                continue
+            if not actions:
+                if look:
+                    self._show_durably(image)
+                    return PublishResult(commit=image.commit, actions=()), False
+                look = True
+                continue
+            if shared is not None and self._combiner.is_crowded:
+                settled = self._combiner.publish(image, plan, shared, deadline_ms)
+                if settled is not None:
+                    self._show_durably(settled.image)
+                    return PublishResult(commit=settled.commit, actions=settled.actions), settled.made
+                shared = None
+                continue
             if self._creator.create(candidate, deadline_ms):
-                failpoint("commit.created")
                 self._image = candidate.image  # and all before it: the put has synced the directory
-                return PublishResult(commit=candidate.image.commit, actions=candidate.actions)
-            losses += 1
+                return PublishResult(commit=candidate.image.commit, actions=actions), True
+            losses, look = losses + 1, True
+            self._note_company()
+            if shared is not None:
+                self._combiner.note_crowd()
+                continue
             if self._clock.monotonic_ms() > deadline_ms:
                 raise RetriableError(
                     "PUBLISH_CONTENDED",
@@ -249,36 +303,6 @@ class MetadataLog:
                     fix="Publish again, less often or from fewer processes",
                 )
             self._creator.back_off(losses)
-
-    def _candidate(self, image: Image, plan: Plan) -> Candidate | None:
-        try:
-            actions = tuple(plan(image))
-        except Exception:
-            self._show_durably(image)  # "exists already" is an answer too
-            raise
-        if not actions:
-            return None
-        commit, uuid = image.commit + 1, new_id()
-        try:
-            newer = apply_actions(image, actions, commit=commit, commit_uuid=uuid)
-        except ActionRefusedError as error:
-            raise InvalidRequestError(
-                "INVALID_ACTIONS",
-                f"commit {commit} would not apply: {error}",
-                fix="Fix the plan; nothing was published",
-            ) from error
-        header = Header(
-            version=required_version(actions),
-            kind="commit",
-            commit=commit,
-            cluster_id=image.cluster_id,
-            uuid=uuid,
-            previous=image.commit_uuid,
-            timestamp_ms=self._clock.now_ms(),
-            length=0,
-        )
-        data = encode_document(header, CommitBody(actions=actions))
-        return Candidate(commit_name(commit), data, uuid, newer, actions)
 
     def _is_due(self, image: Image) -> bool:
         """A pure function of the image, so that exactly one process finds a snapshot due.
@@ -294,19 +318,30 @@ class MetadataLog:
     def _snapshot_and_clean(self, image: Image) -> None:
         """After a publish that has succeeded, and must not fail any more because of this."""
         try:
-            write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
-            self.clean()
+            self._write_snapshot(image)
+            self._clean_if_due()
         except FatalStorageError as error:
             self._creator.stop(error)
             _log.error("no snapshot after commit %s: %s", image.commit, error)
         except SparklogError as error:
             _log.warning("no snapshot after commit %s: %s", image.commit, error)
 
+    def _clean_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        recent = self._cleaned_ms is not None and now_ms - self._cleaned_ms < _REMOTE_CLEAN_INTERVAL_MS
+        if self._is_remote and recent:
+            return
+        self._cleaned_ms = now_ms
+        self.clean()
+        if self._is_remote:
+            RequestBox(self._store, self._clock, self.cluster_id).sweep()
+
     def _after_fork(self) -> None:
         """In the child: another thread of the parent may have held the lock. The image is whole."""
         self._lock = threading.RLock()
         self._random.seed()  # else all children would wait for the same moments
         self._creator.forget_open_put()
+        self._combiner.start_anew()
 
 
 _all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()

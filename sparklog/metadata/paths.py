@@ -8,10 +8,15 @@ import re
 DIRECTORY = "__cluster_metadata"
 # Put before the first commit is ever removed, and never removed itself; see cleaning.py.
 CLEANED_MARKER = f"{DIRECTORY}/cleaned"
+# The number of the newest snapshot, on stores that list slowly; see snapshot_hint.py.
+SNAPSHOT_HINT = f"{DIRECTORY}/newest-snapshot"
+# Requests to be published by somebody else; see requests.py.
+REQUESTS = f"{DIRECTORY}/requests"
 MANIFEST = "manifest.json"
 _COMMIT = re.compile(DIRECTORY + r"/(\d{20})\.json")
 _MANIFEST = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/manifest\.json")
 _SNAPSHOT = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/.+")
+_REQUEST = re.compile(REQUESTS + r"/([0-9A-Za-z_-]{22})\.(\d{20})\.json")
 
 
 def commit_name(commit: int) -> str:
@@ -42,6 +47,17 @@ def manifest_of(name: str) -> int | None:
 def snapshot_of(name: str) -> int | None:
     """The snapshot that a file belongs to, complete or not."""
     return _number(_SNAPSHOT.fullmatch(name))
+
+
+def request_name(publisher: str, sequence: int) -> str:
+    """The file of a request."""
+    return f"{REQUESTS}/{publisher}.{sequence:020d}.json"
+
+
+def request_of(name: str) -> tuple[str, int] | None:
+    """(publisher, sequence) of the request that a file is, if it is one."""
+    match = _REQUEST.fullmatch(name)
+    return (match.group(1), int(match.group(2))) if match else None
 
 
 def _number(match: re.Match[str] | None) -> int | None:

@@ -19,7 +19,6 @@ from sparklog.failpoints import failpoint
 from sparklog.metadata.actions import Int64
 from sparklog.metadata.document import (
     FIRST_VERSION,
-    VERSION,
     Header,
     ManifestBody,
     SnapshotPart,
@@ -30,7 +29,14 @@ from sparklog.metadata.document import (
 )
 from sparklog.metadata.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.ids import is_id, new_id
-from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
+from sparklog.metadata.image import (
+    BrokerRegistration,
+    Image,
+    PartitionState,
+    ProducerState,
+    PublisherState,
+    Topic,
+)
 from sparklog.metadata.paths import manifest_name, snapshot_directory
 from sparklog.metadata.snapshot_extents import decode_extents, encode_extents
 from sparklog.metadata.topic_names import why_illegal_topic_name
@@ -61,10 +67,14 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     # Version 2, written only when there is something to say.
     broker: BrokerRegistration | None = None
     next_producer_id: Int64 = 0
+    # Version 3, likewise.
+    publishers: dict[str, PublisherState] = {}
 
     @property
     def version(self) -> int:
-        return FIRST_VERSION if self.broker is None and self.next_producer_id == 0 else VERSION
+        if self.publishers:
+            return 3
+        return FIRST_VERSION if self.broker is None and self.next_producer_id == 0 else 2
 
 
 def write_snapshot(store: Store, image: Image, *, timestamp_ms: int) -> None:
@@ -119,6 +129,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         configs=state.configs,
         broker=state.broker,
         next_producer_id=state.next_producer_id,
+        publishers=state.publishers,
     )
 
 
@@ -189,7 +200,14 @@ def _state(image: Image) -> _State:
         )
         for topic in image.topics.values()
     )
-    return _State(dict(image.configs), dict(image.writer_txns), topics, image.broker, image.next_producer_id)
+    return _State(
+        dict(image.configs),
+        dict(image.writer_txns),
+        topics,
+        image.broker,
+        image.next_producer_id,
+        dict(image.publishers),
+    )
 
 
 def _decode_state(data: memoryview, where: str) -> _State:

@@ -7,7 +7,13 @@ or a corrupt log.
 from collections.abc import Mapping
 
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata.actions import NO_PRODUCER_ID, AllocateProducerIds, Extent, RegisterBroker
+from sparklog.metadata.actions import (
+    NO_PRODUCER_ID,
+    AllocateProducerIds,
+    Extent,
+    RegisterBroker,
+    RequestApplied,
+)
 from sparklog.metadata.ids import is_id
 from sparklog.storage import validate_name
 
@@ -97,4 +103,15 @@ def why_illegal_producer_ids(ids: AllocateProducerIds) -> str | None:
     """A block is not empty and stays in the domain."""
     if not 0 <= ids.first <= MAX_OFFSET - 1 or not 1 <= ids.count <= MAX_OFFSET - ids.first:
         return f"{ids.count} producer ids from {ids.first}, expected at least one from 0 to {MAX_OFFSET - 1}"
+    return None
+
+
+def why_illegal_request(request: RequestApplied) -> str | None:
+    """Bounds of every field; whether the sequence is new is for apply.py."""
+    if not is_id(request.publisher):
+        return f"publisher {request.publisher!r} is malformed"
+    if not 0 <= request.sequence <= MAX_OFFSET:
+        return f"sequence {request.sequence}, expected 0 to {MAX_OFFSET}"
+    if request.actions < 0:
+        return f"{request.actions} actions, expected at least 0"
     return None

@@ -19,6 +19,7 @@ def main() -> None:
     spec.loader.exec_module(module)
     (HERE / "metadata_commit.bin").write_bytes(module.encoded())
     (HERE / "metadata_commit_2.bin").write_bytes(module.encoded(module.ACTIONS_2, version=2))
+    (HERE / "metadata_commit_3.bin").write_bytes(module.encoded(module.ACTIONS_3, version=3))
 
 
 if __name__ == "__main__":

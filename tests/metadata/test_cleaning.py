@@ -348,7 +348,7 @@ def test_guard_and_abort_are_both_needed(local: LocalStore, monkeypatch: pytest.
                 step = "guard_passed"
             else:
                 step = "temporary_synced"
-                patch.setattr("sparklog.metadata.creating.commit_was_cleaned", lambda store, commit: False)
+                patch.setattr("sparklog.metadata.following.commit_was_cleaned", lambda store, commit: False)
                 patch.setattr(LocalStore, "abort_puts", lambda self, name: None)
             stalled_store = StalledStore(root, step, lambda: None)
             stalled = opened(stalled_store)

@@ -18,11 +18,12 @@ from sparklog.metadata import (
     Extent,
     RegisterBroker,
     ReplaceExtents,
+    RequestApplied,
     SetConfigs,
     WriterTxn,
 )
 from sparklog.metadata import document as document_module
-from sparklog.metadata.actions import ACTION_TYPES, VERSION_2_ACTIONS
+from sparklog.metadata.actions import ACTION_TYPES, VERSION_2_ACTIONS, VERSION_3_ACTIONS
 from sparklog.metadata.document import (
     CommitBody,
     Header,
@@ -34,6 +35,7 @@ from sparklog.metadata.document import (
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
 GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
+GOLDEN_3 = GOLDEN.with_name("metadata_commit_3.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 EXTENT = Extent(
@@ -62,6 +64,11 @@ ACTIONS: tuple[Action, ...] = (
     AdvanceLogStart(topic_id=TOPIC, partition=1, log_start_offset=50),
     WriterTxn(application="query-1", version=9),
     DeleteTopic(topic_id=TOPIC),
+)
+ACTIONS_3: tuple[Action, ...] = (
+    RequestApplied(publisher="JJJJJJJJJJJJJJJJJJJJJJ", sequence=4, actions=1),
+    WriterTxn(application="query-1", version=9),
+    RequestApplied(publisher="KKKKKKKKKKKKKKKKKKKKKK", sequence=0),
 )
 ACTIONS_2: tuple[Action, ...] = (
     RegisterBroker(
@@ -129,15 +136,27 @@ def test_golden_commit_of_version_2() -> None:
     assert decode(GOLDEN_2.read_bytes())[1] == ACTIONS_2
 
 
+def test_golden_commit_of_version_3() -> None:
+    assert encoded(ACTIONS_3, version=3) == GOLDEN_3.read_bytes()
+    assert decode(GOLDEN_3.read_bytes())[1] == ACTIONS_3
+
+
 def test_every_action_type_is_in_the_golden_commits() -> None:
-    assert {type(action) for action in ACTIONS} == set(ACTION_TYPES) - set(VERSION_2_ACTIONS)
+    newer = {*VERSION_2_ACTIONS, *VERSION_3_ACTIONS}
+    assert {type(action) for action in ACTIONS} == set(ACTION_TYPES) - newer
     assert {type(action) for action in ACTIONS_2} == set(VERSION_2_ACTIONS)
+    assert {type(action) for action in ACTIONS_3} >= set(VERSION_3_ACTIONS)
 
 
 def test_only_brokers_need_version_2() -> None:
     assert required_version(ACTIONS) == 1
     assert required_version(()) == 1
     assert [required_version([*ACTIONS, action]) for action in ACTIONS_2] == [2, 2]
+
+
+def test_only_requests_need_version_3() -> None:
+    assert required_version(ACTIONS_3) == 3
+    assert required_version([*ACTIONS_2, *ACTIONS_3]) == 3
 
 
 @pytest.mark.parametrize("action", ACTIONS_2)
@@ -199,8 +218,8 @@ def test_snapshot_manifest_is_no_commit() -> None:
 
 
 def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 3, expected 1 to 2.*Upgrade"):
-        decode(encoded(version=3))
+    with pytest.raises(UnsupportedVersionError, match=r"found version 4, expected 1 to 3.*Upgrade"):
+        decode(encoded(version=4))
 
 
 @pytest.mark.parametrize(

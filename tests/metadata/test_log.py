@@ -459,7 +459,7 @@ def test_commit_of_a_newer_version_stops_a_follower(memory: MemoryStore) -> None
     log = opened(memory)
     set_config(log, "a")
     header = Header(
-        version=3,
+        version=4,
         kind="commit",
         commit=1,
         cluster_id=log.cluster_id,
@@ -555,7 +555,7 @@ def test_exports() -> None:
     import sparklog.metadata
 
     assert sorted(sparklog.metadata.__all__) == sparklog.metadata.__all__
-    assert len(sparklog.metadata.__all__) == 39
+    assert len(sparklog.metadata.__all__) == 41
     for name in sparklog.metadata.__all__:
         assert hasattr(sparklog.metadata, name)
 

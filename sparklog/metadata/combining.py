@@ -1,0 +1,334 @@
+"""Combining: publishers of a slow store that race each other publish for each other instead.
+
+A lost race costs more than it seems: some object stores make the loser of a conditional put wait for seconds,
+and of sixteen racers fifteen lose. So who has lost one posts what it wants to publish as a request
+(requests.py), and then:
+
+    the requests, oldest first, are a queue. Whoever owns the first one publishes it, and all others that
+    it finds, in one commit; everybody else waits for the log to move, and finds itself in it.
+
+Whose publisher does not move for a while is passed over, so that a crashed one holds up the others for less
+than a second, once. Nothing depends on the order of the queue: put-if-absent decides as always.
+
+Invariants:
+    1. A request is applied at most once: with it a commit holds a `request_applied` of its publisher and
+       sequence, which no image takes twice; and a publisher goes on to the next sequence only when this
+       one is settled, or takes it out of the world with its next commit (`fencing_actions`).
+    2. It is applied whole, to the actions that its own publisher would plan against the same image.
+    3. What does not apply is left to its publisher, which gets the error, after it has made sure that
+       nobody applies the request later.
+Not here: plans and payloads (client/publish.py), the race for a commit (creating.py).
+Concurrency: used under the metadata log's lock.
+After a crash of the poster its request may still be applied, once, for ten minutes: as a put whose answer was
+    lost. After a crash of who combines, either the commit is there, or nothing is.
+Sources: adr/0007; group commit.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.clock import Clock
+from sparklog.errors import FatalStorageError, RetriableError, SparklogError, StorageError
+from sparklog.failpoints import failpoint
+from sparklog.metadata.actions import Action, RequestApplied
+from sparklog.metadata.apply import ActionRefusedError, apply_actions
+from sparklog.metadata.creating import CommitCreator, make_candidate, refused_error
+from sparklog.metadata.following import Follower
+from sparklog.metadata.ids import new_id
+from sparklog.metadata.image import Image
+from sparklog.metadata.loading import read_commit
+from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket
+from sparklog.storage import Store
+
+_log = logging.getLogger(__name__)
+Plan = Callable[[Image], Sequence[Action]]
+
+# After a lost race, or others' requests, a publisher posts its own without trying alone, for so long.
+CROWDED_MS = 5_000
+# How long the first of the queue may take before it is passed over: random, between one and two times this.
+PATIENCE_MS = 600
+_FIRST_POLL_MS, _LONGEST_POLL_MS = 8.0, 64.0
+MAX_COMBINED = 256
+MAX_COMBINED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlan:
+    """A plan that other processes can carry out as well.
+
+    Fields:
+        payload: makes the JSON document from which anybody can plan the same.
+        interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
+    """
+
+    payload: Callable[[], bytes]
+    interpret: Callable[[bytes], Plan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How a request ended: the newest image, the commit, its actions, and whether we made the commit."""
+
+    image: Image
+    commit: int
+    actions: tuple[Action, ...]
+    made: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """What one call of `publish` learns while it waits."""
+
+    sequence: int
+    plan: Plan
+    shared: SharedPlan
+    passed_over: set[tuple[str, int]] = field(default_factory=set)
+    plans: dict[tuple[str, int], tuple[Plan, int] | None] = field(default_factory=dict)
+
+
+class Combiner:
+    """One process's side of combining."""
+
+    def __init__(
+        self, store: Store, clock: Clock, rng: random.Random, follower: Follower, creator: CommitCreator
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = rng
+        self._follower = follower
+        self._creator = creator
+        self._crowded_until_ms: int | None = None
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Also in a forked child, which must not continue the parent's sequence."""
+        self._publisher = new_id()
+        self._sequence = -1
+        self._open: int | None = None  # a request that was posted and is not known to be settled
+
+    @property
+    def is_crowded(self) -> bool:
+        """Have we met other publishers within the last seconds?"""
+        return self._crowded_until_ms is not None and self._clock.monotonic_ms() < self._crowded_until_ms
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open is not None
+
+    def note_crowd(self) -> None:
+        """A race was lost, or others wait."""
+        self._crowded_until_ms = self._clock.monotonic_ms() + CROWDED_MS
+
+    def fencing_actions(self, image: Image) -> tuple[Action, ...]:
+        """What must go with the next commit, so that a request that we gave up cannot be applied after it."""
+        if self._open is None:
+            return ()
+        if image.has_settled(self._publisher, self._open):
+            _log.warning("request %d was settled by others after its call had given up", self._open)
+            self._open = None
+            return ()
+        return (RequestApplied(publisher=self._publisher, sequence=self._open),)
+
+    def publish(self, image: Image, plan: Plan, shared: SharedPlan, deadline_ms: int) -> Settled | None:
+        """Have the plan published, by ourselves or by others; None if it is too large to be posted.
+
+        Raises: what the plan raises, with nothing published; StorageError PUBLISH_UNRESOLVED.
+        """
+        box = RequestBox(self._store, self._clock, image.cluster_id)
+        data = box.encode(self._publisher, self._sequence + 1, shared.payload())
+        if len(data) > MAX_REQUEST_BYTES:
+            return None
+        self._sequence += 1
+        self._open = self._sequence
+        one = _Round(sequence=self._sequence, plan=plan, shared=shared)
+        try:
+            box.post(self._publisher, one.sequence, data)
+            failpoint("request.posted")
+            return self._settle(image, one, box, deadline_ms)
+        except FatalStorageError:
+            raise
+        except StorageError as error:
+            if not self._is_open or error.code == "PUBLISH_UNRESOLVED":
+                raise  # an error of the plan, after the request was taken back; or one that says it all
+            raise self._unresolved(one, error.message) from error
+        finally:
+            if not self._is_open:
+                failpoint("request.settled")
+                box.delete(self._publisher, one.sequence)
+
+    # --- waiting and publishing ----------------------------------------------------------------------
+
+    def _settle(self, image: Image, one: _Round, box: RequestBox, deadline_ms: int) -> Settled:
+        losses = 0
+        while not image.has_settled(self._publisher, one.sequence):
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise self._unresolved(one, f"{losses} races lost, until the time was up")
+            waiting = box.waiting(image)
+            if any(ticket.publisher != self._publisher for ticket in waiting):
+                self.note_crowd()
+            ahead = self._who_is_ahead(waiting, one)
+            if ahead is not None:
+                moved = self._wait_for_news(image, deadline_ms)
+                if moved is image:
+                    one.passed_over.add(ahead.key)
+                image = moved
+                continue
+            newest = self._checked(self._follower.newest(image))
+            if newest is not image:
+                image = newest
+                continue
+            settled = self._publish_all(image, one, box, waiting, deadline_ms)
+            if settled is not None:
+                return settled
+            losses += 1
+            self._creator.back_off(losses)
+            image = self._checked(self._follower.newest(image))
+        return self._found(image, one)
+
+    def _who_is_ahead(self, waiting: Sequence[Ticket], one: _Round) -> Ticket | None:
+        """Whose turn it is, if not ours."""
+        mine = (self._publisher, one.sequence)
+        if all(ticket.key != mine for ticket in waiting):
+            return None  # ours is too old, or somebody removed it: nobody else will publish it
+        first = next(ticket for ticket in waiting if ticket.key == mine or ticket.key not in one.passed_over)
+        return None if first.key == mine else first
+
+    def _wait_for_news(self, image: Image, deadline_ms: int) -> Image:
+        """Poll until the log moves, or patience is over."""
+        start_ms = self._clock.monotonic_ms()
+        patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
+        poll_ms = _FIRST_POLL_MS
+        while True:
+            self._clock.sleep_ms(self._random.uniform(poll_ms / 2, poll_ms))
+            newer = self._checked(self._follower.step(image))
+            now_ms = self._clock.monotonic_ms()
+            if newer.commit != image.commit or now_ms - start_ms > patience_ms or now_ms > deadline_ms:
+                return newer
+            poll_ms = min(_LONGEST_POLL_MS, poll_ms * 2)
+
+    def _publish_all(
+        self, image: Image, one: _Round, box: RequestBox, waiting: Sequence[Ticket], deadline_ms: int
+    ) -> Settled | None:
+        """Our own request and all that wait, in one commit; None if the race for it was lost."""
+        error: Exception | None = None
+        own: tuple[Action, ...] = ()
+        try:
+            own = tuple(one.plan(image))
+            if not own:
+                # Nothing to do, now and ever: what makes it so, a writer transaction, stays.
+                self._open = None
+                return Settled(image=image, commit=image.commit, actions=(), made=False)
+            draft = _after(image, self._marked(one, own))
+        except ActionRefusedError as problem:
+            error, own = refused_error(image, problem), ()
+        except Exception as problem:  # noqa: BLE001 - it goes to the caller, once nobody can apply the request
+            error, own = problem, ()
+        if error is not None:
+            draft = _after(image, self._marked(one, own))
+        others = self._actions_of_others(draft, one, box, waiting)
+        candidate = make_candidate(image, [*self._marked(one, own), *others], self._clock.now_ms())
+        if not self._creator.create(candidate, deadline_ms):
+            self.note_crowd()
+            return None
+        self._open = None
+        if error is not None:
+            raise error
+        return Settled(image=candidate.image, commit=candidate.image.commit, actions=own, made=True)
+
+    def _marked(self, one: _Round, actions: Sequence[Action]) -> list[Action]:
+        marker = RequestApplied(publisher=self._publisher, sequence=one.sequence, actions=len(actions))
+        return [marker, *actions]
+
+    def _actions_of_others(
+        self, draft: Image, one: _Round, box: RequestBox, waiting: Sequence[Ticket]
+    ) -> list[Action]:
+        """What the other requests amount to, one after the other, from `draft` on."""
+        others = [ticket for ticket in waiting if ticket.publisher != self._publisher][:MAX_COMBINED]
+        self._read_plans(one, box, others)
+        actions: list[Action] = []
+        size = 0
+        for ticket in others:
+            known = one.plans[ticket.key]
+            if known is None or draft.has_settled(*ticket.key):
+                continue
+            plan, payload_bytes = known
+            size += payload_bytes
+            if size > MAX_COMBINED_BYTES:
+                break
+            try:
+                wanted = tuple(plan(draft))
+                if not wanted:
+                    continue
+                marker = RequestApplied(
+                    publisher=ticket.publisher, sequence=ticket.sequence, actions=len(wanted)
+                )
+                draft = _after(draft, [marker, *wanted])
+            except Exception as problem:  # noqa: BLE001 - whatever it is: its publisher finds out by itself
+                _log.debug("leaving %s to its publisher: %s", ticket.name, problem)
+                one.passed_over.add(ticket.key)
+                continue
+            actions += [marker, *wanted]
+        return actions
+
+    def _read_plans(self, one: _Round, box: RequestBox, tickets: Sequence[Ticket]) -> None:
+        unread = [ticket for ticket in tickets if ticket.key not in one.plans]
+        for ticket, payload in zip(unread, box.read(unread), strict=True):
+            known: tuple[Plan, int] | None = None
+            if payload is not None:
+                try:
+                    known = (one.shared.interpret(payload), len(payload))
+                except SparklogError as problem:
+                    _log.debug("cannot interpret %s: %s", ticket.name, problem)
+            one.plans[ticket.key] = known
+
+    # --- ends ----------------------------------------------------------------------------------------
+
+    def _found(self, image: Image, one: _Round) -> Settled:
+        """Others have settled it: which of their commit's actions are ours?"""
+        commit = image.publishers[self._publisher].commit
+        followed = {header.commit: actions for header, actions in self._follower.followed}
+        actions = followed.get(commit)
+        if actions is None:
+            _, actions = read_commit(self._store, commit, image.cluster_id)
+        own = _actions_of(actions, self._publisher, one.sequence)
+        self._open = None
+        if not own:
+            # Nobody but us takes a request back. Should it have happened, we have published nothing.
+            raise RetriableError(
+                "PUBLISH_CONTENDED",
+                f"{self._store.url}: request {one.sequence} of {self._publisher} was taken back in {commit}",
+                fix="Publish again",
+            )
+        return Settled(image=image, commit=commit, actions=own, made=False)
+
+    def _checked(self, found: tuple[Image, SparklogError | None]) -> Image:
+        image, error = found
+        if error is not None:
+            raise error
+        return image
+
+    def _unresolved(self, one: _Round, problem: str) -> StorageError:
+        return StorageError(
+            "PUBLISH_UNRESOLVED",
+            f"{self._store.url}: unknown whether request {one.sequence} of {self._publisher} is published: "
+            f"{problem}",
+            fix="Repair the storage, or publish less often or from fewer processes; the next publish of this "
+            "process makes sure that it will not be published after that",
+        )
+
+
+def _after(image: Image, actions: Sequence[Action]) -> Image:
+    """The image with these actions in it, to plan more against; its number and UUID mean nothing."""
+    return apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
+
+
+def _actions_of(actions: Sequence[Action], publisher: str, sequence: int) -> tuple[Action, ...]:
+    for number, action in enumerate(actions):
+        if isinstance(action, RequestApplied) and (action.publisher, action.sequence) == (
+            publisher,
+            sequence,
+        ):
+            return tuple(actions[number + 1 : number + 1 + action.actions])
+    return ()

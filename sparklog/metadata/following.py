@@ -1,0 +1,166 @@
+"""Following the log to its end: what is the newest commit, and when did we know it?
+
+Where looking is cheap (a file system), the end is looked up every time, and exactly so: n+1 is missing, and
+then n is still there (cleaning.py). Where each look is a request (an object store), one GET of n+1 must do:
+
+    A *confirmed* end n at a moment t says: n+1, if it exists, was created after t. Commits are removed when
+    they are six hours old, not before (cleaning.py). So for an hour after t, "there is no n+1" proves that
+    there never was one. Later, and after a start, n is asked for as well, which is exact as above.
+
+Invariants: the image only goes forward; moments are taken before the requests that they vouch for. An hour is
+the larger of what the monotonic clock and the wall clock say, so a suspended machine trusts nothing.
+Not here: reading and applying commits (loading.py), showing an image durably (log.py).
+Concurrency: used under the metadata log's lock, but for the guards, which a store may ask in its threads.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from sparklog.clock import Clock
+from sparklog.errors import SparklogError
+from sparklog.metadata.cleaning import commit_was_cleaned
+from sparklog.metadata.image import NO_COMMIT, Image
+from sparklog.metadata.loading import Commit, follow, reload_image
+from sparklog.metadata.paths import commit_name
+from sparklog.storage import Store
+
+TRUST_MS = 3_600_000
+_MAX_WINDOW = 32  # commits that are fetched at once by a follower that is behind
+
+
+class Moment(NamedTuple):
+    """A point in time, by both clocks."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+class Follower(Protocol):
+    """Finds the end of the log."""
+
+    @property
+    def followed(self) -> tuple[Commit, ...]:
+        """The commits that the last call of `newest` or `step` read and applied."""
+        ...
+
+    def newest(self, image: Image) -> tuple[Image, SparklogError | None]:
+        """Follow from `image` to the end, or to the commit before a broken one."""
+        ...
+
+    def step(self, image: Image) -> tuple[Image, SparklogError | None]:
+        """As `newest`, but content with any news: one request, usually."""
+        ...
+
+    def guard(self, commit: int) -> Callable[[], bool]:
+        """For a put of `commit`: false when the number may be free only because it was used and cleaned."""
+        ...
+
+    def is_taken(self, commit: int) -> bool:
+        """After a guard said no: is the number known to be used?"""
+        ...
+
+    def is_confirmed(self, commit: int) -> bool:
+        """May the successor of `commit` be tried without looking?"""
+        ...
+
+    def now(self) -> Moment:
+        """The moment before what follows."""
+        ...
+
+    def confirm(self, commit: int, asked: Moment) -> None:
+        """The successor of `commit`, if it exists, was created after `asked`."""
+        ...
+
+
+def make_follower(store: Store, clock: Clock) -> Follower:
+    """The kind of follower that suits a store."""
+    return RemoteFollower(store, clock) if store.traits.is_remote else LookingFollower(store, clock)
+
+
+class LookingFollower:
+    """For stores where a look costs nothing: nothing is remembered, everything is looked up."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.followed: tuple[Commit, ...] = ()
+
+    def newest(self, image: Image) -> tuple[Image, SparklogError | None]:
+        self.followed = ()
+        while self._store.exists(commit_name(image.commit + 1)):
+            image, commits, error = follow(self._store, image)
+            self.followed += commits
+            if error is not None:
+                return image, error
+        # The order matters: see cleaning.py. Missing n+1, then present n: that is the end of the log.
+        if commit_was_cleaned(self._store, image.commit):
+            return reload_image(self._store, image), None
+        return image, None
+
+    step = newest
+
+    def guard(self, commit: int) -> Callable[[], bool]:
+        return lambda: not commit_was_cleaned(self._store, commit - 1)
+
+    def is_taken(self, commit: int) -> bool:
+        return commit_was_cleaned(self._store, commit - 1)
+
+    def is_confirmed(self, commit: int) -> bool:
+        del commit
+        return False
+
+    def now(self) -> Moment:
+        return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def confirm(self, commit: int, asked: Moment) -> None:
+        """Nothing is remembered."""
+
+
+class RemoteFollower:
+    """For stores where every look is a request."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._end = NO_COMMIT - 1
+        self._asked: Moment | None = None
+        self.followed: tuple[Commit, ...] = ()
+
+    def newest(self, image: Image) -> tuple[Image, SparklogError | None]:
+        return self._follow(image, None)
+
+    def step(self, image: Image) -> tuple[Image, SparklogError | None]:
+        return self._follow(image, 1)
+
+    def _follow(self, image: Image, limit: int | None) -> tuple[Image, SparklogError | None]:
+        self.followed = ()
+        while True:
+            asked = self.now()
+            image, commits, error = follow(self._store, image, max_window=_MAX_WINDOW, limit=limit)
+            self.followed += commits
+            if error is not None or (limit is not None and commits):
+                return image, error
+            if self.is_confirmed(image.commit) or not commit_was_cleaned(self._store, image.commit):
+                self.confirm(image.commit, asked)
+                return image, None
+            image = reload_image(self._store, image)
+
+    def guard(self, commit: int) -> Callable[[], bool]:
+        return lambda: self.is_confirmed(commit - 1)
+
+    def is_taken(self, commit: int) -> bool:
+        return self._end >= commit
+
+    def is_confirmed(self, commit: int) -> bool:
+        """Whatever follows a confirmed end was created after it; so this vouches for later commits too."""
+        if self._asked is None or self._end > commit:
+            return False
+        now = self.now()
+        age_ms = max(now.monotonic_ms - self._asked.monotonic_ms, now.wall_ms - self._asked.wall_ms)
+        return age_ms < TRUST_MS
+
+    def now(self) -> Moment:
+        return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def confirm(self, commit: int, asked: Moment) -> None:
+        self._end, self._asked = commit, asked

@@ -1,0 +1,135 @@
+"""Requests: what a publisher asks others to publish for it, under a name of its own.
+
+    __cluster_metadata/requests/<publisher>.<sequence>.json      a document of kind "request"
+
+A request is put by its publisher, read by whoever publishes for all (combining.py), and deleted by its
+publisher once a commit has settled it. What it asks for is for the client to say (`payload`).
+
+Invariants:
+    - it is posted only after the bytes that it refers to are durable;
+    - one that is older than MAX_AGE_MS by the storage's clock is not applied: that bounds for how long an
+      image must remember what has been (apply.py, MAX_PUBLISHERS).
+Concurrency: none of these files is ever written by two processes.
+After a crash: a request may still be applied for MAX_AGE_MS, as a put whose answer was lost; then it is
+    rubbish, and swept after a day.
+Sources: FORMAT.md#metadata-log, requests; adr/0007.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from sparklog.clock import Clock
+from sparklog.errors import CorruptLogError, StorageError, UnsupportedVersionError
+from sparklog.metadata.document import Header, RequestBody, decode_request, encode_document
+from sparklog.metadata.image import Image
+from sparklog.metadata.paths import REQUESTS, request_name, request_of
+from sparklog.storage import Store
+
+_log = logging.getLogger(__name__)
+MAX_AGE_MS = 10 * 60_000
+SWEEP_AGE_MS = 24 * 3_600_000
+MAX_REQUEST_BYTES = 4 << 20  # a larger one is not posted: its publisher does it alone
+REQUEST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """A request as a listing shows it. The first in order is published by its own publisher."""
+
+    created_ms: int
+    publisher: str
+    sequence: int
+
+    @property
+    def name(self) -> str:
+        """Its file."""
+        return request_name(self.publisher, self.sequence)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What makes it unique."""
+        return self.publisher, self.sequence
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """The oldest first; the same for everybody."""
+        return self.created_ms, self.publisher, self.sequence
+
+
+class RequestBox:
+    """The requests of one root."""
+
+    def __init__(self, store: Store, clock: Clock, cluster_id: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._cluster_id = cluster_id
+
+    def encode(self, publisher: str, sequence: int, payload: bytes) -> bytes:
+        """The bytes of a request; `payload` is a JSON document."""
+        header = Header(
+            version=REQUEST_VERSION,
+            kind="request",
+            commit=sequence,
+            cluster_id=self._cluster_id,
+            uuid=publisher,
+            previous="",
+            timestamp_ms=self._clock.now_ms(),
+            length=0,
+        )
+        return encode_document(header, RequestBody(publish=msgspec.Raw(payload)))
+
+    def post(self, publisher: str, sequence: int, data: bytes) -> None:
+        """Put a request where others find it."""
+        self._store.put_hint(request_name(publisher, sequence), data)
+
+    def waiting(self, image: Image) -> list[Ticket]:
+        """Requests that may still be applied, in order. Costs a LIST."""
+        oldest_ms = self._store.storage_now_ms(self._clock.now_ms()) - MAX_AGE_MS
+        tickets = []
+        for file in self._store.list(REQUESTS):
+            found = request_of(file.name)
+            if found is None or file.modified_ms < oldest_ms or image.has_settled(*found):
+                continue
+            tickets.append(Ticket(created_ms=file.modified_ms, publisher=found[0], sequence=found[1]))
+        return sorted(tickets, key=lambda ticket: ticket.order)
+
+    def read(self, tickets: Sequence[Ticket]) -> list[bytes | None]:
+        """The payloads; None for one that is gone, damaged, or of a version that we do not know."""
+        names = [ticket.name for ticket in tickets]
+        if not names:
+            return []
+        found = self._store.read_many(names, max_bytes=MAX_REQUEST_BYTES + 1)
+        return [self._payload(ticket, data) for ticket, data in zip(tickets, found, strict=True)]
+
+    def delete(self, publisher: str, sequence: int) -> None:
+        """Take a settled request away; a failure is harmless."""
+        try:
+            self._store.delete(request_name(publisher, sequence))
+        except StorageError as error:
+            _log.info("request %d of %s is left for the sweeper: %s", sequence, publisher, error)
+
+    def sweep(self) -> int:
+        """Delete what crashed publishers have left; returns how many."""
+        limit_ms = self._store.storage_now_ms(self._clock.now_ms()) - SWEEP_AGE_MS
+        old = [file.name for file in self._store.list(REQUESTS) if file.modified_ms < limit_ms]
+        for name in old:
+            self._store.delete(name)
+        return len(old)
+
+    def _payload(self, ticket: Ticket, data: bytes | None) -> bytes | None:
+        if data is None or len(data) > MAX_REQUEST_BYTES:
+            return None
+        where = f"{self._store.url}/{ticket.name}"
+        try:
+            header, body = decode_request(
+                data, where=where, sequence=ticket.sequence, cluster_id=self._cluster_id
+            )
+        except (CorruptLogError, UnsupportedVersionError) as error:
+            _log.warning("passing over a request: %s", error)
+            return None
+        if header.version != REQUEST_VERSION or header.uuid != ticket.publisher:
+            return None
+        return bytes(body.publish)
