@@ -67,6 +67,7 @@ class SeaweedServer:
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
             "AWS_EC2_METADATA_DISABLED": "true",
+            "SPARKLOG_CACHE_DIR": str(self._directory / "cache"),
         }
 
     def new_root(self) -> str:

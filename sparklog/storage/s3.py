@@ -16,19 +16,22 @@ Sources: design.md sections 3 and 5; S3's consistency model and conditional writ
 """
 
 import functools
+import os
 import re
-import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError
 from sparklog.storage.base import BytesLike, StoredFile, StoreTraits
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
+from sparklog.storage.s3_append import S3AppendFile
+from sparklog.storage.s3_cache import DiskCache
 from sparklog.storage.s3_client import S3Client
-from sparklog.storage.s3_files import S3AppendFile, S3ReadFile
 from sparklog.storage.s3_options import S3Options
 from sparklog.storage.s3_probe import probe_put_if_absent
+from sparklog.storage.s3_read import S3ReadFile
 
 # S3 refuses requests whose date is 15 minutes off; the date itself may be 15 minutes ahead.
 PUT_LIFETIME_MS = 30 * 60_000
@@ -59,8 +62,7 @@ class S3Store:
             is_remote=True, appends_after_sync=False, refresh_interval_ms=options.refresh_interval_ms
         )
         self.client = S3Client(self._bucket, options, clock or SystemClock())
-        self._probe_lock = threading.Lock()
-        self._probed = False
+        self._cache = _open_cache(options)
 
     @property
     def url(self) -> str:
@@ -70,6 +72,11 @@ class S3Store:
     def traits(self) -> StoreTraits:
         return self._traits
 
+    @property
+    def requests(self) -> dict[str, int]:
+        """Requests so far by operation, every attempt counted, and bytes: "sent_bytes", "received_bytes"."""
+        return self.client.counts()
+
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
 
@@ -77,7 +84,7 @@ class S3Store:
 
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
         key, url = self._key(name), self._url(name)
-        self._probe_once()
+        probe_put_if_absent(self.client, self._prefix, self.url)
         self.client.put_once(url, key, data, guard)
 
     def abort_puts(self, name: str) -> None:
@@ -101,12 +108,6 @@ class S3Store:
 
     def put_hint(self, name: str, data: BytesLike) -> None:
         self.client.call("put_object", self._url(name), Key=self._key(name), Body=bytes(data))
-
-    def _probe_once(self) -> None:
-        with self._probe_lock:
-            if not self._probed:
-                probe_put_if_absent(self.client, self._prefix, self.url)
-                self._probed = True
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class S3Store:
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
 
     def open_read(self, name: str) -> S3ReadFile:
-        return S3ReadFile(self.client, name, self._key(name), self._url(name))
+        return S3ReadFile(self.client, name, self._key(name), self._url(name), self._cache)
 
     # --- deleting ------------------------------------------------------------------------------------
 
@@ -184,6 +185,14 @@ class S3Store:
 
     def _url(self, name: str) -> str:
         return f"{self.url}/{name}"
+
+
+def _open_cache(options: S3Options) -> DiskCache | None:
+    if not options.cache_bytes:
+        return None
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    directory = Path(options.cache_dir) if options.cache_dir else Path(home).expanduser() / "sparklog"
+    return DiskCache(directory, options.cache_bytes)
 
 
 def _no_release() -> None:

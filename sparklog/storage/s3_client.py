@@ -13,7 +13,6 @@ Sources: design.md section 5; reliability.md section 1 (S3).
 import email.utils
 import os
 import random
-import re
 import threading
 import weakref
 from collections import Counter
@@ -27,6 +26,7 @@ from sparklog.clock import Clock
 from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import IndefinitePutError
+from sparklog.storage.s3_answers import WrongAnswerError, read_range, size_of_range_error
 from sparklog.storage.s3_connection import connect
 from sparklog.storage.s3_errors import Outcome, describe, outcome_of, storage_error
 from sparklog.storage.s3_options import S3Options
@@ -38,24 +38,15 @@ _LONGEST_WAIT_MS = 2_000.0
 _FIRST_CONTACT_MS = 5_000
 _FAILURES = (BotoCoreError, ClientError, OSError)
 _REPEATED = {Outcome.UNSENT, Outcome.BUSY, Outcome.CONFLICT}
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-
-
-class WrongAnswerError(OSError):
-    """An answer that is not one to the question: a body cut short, another range, no ETag."""
 
 
 class S3Client:
-    """A bucket, as seen with given options.
-
-    Fields:
-        requests: attempts by operation ("put_object", ...), since the start; for tests and metrics.
-    """
+    """A bucket, as seen with given options."""
 
     def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
         self.bucket = bucket
         self.options = options
-        self.requests: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._clock = clock
         self._random = random.Random()
         self._guard = threading.local()
@@ -66,10 +57,16 @@ class S3Client:
 
     def _start_anew(self) -> None:
         self._lock = threading.Lock()
+        self.probe_lock = threading.Lock()  # held while the store is raced (s3_probe.py)
         self._permits = threading.BoundedSemaphore(self.options.max_concurrency)
         self._client: Any = None
         self._pool: ThreadPoolExecutor | None = None
         self._random.seed()
+
+    @property
+    def identity(self) -> str:
+        """The bucket, wherever it is: endpoint and name."""
+        return f"{self._connected().meta.endpoint_url}/{self.bucket}"
 
     # --- requests ------------------------------------------------------------------------------------
 
@@ -84,10 +81,10 @@ class S3Client:
 
         def attempt() -> tuple[bytes, int]:
             try:
-                return _read_answer(self._attempt("get_object", {"Key": key, "Range": asked}), position, end)
+                return read_range(self._attempt("get_object", {"Key": key, "Range": asked}), position, end)
             except ClientError as error:
                 if outcome_of(error) is Outcome.RANGE:
-                    return b"", _size_of_range_error(error)
+                    return b"", size_of_range_error(error)
                 raise
 
         return self._repeat("get_object", url, attempt)
@@ -139,6 +136,11 @@ class S3Client:
                 self._pool = ThreadPoolExecutor(self.options.max_concurrency, "sparklog-s3")
             return self._pool.submit(work)
 
+    def counts(self) -> dict[str, int]:
+        """Attempts by operation ("put_object", ...), "sent_bytes" and "received_bytes", since the start."""
+        with self._lock:
+            return dict(self._counts)
+
     def storage_now_ms(self, here_ms: int) -> int:
         """The store's clock, as of the last answer."""
         return here_ms + self._ahead_ms
@@ -163,16 +165,21 @@ class S3Client:
     def _attempt(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         client = self._connected()
         with self._permits:
-            self.requests[operation] += 1
+            self._count({operation: 1, "sent_bytes": len(arguments.get("Body", b""))})
             try:
                 answer: dict[str, Any] = getattr(client, operation)(Bucket=self.bucket, **arguments)
                 if operation == "get_object":  # the body is part of the request
                     answer["Body"] = answer["Body"].read()
+                    self._count({"received_bytes": len(answer["Body"])})
             except ClientError as error:
                 self._note_answer(error.response)
                 raise
         self._note_answer(answer)
         return answer
+
+    def _count(self, more: dict[str, int]) -> None:
+        with self._lock:
+            self._counts.update(more)
 
     def _note_answer(self, answer: Any) -> None:
         self._has_answered = True
@@ -222,26 +229,6 @@ class S3Client:
             raise RetriableError(
                 "PUT_REFUSED", "overtaken before the put was sent", fix="Refresh and try again"
             )
-
-
-def _read_answer(answer: dict[str, Any], position: int, end: int | None) -> tuple[bytes, int]:
-    data: bytes = answer["Body"]
-    match = _CONTENT_RANGE.fullmatch(str(answer.get("ContentRange", "")))
-    if match is None:
-        if not data and not position:  # some stores give no range of an empty object
-            return b"", 0
-        raise WrongAnswerError(f"{len(data)} bytes that are not the range asked for")
-    first, last, size = (int(text) for text in match.groups())
-    expected_last = min(size if end is None else end, size) - 1
-    if (first, last, len(data)) != (position, expected_last, last - first + 1):
-        raise WrongAnswerError(f"{len(data)} bytes for {match[0]}, expected {position}-{expected_last}")
-    return data, size
-
-
-def _size_of_range_error(error: ClientError) -> int:
-    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    size = str(headers.get("content-range", "")).rpartition("/")[2]
-    return int(size) if size.isdecimal() else 0
 
 
 _all_clients: "weakref.WeakSet[S3Client]" = weakref.WeakSet()

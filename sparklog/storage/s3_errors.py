@@ -41,12 +41,15 @@ _BY_CODE = {
     "RequestTimeout": Outcome.BUSY,
     "SlowDown": Outcome.BUSY,
     "InternalError": Outcome.BUSY,
+    "IncompleteBody": Outcome.BUSY,
 }
 _BY_STATUS = {
     409: Outcome.CONFLICT,
     412: Outcome.TAKEN,
     416: Outcome.RANGE,
+    408: Outcome.BUSY,
     429: Outcome.BUSY,
+    501: Outcome.REFUSED,
 }
 _UNSENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
 _CREDENTIALS = (
@@ -110,6 +113,12 @@ def storage_error(action: str, url: str, error: Exception, options: S3Options) -
     if code == "NoSuchBucket":
         return StorageError(
             "BUCKET_MISSING", found, fix="Create the bucket, or correct its name and the endpoint_url"
+        )
+    if status_of(error) == 501:
+        return StorageError(
+            "STORAGE_UNSUPPORTED",
+            found,
+            fix="Use a store with conditional writes: AWS S3, MinIO, SeaweedFS 4.17 or newer, ...",
         )
     if code in {"RequestTimeTooSkewed", "RequestExpired"}:
         return StorageError(

@@ -21,6 +21,7 @@ from typing import Any
 from sparklog.errors import InvalidRequestError
 
 MIB = 1 << 20
+_MAY_BE_ZERO = {"refresh_interval_ms", "cache_bytes"}
 # s3fs's nested dictionaries, flattened.
 _CLIENT_KWARGS = {
     "aws_access_key_id": "key",
@@ -50,7 +51,7 @@ _HADOOP = {
 _ENVIRONMENT = {
     f"FSSPEC_S3_{name.upper()}": name
     for name in ("key", "secret", "token", "anon", "endpoint_url", "profile", "region")
-}
+} | {"SPARKLOG_CACHE_DIR": "cache_dir"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,8 @@ class S3Options:
             busy. Longer: more patience; shorter: errors come sooner.
         max_concurrency: requests at a time, of one process and root.
         refresh_interval_ms: look for new commits no more often than this; 0: whenever asked to.
+        cache_dir: where indexes are kept on the local disk; None: sparklog in $XDG_CACHE_HOME or ~/.cache.
+        cache_bytes: how much of them; 0: none.
     """
 
     key: str | None = dataclasses.field(default=None, repr=False)
@@ -85,6 +88,8 @@ class S3Options:
     retry_timeout: float = 120.0
     max_concurrency: int = 10
     refresh_interval_ms: int = 0
+    cache_dir: str | None = None
+    cache_bytes: int = 256 * MIB
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -178,7 +183,7 @@ def _typed(name: str, value: Any) -> Any:
             number = int(value) if kind == "int" else float(value)
         except (TypeError, ValueError):
             raise _invalid(name, "expected a number") from None
-        if not (0 if name == "refresh_interval_ms" else 1e-3) <= number < 1e7:
+        if not (0 if name in _MAY_BE_ZERO else 1e-3) <= number < 1e12:
             raise _invalid(name, "expected a positive number")
         return number
     if not isinstance(value, str):

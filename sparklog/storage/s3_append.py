@@ -1,0 +1,152 @@
+"""An object that is written piece by piece: one PUT if it is small, a multipart upload if not.
+
+Invariants:
+    - an object is not there before sync() has finished it, and never changes afterwards;
+    - memory: the part being filled, and a few parts on their way.
+Exclusive creation: a small object is put with If-None-Match. A large one is not, since multipart uploads
+are not conditional in practice; its name holds the writer's unique id.
+Concurrency: one user at a time; parts travel in the client's threads.
+After a crash: nothing is there, but for the parts of a multipart upload; see S3Store.sweep_temporary.
+"""
+
+import contextlib
+import os
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
+from sparklog.storage.base import BytesLike, IndefinitePutError
+from sparklog.storage.s3_client import S3Client
+
+PART_BYTES = 8 << 20
+PARTS_IN_FLIGHT = 3
+
+
+class S3AppendFile:
+    """See AppendFile. Finished by its first sync."""
+
+    def __init__(self, client: S3Client, name: str, key: str, url: str) -> None:
+        self._client = client
+        self._name, self._key, self._url = name, key, url
+        self._buffer = bytearray()
+        self._position = 0
+        self._upload: str | None = None
+        self._parts: list[Future[dict[str, Any]]] = []
+        self._state = "open"
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def write(self, *chunks: BytesLike) -> int:
+        self._refuse_unless_open()
+        start = self._position
+        for chunk in chunks:
+            self._buffer += memoryview(chunk).cast("B")
+        self._position = start + sum(memoryview(chunk).nbytes for chunk in chunks)
+        while len(self._buffer) >= 2 * PART_BYTES:  # so that a small object stays a single PUT
+            self._send_part(bytes(memoryview(self._buffer)[:PART_BYTES]))
+            del self._buffer[:PART_BYTES]
+        return start
+
+    def sync(self) -> None:
+        if self._state == "finished":
+            return
+        self._refuse_unless_open()
+        self._state = "failed"
+        if self._upload is None:
+            self._put()
+        else:
+            self._complete(self._upload)
+        self._state = "finished"
+        self._buffer.clear()
+        self._parts.clear()
+
+    def close(self) -> None:
+        if self._pid != os.getpid():
+            return
+        if self._state in {"open", "failed"} and self._upload is not None:
+            for part in self._parts:
+                part.cancel()
+            with contextlib.suppress(StorageError):
+                self._client.call("abort_multipart_upload", self._url, Key=self._key, UploadId=self._upload)
+        self._state = "closed"
+        self._buffer.clear()
+        self._parts.clear()
+
+    def _put(self) -> None:
+        """Until it is known whether the object is there; then it is ours if its bytes are ours."""
+        data = bytes(self._buffer)
+        unsure: IndefinitePutError | None = None
+
+        def attempt() -> None:
+            nonlocal unsure
+            try:
+                self._client.put_once(self._url, self._key, data, None)
+            except AlreadyExistsError:
+                if unsure is None or self._client.get(self._url, self._key, 0, None)[0] != data:
+                    raise
+            except IndefinitePutError as error:
+                unsure = error
+                raise
+
+        self._client.resolve(attempt)
+
+    def _complete(self, upload: str) -> None:
+        self._send_part(bytes(self._buffer))
+        parts = [part.result() for part in self._parts]
+        try:
+            self._client.call(
+                "complete_multipart_upload",
+                self._url,
+                Key=self._key,
+                UploadId=upload,
+                MultipartUpload={"Parts": parts},
+            )
+        except NotFoundError:
+            # An attempt whose answer was lost has completed it; or it was swept, and nothing is there.
+            if self._client.get(self._url, self._key, 0, 1)[1] != self._position:
+                raise
+
+    def _send_part(self, data: bytes) -> None:
+        if self._upload is None:
+            created = self._client.call("create_multipart_upload", self._url, Key=self._key)
+            self._upload = str(created["UploadId"])
+        number, upload = len(self._parts) + 1, self._upload
+        if number > PARTS_IN_FLIGHT:
+            self._parts[number - 1 - PARTS_IN_FLIGHT].result()
+
+        def send() -> dict[str, Any]:
+            answer = self._client.call(
+                "upload_part", self._url, Key=self._key, UploadId=upload, PartNumber=number, Body=data
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        self._parts.append(self._client.submit(send))
+
+    def _refuse_unless_open(self) -> None:
+        if self._pid != os.getpid():
+            raise StorageError(
+                "FILE_FORKED",
+                f"{self._url}: opened by process {self._pid}, used by its child {os.getpid()}",
+                fix="Open a new append file after the fork",
+            )
+        if self._state != "open":
+            problem = {"finished": "finished by sync, and objects cannot grow"}.get(self._state, "closed")
+            raise StorageError(
+                "FILE_CLOSED", f"{self._url}: the file is {problem}", fix="Open a new append file"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
