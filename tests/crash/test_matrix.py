@@ -1,0 +1,133 @@
+"""The crash matrix of reliability.md 3(a) on real processes, on a directory and on an S3 server.
+
+SPARKLOG_CHAOS_KILLS sets the number of kills on each store (make chaos: 250), SPARKLOG_SEED repeats a run.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.client import SparkLog
+from sparklog.clock import SystemClock
+from sparklog.metadata import MetadataLog
+from sparklog.storage import open_store
+from sparklog_server.publish.broker_epoch import BrokerEpoch
+from tests.crash.matrix import Children, Matrix
+from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of
+from tests.seaweed import SeaweedServer
+
+KILLS = int(os.environ.get("SPARKLOG_CHAOS_KILLS", "30"))
+SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
+STORES = ["directory"]
+
+
+@pytest.fixture(scope="module")
+def children(s3_reserved: SeaweedServer) -> Iterator[Children]:
+    """The parent of all writers, which knows where the S3 server will be."""
+    parent = Children(s3_reserved.environment)
+    yield parent
+    parent.close()
+
+
+@pytest.fixture(params=STORES)
+def matrix(children: Children, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Matrix]:
+    """A root on one kind of store, and its writers."""
+    remote = request.param == "s3"
+    root = str(request.getfixturevalue("s3_root")) if remote else str(tmp_path / "log")
+    with Matrix(children, root, tmp_path, SEED, remote=remote) as made:
+        yield made
+
+
+@pytest.mark.timeout(120 + 4 * KILLS)
+def test_killed_at_every_point_nothing_is_lost_or_repeated(matrix: Matrix) -> None:
+    print("SPARKLOG_SEED", SEED)
+    matrix.run(KILLS)
+    tally = matrix.finish()
+    print("s3" if matrix.remote else "directory", tally)
+    assert tally.anomalies == []
+
+
+def found(log: SparkLog, role: str) -> list[list[str]]:
+    """The values of each partition."""
+    tables = [pa.Table.from_batches(list(log.read_batches(role, p))) for p in range(PARTITIONS)]
+    return [[value.decode() for value in table["value"].to_pylist()] for table in tables]
+
+
+def expected(role: str, operations: int) -> list[list[str]]:
+    """The values of so many operations."""
+    return [
+        [value for number in range(operations) for value in values_of(role, p, number)]
+        for p in range(PARTITIONS)
+    ]
+
+
+@pytest.mark.parametrize("point", ["broker.group.synced", "commit.planned", "put.guard_passed"])
+def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
+    matrix: Matrix, tmp_path: Path, point: str
+) -> None:
+    if matrix.remote and point.startswith("put."):
+        pytest.skip("a step of putting into a directory")
+    assert matrix.children.wait(matrix.start("broker", operations=2)) == 0
+    go = tmp_path / "go"
+    # The first passes are its registration.
+    passes = 1 if point.startswith("broker.") else 2
+    paused = matrix.start("broker", operations=1, fail=f"{point}:{passes}:pause={go}")
+    while not Path(f"{go}.reached").exists():
+        os.sched_yield()
+    with sparklog.open(matrix.root, create=False) as log:
+        before = found(log, "broker")
+        epoch = BrokerEpoch.register(log.metadata, node_id=8)
+        go.touch()
+        assert matrix.children.wait(paused) == FENCED
+        log.refresh()
+        assert found(log, "broker") == before == expected("broker", 2)
+        epoch.validate(log.image)
+    assert len(matrix.acked("broker")) == 2
+    assert matrix.children.wait(matrix.start("broker", operations=2)) == 0
+    with sparklog.open(matrix.root, create=False) as log:
+        assert found(log, "broker") == expected("broker", 4)
+
+
+def test_epochs_rise_also_over_a_broker_that_died_before_it_knew_its_own(matrix: Matrix) -> None:
+    epochs = []
+    for fail in ("", "broker.registered:1", "broker.registered:1", ""):
+        code = matrix.children.wait(matrix.start("broker", operations=1, fail=fail))
+        assert code == (-9 if fail else 0)
+        registered = MetadataLog.open(open_store(matrix.root), SystemClock()).image.broker
+        assert registered is not None
+        epochs.append(registered.broker_epoch)
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_task_that_wakes_up_after_its_batch_was_committed_adds_nothing(
+    matrix: Matrix, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    zombie = matrix.start("sink", operations=1, fail=f"task.staged:2:pause={go}")
+    while not Path(f"{go}.reached").exists():
+        os.sched_yield()
+    assert matrix.children.wait(matrix.start("sink", operations=3)) == 0
+    go.touch()
+    assert matrix.children.wait(zombie) == 0
+    with sparklog.open(matrix.root, create=False) as log:
+        assert found(log, "sink") == expected("sink", 3)
+
+
+@pytest.mark.parametrize("role", ["embedded", "sink", "broker"])
+@pytest.mark.parametrize("point", ["file.sync", "put.sync", "directory.sync"])
+def test_a_process_whose_fsync_fails_acknowledges_nothing_and_ends(
+    children: Children, tmp_path: Path, role: str, point: str
+) -> None:
+    with Matrix(children, str(tmp_path / "log"), tmp_path, SEED, remote=False) as matrix:
+        assert matrix.children.wait(matrix.start(role, operations=2)) == 0
+        assert matrix.children.wait(matrix.start(role, operations=9, fail=f"{point}:4:raise=EIO")) == FATAL
+        done = len(matrix.acked(role))
+        assert done < 2 + 9
+        assert matrix.children.wait(matrix.start(role, operations=1)) == 0
+        with sparklog.open(matrix.root, create=False) as log:
+            assert found(log, role) == expected(role, done + 1)
