@@ -9,6 +9,8 @@ Sources: FORMAT.md#layout-of-a-root.
 import re
 
 SEGMENTS = "segments"
+# On object stores only segments of such a size have an index, and only for extents of such a size it is read.
+INDEXED_BYTES = 4 << 20
 _MERGED = re.compile(r"/(\d{20})-[^/]+\.log$")
 
 

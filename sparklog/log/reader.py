@@ -23,6 +23,7 @@ from sparklog.format.codec import BytesLike, Codec, decompress
 from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecords, decode_records
 from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END
 from sparklog.log.names import is_dense
+from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import ByteRange, plan_read
 from sparklog.log.segment_file import SegmentFile, SegmentFiles, Span
 from sparklog.storage import Store
@@ -53,7 +54,11 @@ def read_ranges(
     Shape: parts of 1 or more records, offsets ascending over all parts of a partition.
     """
     with SegmentFiles(store) as files:
-        reader = _Reader(files, include_headers, step_bytes)
+        ahead: ReadAhead | None = None
+        if store.traits.is_remote:
+            ranges = list(ranges)
+            ahead = ReadAhead(files, ranges)
+        reader = _Reader(files, include_headers, step_bytes, ahead)
         for group in _gather(ranges, step_bytes):
             if len(group) == 1:
                 yield from reader.read_range(group[0])
@@ -84,8 +89,11 @@ def _gather(ranges: Iterable[ByteRange], step_bytes: int) -> Iterator[list[ByteR
 class _Reader:
     """Reads and decodes with given options."""
 
-    def __init__(self, files: SegmentFiles, include_headers: bool, step_bytes: int) -> None:
+    def __init__(
+        self, files: SegmentFiles, include_headers: bool, step_bytes: int, ahead: ReadAhead | None
+    ) -> None:
         self._files = files
+        self._ahead = ahead
         self._include_headers = include_headers
         self._step_bytes = step_bytes
 
@@ -96,6 +104,8 @@ class _Reader:
         next_offset: int | None = None
         segment = self._files.open(span)
         while position < span.end_position:
+            if self._ahead is not None:
+                self._ahead.reached(span, position)
             data = _read_step(segment, span, position, self._step_bytes)
             table = scan_batches(data, where=span.where, position=position)
             next_offset = _validate_table(table, one, position, next_offset)
@@ -117,9 +127,7 @@ class _Reader:
 
     def read_group(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
         """Small ranges that follow each other, at once."""
-        data = b"".join(
-            [self._files.open(one.span).read_exactly(one.span, one.position, one.size) for one in group]
-        )
+        data = b"".join([self._read_whole(one) for one in group])
         try:
             table = scan_batches(data, where="gathered ranges")
         except SparklogError:
@@ -136,6 +144,12 @@ class _Reader:
             for _ in self._read_each(group):
                 pass  # to raise the same error with its position
             raise
+
+    def _read_whole(self, one: ByteRange) -> bytearray:
+        span = one.span
+        if self._ahead is not None:
+            self._ahead.reached(span, span.position)
+        return self._files.open(span).read_exactly(span, span.position, span.size)
 
     def _locate_error(self, data: BytesLike, table: BatchTable, span: Span, position: int) -> None:
         """Decode batch by batch, so that the error names the position of its batch in the segment."""

@@ -5,6 +5,8 @@ Invariants: never reads past the span it was given; whatever is wrong with the b
     to has confirmed it.
 Memory: reads with pread into buffers of bounded size; only the index is mapped (mapped pages count as
     resident memory).
+Remote stores: nothing is asked that a read does not tell as well (size, existence); headers are looked for in
+    windows large enough for a round trip; the index is fetched only where it can save one.
 Not here: which bytes belong to whom (read_plan.py), records (reader.py).
 Concurrency: one thread at a time.
 Sources: design.md section 2; Kafka FileRecords, OffsetIndex.
@@ -20,12 +22,14 @@ import numpy as np
 from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, SparklogError, StorageError
 from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offset_entries
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
-from sparklog.log.names import index_base_offset, index_name, is_dense
+from sparklog.log.names import INDEXED_BYTES, index_base_offset, index_name, is_dense
 from sparklog.storage import ReadFile, Store
 from sparklog.storage.local_files import LocalReadFile
 
 WINDOW_BYTES = 4096
 MAX_WINDOW_BYTES = 64 * 1024
+REMOTE_WINDOW_BYTES = 1 << 20
+OPEN_FILES, OPEN_REMOTE_FILES = 8, 64
 USELESS_INDEX_HEADERS = 256  # after walking so many headers in vain, the index is rebuilt
 REBUILT_INTERVAL_BYTES = 4096
 
@@ -64,7 +68,8 @@ class SegmentFile:
         self.name = name
         self._file = file
         self._index: OffsetIndex | None = None
-        self._rebuilt = False
+        self._is_remote = store.traits.is_remote
+        self._rebuilt = self._is_remote  # nobody reads a whole object for the sake of its index
         self.bytes_read = 0
 
     @classmethod
@@ -73,11 +78,15 @@ class SegmentFile:
         try:
             return cls(store, span.segment, store.open_read(span.segment))
         except NotFoundError as error:
-            raise DataLossError(
-                "SEGMENT_MISSING",
-                f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
-                fix="restore the file from a copy; if merged or expired meanwhile, plan again",
-            ) from error
+            raise _missing(span) from error
+
+    def will_need(self, position: int, size: int) -> None:
+        """These bytes will be read soon."""
+        self._file.will_need(position, size)
+
+    def holds(self, span: Span) -> bool:
+        """Is the file, as it was opened, long enough? Objects never grow; what they lack a read will tell."""
+        return self._is_remote or self.file_bytes >= span.end_position
 
     @property
     def file_bytes(self) -> int:
@@ -111,7 +120,7 @@ class SegmentFile:
     def read_into(self, span: Span, position: int, buffer: memoryview) -> None:
         """Fill the buffer with bytes of the span; CorruptLogError if the file ends before."""
         size = buffer.nbytes
-        if self._file.size < span.end_position:
+        if not self.holds(span):
             raise CorruptLogError(
                 "SEGMENT_TRUNCATED",
                 f"{span.where}@{span.position}: found a file of {self._file.size} bytes, "
@@ -119,7 +128,10 @@ class SegmentFile:
                 fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
             )
         assert span.position <= position <= position + size <= span.end_position
-        count = self._file.read_into(buffer, position)
+        try:
+            count = self._file.read_into(buffer, position)
+        except NotFoundError as error:
+            raise _missing(span) from error
         self.bytes_read += count
         if count < size:
             raise CorruptLogError(
@@ -137,12 +149,15 @@ class SegmentFile:
         before it, and the first must begin at `next_offset`, if that is given.
         """
         dense = is_dense(span.segment) and next_offset is not None
-        window, start, window_bytes = bytearray(), position, WINDOW_BYTES
+        smallest, largest = WINDOW_BYTES, MAX_WINDOW_BYTES
+        if self._is_remote:
+            smallest = largest = REMOTE_WINDOW_BYTES
+        window, start, window_bytes = bytearray(), position, smallest
         while position < span.end_position:
             at = position - start
             if at + HEADER.size > len(window):
                 near = at <= len(window)
-                window_bytes = min(MAX_WINDOW_BYTES, window_bytes * 4) if near and window else WINDOW_BYTES
+                window_bytes = min(largest, window_bytes * 4) if near and window else smallest
                 window = self.read_exactly(span, position, min(window_bytes, span.end_position - position))
                 start, at = position, 0
             header = _header_at(window, at, f"{span.where}@{position}")
@@ -175,6 +190,8 @@ class SegmentFile:
 
     def _hint(self, span: Span, offset: int) -> tuple[int, int | None]:
         """Where to start walking, and the offset there: as the index says, if the header there agrees."""
+        if self._is_remote and span.size < INDEXED_BYTES:
+            return span.position, span.first_offset
         index = self._load_index()
         entries = index.entries_between(span.position, span.end_position)
         base = index_base_offset(span.segment)
@@ -228,15 +245,15 @@ class SegmentFile:
 class SegmentFiles:
     """A few segments kept open, for readers that go back and forth between writers' segments."""
 
-    def __init__(self, store: Store, *, limit: int = 8) -> None:
+    def __init__(self, store: Store, *, limit: int | None = None) -> None:
         self._store = store
-        self._limit = limit
+        self._limit = limit or (OPEN_REMOTE_FILES if store.traits.is_remote else OPEN_FILES)
         self._opened: dict[str, SegmentFile] = {}  # least recently used first
 
     def open(self, span: Span) -> SegmentFile:
         """The span's segment; stays open until others push it out, or `close`."""
         segment = self._opened.pop(span.segment, None)
-        if segment is not None and segment.file_bytes < span.end_position:
+        if segment is not None and not segment.holds(span):
             segment.close()  # it has grown since it was opened, or it is truncated: look again
             segment = None
         if segment is None:
@@ -256,6 +273,14 @@ class SegmentFiles:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _missing(span: Span) -> DataLossError:
+    return DataLossError(
+        "SEGMENT_MISSING",
+        f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
+        fix="restore the file from a copy; if merged or expired meanwhile, plan again",
+    )
 
 
 def offset_mismatch(span: Span, position: int, found: int, expected: int | None) -> CorruptLogError:

@@ -9,6 +9,9 @@ Invariants:
        its last, and no extent refers to them.
 Index: an entry (offset of a batch within its extent, position of the batch) per
     index.interval.bytes. Entries are hints; that one could not be written fails nothing.
+Stores whose files end with their sync (object stores): each sync ends the segment, and the next append begins
+    another. flush.messages and flush.ms would only make objects small, and are not followed. The index is
+    one more object, and worth its request only beside a segment of INDEXED_BYTES or more.
 Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any
     topic in the segment (the strictest counts). One append is never split over two segments.
 Not here: encoding (format), offsets and visibility (metadata), grouping rows (client/appender.py).
@@ -33,11 +36,12 @@ from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.index import encode_offset_entries
 from sparklog.log.config import INT_MAX, TopicConfig
-from sparklog.log.names import index_name, segment_name
+from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
 from sparklog.metadata import DraftExtent
 from sparklog.storage import AppendFile, Store
 
 INDEX_ENTRY_BYTES = 8
+MAX_SYNCED = 10_000  # segments whose durable size is remembered: those of drafts that wait to be published
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -52,6 +56,7 @@ class _Segment:
     limit_ms: int
     limit_index_bytes: int
     index: AppendFile | None = None
+    entries: list[bytes] = dataclasses.field(default_factory=list)  # of an index that is written at the end
     index_bytes: int = 0
     index_broken: bool = False
     since_entry_bytes: int = 0
@@ -72,6 +77,7 @@ class LogWriter:
         writer_id: str | None = None,
     ) -> None:
         self._store = store
+        self._ends_with_sync = not store.traits.appends_after_sync
         self._clock = clock
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
@@ -116,11 +122,18 @@ class LogWriter:
             (nothing was written then: encode again, counting from 0).
 
         Raises:
+            InvalidRequestError: no batches, or too many bytes; nothing was written.
             StorageError: nothing refers to what may have been written; the next append starts a new
                 segment. Drafts returned before stay good.
 
         Concurrency: any thread.
         """
+        if not len(encoded.size):
+            raise InvalidRequestError(
+                "INVALID_ROWS",
+                "found no batches to append, expected at least one",
+                fix="append rows, or do not append",
+            )
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
             segment = self._segment_for(encoded, config)
@@ -232,6 +245,8 @@ class LogWriter:
 
     def _flush_if_due(self, segment: _Segment, config: TopicConfig) -> None:
         """flush.messages and flush.ms: spread the disk's work; publishing syncs in any case."""
+        if self._ends_with_sync:
+            return
         age_ms = self._clock.now_ms() - segment.synced_ms
         if segment.unsynced_records >= config.flush_messages or age_ms >= config.flush_ms:
             self.sync()
@@ -245,8 +260,20 @@ class LogWriter:
             segment.synced_ms = self._clock.now_ms()
             segment.unsynced_records = 0
             self._synced[segment.name] = position
+            if len(self._synced) > MAX_SYNCED:
+                del self._synced[next(iter(self._synced))]
+        if self._ends_with_sync:
+            self._put_index(segment)
+            if segment is self._active:
+                self._active = None
         if segment is not self._active:
             _close_quietly(segment)
+
+    def _put_index(self, segment: _Segment) -> None:
+        if segment.file.position < INDEXED_BYTES or not segment.entries:
+            return
+        with contextlib.suppress(StorageError):  # readers do without
+            self._store.put_hint(index_name(segment.name), b"".join(segment.entries))
 
     def _validate_durable(self, draft: DraftExtent) -> None:
         durable = self._synced.get(draft.segment, 0)
@@ -276,11 +303,14 @@ class LogWriter:
         room = (segment.limit_index_bytes - segment.index_bytes) // INDEX_ENTRY_BYTES
         chosen = chosen[: max(0, room)]
         try:
+            entries = encode_offset_entries(encoded.base_offset[chosen], position + encoded.position[chosen])
+            segment.index_bytes += len(entries)
+            if self._ends_with_sync:
+                segment.entries.append(entries)
+                return
             if segment.index is None:
                 segment.index = self._store.append_file(index_name(segment.name))
-            entries = encode_offset_entries(encoded.base_offset[chosen], position + encoded.position[chosen])
             segment.index.write(entries)
-            segment.index_bytes += len(entries)
         except StorageError:
             # Readers do without; a torn entry is recognised by its header check.
             segment.index_broken = True

@@ -1,6 +1,8 @@
 """A store in this process's memory, for tests: the same semantics, with faults on demand.
 
 Invariants: as base.py; one lock makes every operation atomic, so abort_puts has nothing to abort.
+With the traits of an object store it behaves as one: a file is there when its sync has finished it, and
+grows no more. Each hook but "write" stands for a request then.
 Faults: `hook(operation, name)` is called before every operation, and once more as "<operation>:done"
 after a put; whatever it raises goes to the caller. crash() forgets what was not synced.
 Concurrency: any thread. Not shared with other processes; after a fork each has its own copy.
@@ -29,9 +31,15 @@ class MemoryStore:
     """See Store."""
 
     def __init__(
-        self, name: str = "", *, clock: Clock | None = None, traits: StoreTraits | None = None
+        self,
+        name: str = "",
+        *,
+        clock: Clock | None = None,
+        traits: StoreTraits | None = None,
+        put_lifetime_ms: int | None = 0,
     ) -> None:
         self.url = f"memory://{name}"
+        self._put_lifetime_ms = put_lifetime_ms
         self.traits = traits if traits is not None else StoreTraits()
         self.hook: Callable[[str, str], None] | None = None
         self._clock = clock if clock is not None else SystemClock()
@@ -57,7 +65,7 @@ class MemoryStore:
         self._call("abort_puts", validate_name(name))
 
     def put_lifetime_ms(self) -> int | None:
-        return 0
+        return self._put_lifetime_ms
 
     def storage_now_ms(self, here_ms: int) -> int:
         return here_ms
@@ -118,6 +126,8 @@ class MemoryStore:
                 del self._files[name]
 
     def append_file(self, name: str) -> "MemoryAppendFile":
+        if not self.traits.appends_after_sync:
+            return MemoryAppendFile(self, validate_name(name), _File(self._clock.now_ms()))
         self._call("append_file", validate_name(name))
         with self._lock:
             if name in self._files:
@@ -155,6 +165,12 @@ class MemoryStore:
                 else:
                     del self._files[name]
 
+    def _finish(self, name: str, file: _File) -> None:
+        with self._lock:
+            if name in self._files:
+                raise self._taken(name)
+            self._files[name] = file
+
     def _call(self, operation: str, name: str) -> None:
         if self.hook is not None:
             self.hook(operation, name)
@@ -190,6 +206,9 @@ class MemoryAppendFile:
         self._refuse_if_closed()
         self._store._call("sync", self.name)
         self._file.synced, self._file.durable = self.position, True
+        if not self._store.traits.appends_after_sync:
+            self._store._finish(self.name, self._file)
+            self._closed = True
 
     def close(self) -> None:
         self._closed = True
