@@ -150,7 +150,7 @@ def acknowledge(bootstrap: str, number: int, clients: int, rate: float, seconds:
             "batch.num.messages": 1,
             "max.in.flight.requests.per.connection": 1000,
             "socket.nagle.disable": True,
-            "statistics.interval.ms": 100,
+            "statistics.interval.ms": 500,
             "stats_cb": count_requests,
             **QUIET,
         }
@@ -171,7 +171,7 @@ def acknowledge(bootstrap: str, number: int, clients: int, rate: float, seconds:
     while next_due < out["start"] + seconds:
         wait = next_due - time.monotonic()
         if wait > 0:
-            producer.poll(min(wait, 0.001))
+            producer.poll(min(wait, 0.01))
             continue
         due[sent] = next_due
         producer.produce(
@@ -180,7 +180,7 @@ def acknowledge(bootstrap: str, number: int, clients: int, rate: float, seconds:
         sent += 1
         next_due += step
     producer.flush(60)
-    producer.poll(0.2)
+    producer.poll(0.6)  # the last statistics
     assert len(took) == sent
     out.update(records=sent, bytes=sent * 100, took=took, requests=requests - 20)
     end(out)
@@ -209,6 +209,7 @@ class Server:
         )  # fmt: skip
         assert self.process.stdout is not None
         self.bootstrap = self.process.stdout.readline().strip().rpartition("//")[2]
+        assert self.bootstrap, f"the broker ended with exit code {self.process.wait(10)}"
         self._usage = psutil.Process(self.process.pid)
 
     def cpu(self) -> float:

@@ -23,7 +23,8 @@ from sparklog.errors import SparklogError
 from sparklog.metadata import BrokerRegistration, Image
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import error_code
-from sparklog_server.protocol.registry import CloseConnectionError, RequestContext, api
+from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
+from sparklog_server.protocol.registry import CloseConnectionError, RequestContext, Response, api
 from sparklog_server.publish.parts import PartOutcome, RefusedBatchError, UncheckedPart
 from sparklog_server.publish.produced_batches import BatchRules, unchecked_part
 
@@ -57,10 +58,11 @@ async def handle_produce(request: Any, context: RequestContext, broker: "Broker"
     if wanted:
         future = broker.publisher.submit([target.part for target in wanted if target.part is not None])
         timeout_ms = field(request, "timeout", 0)
+        # Cheaper than wait_for and shield; the publisher passes over futures that are done.
+        timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
         try:
-            outcomes = await asyncio.wait_for(asyncio.shield(future), max(timeout_ms, 1) / 1000)
+            outcomes = await future
         except TimeoutError:
-            future.add_done_callback(_ignore)
             _fail(wanted, ErrorCode.request_timed_out, f"not published within {timeout_ms} ms")
         except SparklogError as error:
             _fail(wanted, error_code(error), str(error))
@@ -69,6 +71,8 @@ async def handle_produce(request: Any, context: RequestContext, broker: "Broker"
                 target.outcome = outcome
                 if outcome.error is not None:
                     target.error, target.message = _kafka_error(outcome.error), str(outcome.error)
+        finally:
+            timer.cancel()
     _count(targets, broker)
     if request.acks == 0:
         _close_on_error(targets, context)
@@ -162,6 +166,8 @@ def _close_on_error(targets: list[_Target], context: RequestContext) -> None:
 
 
 def _response(targets: list[_Target], context: RequestContext, broker: "Broker") -> Any:
+    if all(target.error is ErrorCode.none for target in targets):
+        return _success(targets, context)
     types = context.types
     leader = broker.image.broker
     moved: dict[str, Any] = {}
@@ -180,6 +186,18 @@ def _response(targets: list[_Target], context: RequestContext, broker: "Broker")
         throttle_time=0,
         **moved,
     )
+
+
+def _success(targets: list[_Target], context: RequestContext) -> Response:
+    topics: dict[str, list[ProducedPartition]] = {}
+    for target in targets:
+        outcome = target.outcome
+        topics.setdefault(target.topic, []).append(
+            ProducedPartition(
+                target.partition, outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset
+            )
+        )
+    return Response(chunks=[encode_produce_success(context.api_version, topics)])
 
 
 def _partition_response(types: Any, target: _Target) -> Any:
@@ -208,6 +226,6 @@ def _endpoints(types: Any, leader: BrokerRegistration) -> dict[str, Any]:
     return {"node_endpoints": [make(kind, node_id=leader.node_id, host=first.host, port=first.port)]}
 
 
-def _ignore(future: "asyncio.Future[Any]") -> None:
-    if not future.cancelled():
-        future.exception()  # seen: asyncio need not complain
+def _time_out(future: "asyncio.Future[Any]") -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())

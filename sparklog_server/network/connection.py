@@ -10,7 +10,7 @@ Errors: bytes that are no request, an API that is not served, an exception in a 
 A client that leaves: handlers that only wait (`cancellable`) are cancelled, all others run to their end
     and their response is dropped.
 Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
-    it until it sends. The server closes the connection from outside.
+    it until that one's response is queued. The server closes the connection from outside.
 Sources: Kafka SocketServer.Processor, KafkaChannel (muted while a request is in progress).
 """
 
@@ -95,6 +95,7 @@ class Connection:
         self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined
         self._pipelined: set[asyncio.Task[None]] = set()
         self._last: asyncio.Task[None] | None = None
+        self._last_turn: asyncio.Future[None] | None = None  # done when its response stands in the queue
         self._serving = False
         self._draining = False
         self._closed = False
@@ -181,14 +182,15 @@ class Connection:
             await self._wait_for_pipelined()
             self._entry = request.entry
             try:
-                await self._answer(request, None)
+                await self._answer(request, None, None)
             finally:
                 self._entry = None
             return
         while len(self._pipelined) >= MAX_PIPELINED:
             await asyncio.wait(self._pipelined, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(self._answer_pipelined(request, self._last))
-        self._last = task
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._answer_pipelined(request, self._last_turn, turn))
+        self._last, self._last_turn = task, turn
         self._pipelined.add(task)
         task.add_done_callback(self._pipelined.discard)
 
@@ -218,31 +220,48 @@ class Connection:
             await self._network.slots.acquire()
         return _Request(entry, codec, context, body, frame, holds_slot=not waits, received=received)
 
-    async def _answer_pipelined(self, request: _Request, previous: asyncio.Task[None] | None) -> None:
+    async def _answer_pipelined(
+        self, request: _Request, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]"
+    ) -> None:
         try:
-            await self._answer(request, previous)
+            await self._answer(request, previous, turn)
         except _Closing as error:
             self.close(str(error))
         except OSError as error:
             self.close(f"lost: {error}")
+        finally:
+            if not turn.done():
+                turn.set_result(None)
 
-    async def _answer(self, request: _Request, previous: asyncio.Task[None] | None) -> None:
+    async def _answer(
+        self,
+        request: _Request,
+        previous: "asyncio.Future[None] | None",
+        turn: "asyncio.Future[None] | None",
+    ) -> None:
+        """Handle the request and send its response, after that of the one whose turn `previous` is."""
         clock = asyncio.get_running_loop().time
         began = clock()
         answer = await self._handle(request)
-        handled = turn = clock()
+        handled = in_turn = clock()
         try:
             if previous is not None and not previous.done():
-                await asyncio.wait([previous])
-                turn = clock()
+                await previous
+                in_turn = clock()
             if answer.failure is not None:
+                await self.writer.queue(())
                 self.close(answer.failure)
             elif answer.chunks and not self._closed:
-                await self.writer.send(answer.chunks)
+                if turn is None:
+                    await self.writer.send(answer.chunks)
+                else:
+                    sending = self.writer.queue(answer.chunks)
+                    turn.set_result(None)
+                    await sending
         finally:
             if answer.release is not None:
                 answer.release()
-        self._count(request, answer, (began, handled, turn, clock()))
+        self._count(request, answer, (began, handled, in_turn, clock()))
 
     async def _handle(self, request: _Request) -> _Answer:
         """The handler's answer, encoded. What it does not catch is a bug: logged, nobody else is harmed."""
@@ -304,7 +323,7 @@ class Connection:
         if self._last is not None:
             if not self._last.done():
                 await asyncio.wait([self._last])
-            self._last = None
+            self._last = self._last_turn = None
 
     def _shutdown(self, how: int) -> None:
         with contextlib.suppress(OSError):

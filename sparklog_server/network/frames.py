@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -156,8 +157,20 @@ class FrameReader:
         return count
 
 
+@dataclass(slots=True, eq=False)
+class _Queued:
+    """Chunks that go out together, and who waits for that."""
+
+    chunks: list[Chunk]
+    waiters: "list[asyncio.Future[None]]"
+
+
 class FrameWriter:
-    """Sends responses to a non-blocking socket, one at a time."""
+    """Sends responses to a non-blocking socket, in order.
+
+    Responses that are ready at the same time, as those to one producer's pipelined requests after a commit,
+    go out in one system call: `queue` waits for one turn of the event loop, and for what is being sent.
+    """
 
     def __init__(self, sock: socket.socket, clock: Clock, run_blocking: RunBlocking) -> None:
         self._sock = sock
@@ -165,9 +178,50 @@ class FrameWriter:
         self._run_blocking = run_blocking
         self.waiting_since_ms: int | None = None  # the client does not take what is there for it
         self._writable: asyncio.Future[None] | None = None
+        self._queued: _Queued | None = None
+        self._sending: asyncio.Future[None] | None = None  # done when the socket is free again
+
+    def queue(self, chunks: Sequence[Chunk]) -> Awaitable[None]:
+        """Send after all that was queued before; the result must be awaited, and is done when all is sent."""
+        if self._queued is None:
+            self._queued = _Queued(list(chunks), [])
+            return self._send_queued(self._queued)
+        self._queued.chunks.extend(chunks)
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queued.waiters.append(sent)
+        return sent
+
+    async def _send_queued(self, queued: _Queued) -> None:
+        sending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            if self._sending is None:
+                await asyncio.sleep(0)
+            while self._sending is not None:
+                await asyncio.wait([self._sending])
+            self._queued = None
+            self._sending = sending
+            await self.send(queued.chunks)
+        except BaseException as error:
+            lost = (
+                error if isinstance(error, OSError) else ConnectionAbortedError("the response was not sent")
+            )
+            for waiter in queued.waiters:
+                if not waiter.done():
+                    waiter.set_exception(lost)
+                    waiter.exception()  # seen: whoever waited may be gone
+            raise
+        finally:
+            if self._queued is queued:
+                self._queued = None
+            if self._sending is sending:
+                self._sending = None
+            sending.set_result(None)
+        for waiter in queued.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def send(self, chunks: Sequence[Chunk]) -> int:
-        """Send all chunks, in order, without joining them; returns the bytes sent.
+        """Send all chunks, in order, without joining them; returns the bytes sent. Nothing may be queued.
 
         Files are read in a thread: their pages may have to come from the disk.
         """

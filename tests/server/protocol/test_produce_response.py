@@ -1,0 +1,52 @@
+"""The hand-written success response, against kio's writer, in every version."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_payload_module
+from kio.static.constants import EntityType
+
+from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.messages import encode_response, message_codec
+from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
+from sparklog_server.protocol.registry import Response
+
+INT32 = st.integers(0, 2**31 - 1)
+OFFSET = st.integers(-1, 2**63 - 1)
+TIME_MS = st.sampled_from([-1, 0, 1_700_000_000_123])
+PARTITION = st.builds(ProducedPartition, INT32, OFFSET, TIME_MS, OFFSET)
+NAME = st.text("abc.-_0", min_size=1, max_size=200)
+TOPICS = st.dictionaries(NAME, st.lists(PARTITION, max_size=140), max_size=3)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@settings(max_examples=30, deadline=None)
+@given(topics=TOPICS)
+def test_is_what_kio_writes(version: int, topics: dict[str, list[ProducedPartition]]) -> None:
+    types = load_payload_module(0, version, EntityType.response)
+    entity = make(
+        types.ProduceResponse,
+        responses=[
+            make(
+                types.TopicProduceResponse,
+                name=name,
+                partition_responses=[
+                    make(
+                        types.PartitionProduceResponse,
+                        index=one.partition,
+                        error_code=0,
+                        base_offset=one.base_offset,
+                        log_append_time=one.log_append_time_ms,
+                        log_start_offset=one.log_start_offset,
+                    )
+                    for one in partitions
+                ],
+            )
+            for name, partitions in topics.items()
+        ],
+        throttle_time=0,
+    )
+    codec = message_codec(0, version)
+    ours = encode_response(codec, 7, Response(chunks=[encode_produce_success(version, topics)]))
+    theirs = encode_response(codec, 7, entity)
+    assert b"".join(map(bytes, ours)) == b"".join(map(bytes, theirs))
