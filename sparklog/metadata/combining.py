@@ -192,8 +192,13 @@ class Combiner:
         mine = (self._publisher, one.sequence)
         if all(ticket.key != mine for ticket in waiting):
             return None  # ours is too old, or somebody removed it: nobody else will publish it
-        first = next(ticket for ticket in waiting if ticket.key == mine or ticket.key not in one.passed_over)
-        return None if first.key == mine else first
+        for ticket in waiting:
+            if ticket.key == mine:
+                return None
+            # What we gave up earlier waits for nobody; who has been passed over has had its chance.
+            if ticket.publisher != self._publisher and ticket.key not in one.passed_over:
+                return ticket
+        raise AssertionError("our own is among them")
 
     def _wait_for_news(self, image: Image, deadline_ms: int) -> Image:
         """Poll until the log moves, or patience is over."""
@@ -279,7 +284,7 @@ class Combiner:
             if payload is not None:
                 try:
                     known = (one.shared.interpret(payload), len(payload))
-                except SparklogError as problem:
+                except Exception as problem:  # noqa: BLE001 - likewise
                     _log.debug("cannot interpret %s: %s", ticket.name, problem)
             one.plans[ticket.key] = known
 
