@@ -107,6 +107,9 @@ class Combiner:
         self._publisher = new_id()
         self._sequence = -1
         self._open: int | None = None  # a request that was posted and is not known to be settled
+        # Until when each request may be the first. From its first look on, over all calls: neither a log
+        # that moves without it nor a call that gives up may start its time anew.
+        self._patience_until_ms: dict[tuple[str, int], float] = {}
 
     @property
     def is_crowded(self) -> bool:
@@ -192,11 +195,21 @@ class Combiner:
         mine = (self._publisher, one.sequence)
         if all(ticket.key != mine for ticket in waiting):
             return None  # ours is too old, or somebody removed it: nobody else will publish it
+        now_ms = self._clock.monotonic_ms()
+        newest: dict[str, int] = {}
+        for ticket in waiting:
+            newest[ticket.publisher] = max(ticket.sequence, newest.get(ticket.publisher, 0))
+        known = self._patience_until_ms
+        self._patience_until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
         for ticket in waiting:
             if ticket.key == mine:
                 return None
-            # What we gave up earlier waits for nobody; who has been passed over has had its chance.
-            if ticket.publisher != self._publisher and ticket.key not in one.passed_over:
+            # What somebody gave up earlier waits for nobody; who has been passed over has had its chance.
+            given_up = ticket.sequence < newest[ticket.publisher]
+            if ticket.publisher == self._publisher or given_up or ticket.key in one.passed_over:
+                continue
+            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
+            if now_ms < self._patience_until_ms.setdefault(ticket.key, now_ms + patience_ms):
                 return ticket
         raise AssertionError("our own is among them")
 

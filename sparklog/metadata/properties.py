@@ -5,6 +5,8 @@ versions are refused; so is a damaged file, since the cluster id guards every co
 Sources: FORMAT.md#layout-of-a-root; Kafka's meta.properties.
 """
 
+import contextlib
+
 from sparklog.errors import (
     AlreadyExistsError,
     CorruptLogError,
@@ -60,6 +62,9 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
     except NotFoundError:
         pass
     if store.list("__cluster_metadata"):
+        # Commits come after the file. It has been made between our two looks, or it is missing indeed.
+        with contextlib.suppress(NotFoundError):
+            return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
         raise _damaged(where, "the file is missing, but the root has metadata commits")
     if not create:
         raise InvalidRequestError(

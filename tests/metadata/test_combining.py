@@ -22,6 +22,7 @@ from sparklog.metadata import (
     plan_writer_txn,
 )
 from sparklog.metadata.apply import MAX_PUBLISHERS, ActionRefusedError, apply_actions
+from sparklog.metadata.combining import PATIENCE_MS
 from sparklog.metadata.image import empty_image
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.paths import DIRECTORY, REQUESTS, request_name
@@ -514,3 +515,38 @@ def test_snapshots_keep_what_is_settled_in_its_order(store: MemoryStore, clock: 
     assert image == log.image
     assert list(image.publishers) == list(log.image.publishers)
     assert list(image.publishers)[-1] == log._combiner._publisher
+
+
+def test_a_dead_request_holds_nobody_up_though_the_log_keeps_moving(
+    store: MemoryStore, clock: SleepyClock
+) -> None:
+    """A publisher alone, which meets no queue, commits all the time; that is no sign of life of others."""
+    one, busy = Publisher(store, clock), Publisher(store, clock, crowded=False)
+    for number in range(3):
+        leave_request(store, one.log, clock, f"dead {number}", None, "never")
+    count = 0
+
+    def publish() -> None:
+        nonlocal count
+        count += 1
+        busy.publish(f"busy {count}", check=False)
+        clock.meanwhile.append(publish)
+
+    clock.meanwhile.append(publish)
+    start_ms = clock.monotonic_ms()
+    one.publish("a", check=False)
+    assert clock.monotonic_ms() - start_ms < 7 * PATIENCE_MS
+    assert "a" in one.log.image.configs
+
+
+def test_what_a_publisher_gave_up_is_not_waited_for(store: MemoryStore, clock: SleepyClock) -> None:
+    one = Publisher(store, clock)
+    box = RequestBox(store, clock, one.log.cluster_id)
+    publisher = new_id()
+    for sequence in range(20):
+        payload = msgspec.json.encode((f"old {sequence}", None, "never"))
+        box.post(publisher, sequence, box.encode(publisher, sequence, payload))
+        clock.advance_ms(1)
+    start_ms = clock.monotonic_ms()
+    one.publish("a", check=False)
+    assert clock.monotonic_ms() - start_ms < 3 * PATIENCE_MS

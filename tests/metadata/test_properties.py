@@ -102,3 +102,17 @@ def test_missing_file_beside_commits_is_not_made_anew(memory: MemoryStore) -> No
     for create in (False, True):
         with pytest.raises(CorruptLogError, match="missing, but the root has metadata"):
             MetadataLog.open(memory, ManualClock(), create=create)
+
+
+def test_a_root_that_is_made_and_used_between_two_looks(memory: MemoryStore) -> None:
+    """Its file is missed, its commits are seen: that alone does not mean that the file is missing."""
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "list":
+            memory.hook = None
+            other = MetadataLog.open(memory, ManualClock(), create=True)
+            other.publish(lambda image: [SetConfigs(configs={"a": "b"})])
+
+    memory.hook = hook
+    log = MetadataLog.open(memory, ManualClock(), create=True)
+    assert log.image.configs == {"a": "b"}
