@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError
@@ -36,6 +37,7 @@ from sparklog.storage.s3_read import S3ReadFile
 # S3 refuses requests whose date is 15 minutes off; the date itself may be 15 minutes ahead.
 PUT_LIFETIME_MS = 30 * 60_000
 _DELETE_KEYS = 1000
+_LIST_KEYS = 1000
 _URL = re.compile(r"s3[an]?://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
 
 
@@ -138,7 +140,9 @@ class S3Store:
     ) -> list[StoredFile]:
         prefix = validate_prefix(prefix)
         start = f"{self._prefix}{prefix}/" if prefix else self._prefix
-        arguments = {"Prefix": start, **({} if recursive else {"Delimiter": "/"})}
+        arguments: dict[str, Any] = {"Prefix": start, "MaxKeys": _LIST_KEYS}
+        if not recursive:
+            arguments["Delimiter"] = "/"
         if start_after is not None:
             arguments["StartAfter"] = self._prefix + start_after
         found: list[StoredFile] = []

@@ -28,7 +28,7 @@ from sparklog.failpoints import failpoint
 from sparklog.storage.base import IndefinitePutError
 from sparklog.storage.s3_answers import WrongAnswerError, read_range, size_of_range_error
 from sparklog.storage.s3_connection import connect
-from sparklog.storage.s3_errors import Outcome, describe, outcome_of, storage_error
+from sparklog.storage.s3_errors import Outcome, describe, has_code, outcome_of, storage_error
 from sparklog.storage.s3_options import S3Options
 
 T = TypeVar("T")
@@ -172,7 +172,8 @@ class S3Client:
                     answer["Body"] = answer["Body"].read()
                     self._count({"received_bytes": len(answer["Body"])})
             except ClientError as error:
-                self._note_answer(error.response)
+                if has_code(error):
+                    self._note_answer(error.response)
                 raise
         self._note_answer(answer)
         return answer

@@ -7,9 +7,11 @@ Concurrency: a botocore client may be used by any thread, but not by a forked ch
 Sources: botocore.config.Config.
 """
 
+import functools
 import urllib.parse
 from typing import Any
 
+import botocore.loaders
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
@@ -29,6 +31,7 @@ def connect(bucket: str, options: S3Options) -> Any:
     """
     try:
         session = botocore.session.Session(profile=options.profile)
+        session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
         path_style = options.path_style
         if path_style is None:
             path_style = options.endpoint_url is not None
@@ -42,6 +45,12 @@ def connect(bucket: str, options: S3Options) -> Any:
         return _create(session, options, path_style=path_style)
     except (BotoCoreError, ValueError) as error:
         raise storage_error("connect", f"s3://{bucket}", error, options) from error
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Any:
+    """What botocore knows of S3, read once a process: that takes most of the time of a new client."""
+    return botocore.loaders.create_loader(data_path)
 
 
 def _create(session: Any, options: S3Options, *, path_style: bool) -> Any:

@@ -72,8 +72,9 @@ def outcome_of(error: Exception) -> Outcome:
             return _BY_CODE[code]
         if status in _BY_STATUS:
             return _BY_STATUS[status]
-        # 404 without a code (HEAD) or with another one is about the bucket: never "no such object".
-        return Outcome.REFUSED if 300 <= status < 500 else Outcome.BUSY
+        # 404 without one of these codes is an answer cut short, or no S3's: never "no such object".
+        lost = status == 404 and not has_code(error)
+        return Outcome.REFUSED if 300 <= status < 500 and not lost else Outcome.BUSY
     if isinstance(error, _UNSENT):
         return Outcome.UNSENT
     if isinstance(error, (*_CREDENTIALS, *_BAD_CALL)):
@@ -85,6 +86,11 @@ def error_code(error: Exception) -> str:
     """S3's name of an error, or ''."""
     response: dict[str, Any] = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))
+
+
+def has_code(error: Exception) -> bool:
+    """Did an S3 answer? botocore puts the status in the place of a code that is not there."""
+    return error_code(error)[:1].isalpha()
 
 
 def status_of(error: Exception) -> int:

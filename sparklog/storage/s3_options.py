@@ -173,14 +173,14 @@ def _known(name: str) -> str:
 def _typed(name: str, value: Any) -> Any:
     if name == "verify":
         return _as_bool(value) if str(value).lower() in _BOOLEANS else str(value)
-    kind = str(_FIELDS[name].type)
-    if "bool" in kind:
+    default = _FIELDS[name].default
+    if name == "path_style" or isinstance(default, bool):
         if str(value).lower() not in _BOOLEANS:
             raise _invalid(name, "expected true or false")
         return _as_bool(value)
-    if kind in {"int", "float"}:
+    if isinstance(default, int | float):
         try:
-            number = int(value) if kind == "int" else float(value)
+            number = type(default)(value)
         except (TypeError, ValueError):
             raise _invalid(name, "expected a number") from None
         if not (0 if name in _MAY_BE_ZERO else 1e-3) <= number < 1e12:

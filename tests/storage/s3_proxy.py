@@ -1,0 +1,226 @@
+"""A proxy in front of an S3 server that goes wrong on demand.
+
+`proxy.fault` is asked with every request and names what is to happen to it; None: it goes through. The
+store signs its requests for this address; the Host header is passed on, so the signature stays right.
+Concurrency: one thread a connection. `requests` and `faults` are lists, in order of arrival.
+"""
+
+import contextlib
+import http.client
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from tests.seaweed import KEY, SECRET
+
+ERROR_BODY = (
+    '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{}</Code><Message>from the proxy</Message></Error>'
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is known of a request when its fate is decided."""
+
+    number: int
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        return urlsplit(self.path).path
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+
+    @property
+    def is_commit(self) -> bool:
+        return self.method == "PUT" and "/__cluster_metadata/" in self.path
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong.
+
+    Fields:
+        forward: how often the server sees the request; at 2 the second answer counts.
+        answer: (status, error code) instead of the server's answer.
+        reset: the connection is reset instead of an answer.
+        hold: the answer waits for `release`.
+        truncate: the body ends half-way, under the right Content-Length.
+        strip: a request header that gets lost.
+        later: the server sees the request when `land` is called.
+    """
+
+    forward: int = 1
+    answer: tuple[int, str] | None = None
+    reset: bool = False
+    hold: bool = False
+    truncate: bool = False
+    strip: str | None = None
+    later: bool = False
+
+
+SLOW_DOWN = Fault(forward=0, answer=(503, "SlowDown"))
+ERROR_BEFORE = Fault(forward=0, answer=(500, "InternalError"))
+ERROR_AFTER = Fault(answer=(500, "InternalError"))
+RESET_BEFORE = Fault(forward=0, reset=True)
+RESET_AFTER = Fault(reset=True)
+LATE_ANSWER = Fault(hold=True)
+LATE_EFFECT = Fault(forward=0, reset=True, later=True)
+TWICE = Fault(forward=2)
+CONFLICT = Fault(forward=0, answer=(409, "ConditionalRequestConflict"))
+TRUNCATED = Fault(truncate=True)
+ERROR_IN_200 = Fault(forward=0, answer=(200, "InternalError"))
+ERROR_IN_200_AFTER = Fault(answer=(200, "InternalError"))
+DENIED = Fault(forward=0, answer=(403, "AccessDenied"))
+UNCONDITIONAL = Fault(strip="if-none-match")
+
+
+class FaultyProxy:
+    """See the module's docstring. A context manager."""
+
+    def __init__(self, endpoint_url: str) -> None:
+        self.target = urlsplit(endpoint_url).netloc
+        self.fault: Callable[[Request], Fault | None] = lambda _: None
+        self.requests: list[Request] = []
+        self.faults: list[Fault] = []
+        self.release = threading.Event()
+        self._lock = threading.Lock()
+        self._later: list[Request] = []
+        proxy = self
+
+        class Handler(_Handler):
+            def __init__(self, *arguments: Any) -> None:
+                self.proxy = proxy
+                super().__init__(*arguments)
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    @property
+    def endpoint_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def land(self) -> list[int]:
+        """Let the server see the requests that were kept back; the statuses it answered."""
+        with self._lock:
+            later, self._later = self._later, []
+        return [self.forward(request)[0] for request in later]
+
+    def once(self, fault: Fault, when: Callable[[Request], bool]) -> None:
+        """`fault` for the first request that fits, and none after it."""
+        self.times(1, fault, when)
+
+    def times(self, count: int, fault: Fault, when: Callable[[Request], bool] = lambda _: True) -> None:
+        """`fault` for the first `count` requests that fit."""
+        left = [fault] * count
+        self.fault = lambda request: left.pop() if left and when(request) else None
+
+    def decide(self, request: Request) -> Fault:
+        with self._lock:
+            self.requests.append(request)
+            fault = self.fault(request)
+            if fault is not None:
+                self.faults.append(fault)
+                if fault.later:
+                    self._later.append(request)
+        return fault or Fault()
+
+    def forward(self, request: Request, strip: str | None = None) -> tuple[int, list[tuple[str, str]], bytes]:
+        headers = {n: v for n, v in request.headers.items() if n not in {"expect", "connection", strip}}
+        if strip is not None:
+            headers = self._signed_anew(request, headers)
+        connection = http.client.HTTPConnection(self.target, timeout=30)
+        with contextlib.closing(connection):
+            connection.putrequest(request.method, request.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            connection.endheaders(request.body or None)
+            response = connection.getresponse()
+            return response.status, response.getheaders(), response.read()
+
+    def _signed_anew(self, request: Request, headers: dict[str, str]) -> dict[str, str]:
+        kept = {n: v for n, v in headers.items() if n not in {"authorization", "x-amz-date", "host"}}
+        signed = AWSRequest(request.method, f"http://{self.target}{request.path}", kept, request.body)
+        S3SigV4Auth(Credentials(KEY, SECRET), "s3", "us-east-1").add_auth(signed)
+        return {"host": self.target, **dict(signed.headers.items())}
+
+    def __enter__(self) -> "FaultyProxy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client that has given up
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    proxy: FaultyProxy
+
+    def _handle(self) -> None:
+        proxy = self.proxy
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(headers.get("content-length", 0)))
+        request = Request(len(proxy.requests), self.command, self.path, headers, body)
+        fault = proxy.decide(request)
+        status, answered, data = 0, list[tuple[str, str]](), b""
+        for _ in range(fault.forward):
+            status, answered, data = proxy.forward(request, fault.strip)
+        if fault.hold:
+            proxy.release.wait(30)
+        if fault.reset or fault.hold:
+            self._reset()
+            return
+        if fault.answer is not None:
+            status, code = fault.answer
+            data, answered = ERROR_BODY.format(code).encode(), [("Content-Type", "application/xml")]
+        self.send_response(status)
+        for name, value in answered:
+            if name.lower() not in {"content-length", "transfer-encoding", "connection", "server", "date"}:
+                self.send_header(name, value)
+        head = self.command == "HEAD"
+        length = next((v for n, v in answered if n.lower() == "content-length"), "0") if head else len(data)
+        if status != 204:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+        if not head:
+            self.wfile.write(data[: len(data) // 2] if fault.truncate else data)
+        if fault.truncate:
+            self.close_connection = True
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
+
+    def _reset(self) -> None:
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
