@@ -53,6 +53,9 @@ from sparklog.metadata.validate import (
 # Publishers whose last request is remembered. Whoever applies a request of another looks at those of the
 # last ten minutes only (requests.py), in which so many processes do not come and go.
 MAX_PUBLISHERS = 4096
+# Idempotent producers that a partition remembers; beyond that the one that has not written for the longest
+# time is forgotten, and may then start anywhere. Kafka forgets by time, a day after the last batch.
+MAX_PRODUCERS = 4096
 
 
 class ActionRefusedError(Exception):
@@ -259,11 +262,14 @@ class ImageBuilder:
                 f"{where}: producer {extent.producer_id} epoch {extent.producer_epoch} sequence "
                 f"{extent.base_sequence} {check.value}, known is {known}"
             )
+        draft.producers.pop(extent.producer_id, None)  # so that the order is that of the last batches
         draft.producers[extent.producer_id] = ProducerState(
             extent.producer_epoch,
             last_sequence(extent.base_sequence, extent.record_count),
             extent.end_offset - 1,
         )
+        if len(draft.producers) > MAX_PRODUCERS:
+            del draft.producers[next(iter(draft.producers))]
 
     def _replace(self, action: ReplaceExtents) -> None:
         where = f"partition {action.partition} of topic {action.topic_id}"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from sparklog.clock import ManualClock
 from sparklog.errors import (
     FencedError,
     InvalidRequestError,
@@ -40,7 +41,8 @@ from sparklog.metadata import (
     plan_set_configs,
     plan_writer_txn,
 )
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
+from sparklog.metadata.apply import MAX_PRODUCERS, ActionRefusedError, apply_actions
+from sparklog.storage.memory import MemoryStore
 
 Draft = Callable[..., DraftExtent]
 Create = Callable[..., Topic]
@@ -372,6 +374,30 @@ def test_producer_state_follows_its_extents(log: MetadataLog, create: Create, dr
     stale = msgspec.structs.replace(extent, producer_id=7, producer_epoch=0, base_sequence=20)
     with pytest.raises(ActionRefusedError, match="older epoch"):
         applied(log.image, AppendExtents(extents=(stale,)))
+
+
+def test_a_partition_forgets_the_producers_that_wrote_long_ago(
+    log: MetadataLog, create: Create, draft: Draft, memory: MemoryStore
+) -> None:
+    topic = create(log)
+
+    def produce(*producer_ids: int, sequence: int = 0) -> None:
+        drafts = [
+            draft(topic, producer_id=one, producer_epoch=0, base_sequence=sequence) for one in producer_ids
+        ]
+        log.publish(lambda image: [plan_append(image, drafts)])
+
+    produce(0, 1)
+    produce(*range(2, MAX_PRODUCERS))
+    produce(0, sequence=10)
+    log.write_snapshot()
+    produce(MAX_PRODUCERS)
+    known = log.image.partition("orders", 0).producers
+    assert (len(known), 0 in known, 1 in known, MAX_PRODUCERS in known) == (MAX_PRODUCERS, True, False, True)
+    again = MetadataLog.open(memory, ManualClock())  # from the snapshot: the same are forgotten
+    assert again.image == log.image
+    assert list(again.image.partition("orders", 0).producers) == list(known)
+    produce(1, sequence=500)  # unknown: it may start anywhere
 
 
 # --- replacing and removing --------------------------------------------------------------------------
