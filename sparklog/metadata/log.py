@@ -61,6 +61,8 @@ class MetadataSettings:
         snapshot_interval: commits between snapshots. Larger: slower opening, fewer files rewritten.
         clean_grace_ms: how old a snapshot must be before what it covers is removed. Larger: more files,
             fewer followers that must load a snapshot after a pause.
+        clean_interval_ms: a process cleans at most so often, after a snapshot of its own: it has to list all
+            commits of the grace period, of which there may be 100,000s.
         snapshots_kept: at least so many; two, so that a damaged one is no disaster.
         publish_timeout_ms: give up publishing after losing races, or being unsure, for so long.
         backoff_ms: upper bound of the random wait after the first lost race; None: what suits the store.
@@ -68,7 +70,8 @@ class MetadataSettings:
     """
 
     snapshot_interval: int = 256
-    clean_grace_ms: int = 3_600_000
+    clean_grace_ms: int = 600_000
+    clean_interval_ms: int = 60_000
     snapshots_kept: int = 2
     publish_timeout_ms: int = 60_000
     backoff_ms: float | None = None
@@ -328,8 +331,10 @@ class MetadataLog:
 
     def _clean_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        recent = self._cleaned_ms is not None and now_ms - self._cleaned_ms < _REMOTE_CLEAN_INTERVAL_MS
-        if self._is_remote and recent:
+        interval_ms = self._settings.clean_interval_ms
+        if self._is_remote:
+            interval_ms = _REMOTE_CLEAN_INTERVAL_MS
+        if self._cleaned_ms is not None and now_ms - self._cleaned_ms < interval_ms:
             return
         self._cleaned_ms = now_ms
         self.clean()

@@ -31,7 +31,7 @@ from sparklog.metadata.paths import (
 from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore
 
 FUTURE_MS = 4_102_444_800_000  # 2100: every file is older than any grace period
-SETTINGS = MetadataSettings(snapshot_interval=10, clean_grace_ms=3_600_000)
+SETTINGS = MetadataSettings(snapshot_interval=10, clean_grace_ms=3_600_000, clean_interval_ms=0)
 
 
 class StalledStore(LocalStore):
