@@ -19,7 +19,10 @@ from typing import TextIO
 HERE = Path(__file__).resolve().parent
 FIRST = ("format", "publish")  # what needs no Spark comes first
 LAST = "spark"
-QUICK = {"publish": ["--seconds", "2", "--processes", "1,2", "--open", "100000"]}
+QUICK = {
+    "publish": ["--seconds", "2", "--processes", "1,2", "--open", "100000"],
+    "broker": ["--quick"],
+}
 Row = dict[str, object]
 
 

@@ -128,7 +128,8 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
 
 def partition_size_bytes(state: PartitionState) -> int:
     """The stored bytes of a partition: those of all its extents."""
-    return int(state.extents.columns().numbers[NUMBER_COLUMNS.index("size")].sum())
+    size = NUMBER_COLUMNS.index("size")
+    return sum(int(block.numbers[size].sum()) for _, block in state.extents.column_blocks())
 
 
 def _describe_partition(state: PartitionState) -> PartitionDescription:

@@ -28,14 +28,16 @@ def offset_for_time(
 
     Cost: no I/O for extents that are older; headers of one extent, usually, and one batch.
     """
-    columns = state.extents.columns()
-    newest = columns.numbers[NUMBER_COLUMNS.index("max_timestamp_ms")]
-    candidates = np.flatnonzero((newest >= timestamp_ms) & (columns.end_offset > state.log_start_offset))
-    for index in candidates.tolist():
-        extent = state.extents[index]
-        found = _search_extent(store, topic or state.topic_id, extent, state.log_start_offset, timestamp_ms)
-        if found is not None:
-            return found
+    for first, block in state.extents.column_blocks():
+        newest = block.numbers[NUMBER_COLUMNS.index("max_timestamp_ms")]
+        candidates = np.flatnonzero((newest >= timestamp_ms) & (block.end_offset > state.log_start_offset))
+        for index in candidates.tolist():
+            extent = state.extents[first + index]
+            found = _search_extent(
+                store, topic or state.topic_id, extent, state.log_start_offset, timestamp_ms
+            )
+            if found is not None:
+                return found
     return None
 
 

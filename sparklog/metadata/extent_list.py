@@ -185,9 +185,17 @@ class ExtentList(Sequence[Extent]):
         return None
 
     def columns(self) -> ExtentColumns:
-        """All extents as columns; do not modify."""
-        tail = (columns_of(self._tail),) if self._tail else ()
-        return concat_columns((*self._blocks, *tail))
+        """All extents as columns, which copies them; do not modify."""
+        return concat_columns([block for _, block in self.column_blocks()])
+
+    def column_blocks(self) -> Iterator[tuple[int, ExtentColumns]]:
+        """All extents as columns, in blocks as they are kept: (index of the first, block); do not modify."""
+        index = 0
+        for block in self._blocks:
+            yield index, block
+            index += len(block)
+        if self._tail:
+            yield index, columns_of(self._tail)
 
     def appended(self, extents: Sequence[Extent]) -> "ExtentList":
         """A list with `extents` behind these."""

@@ -24,11 +24,13 @@ def offset_of_max_timestamp(store: Store, state: PartitionState, topic: str) -> 
     """
     if not len(state.extents):
         return None
-    columns = state.extents.columns()
-    newest = columns.numbers[_MAX_TIMESTAMP]
     log_start = state.log_start_offset
-    whole = newest[columns.base_offset >= log_start]
-    largest = int(whole.max()) if len(whole) else None
+    largest: int | None = None
+    for _, block in state.extents.column_blocks():
+        whole = block.numbers[_MAX_TIMESTAMP][block.base_offset >= log_start]
+        if len(whole):
+            newest = int(whole.max())
+            largest = newest if largest is None else max(largest, newest)
     cut = state.extents[0]
     if cut.base_offset < log_start and (largest is None or cut.max_timestamp_ms > largest):
         ranges = plan_read(store, state, log_start, cut.end_offset, topic=topic)
