@@ -121,7 +121,8 @@ def _find_lost(history: History, writers: Writers, versions: Versions, verdict: 
     np.maximum.at(bound, history.read.key, history.read.offset)
     # Records that a truncation may have removed before anybody read them are not missing.
     sent, known = history.sent, history.sent.offset >= 0
-    kept = ~known | (sent.offset >= history.truncated[sent.key])
+    whole = ~_may_be_truncated(history)[sent.key]
+    kept = np.where(known, sent.offset >= history.truncated[sent.key], whole)
     missing = (history.op_type[sent.op] == OK) & ~records_seen[history.value_record[sent.value]] & kept
     lost = missing & known & (sent.offset <= bound[sent.key])
     _each(verdict, Name.LOST_WRITE, sent, lost, history)

@@ -318,6 +318,16 @@ def test_what_retention_removed_is_not_missing() -> None:
     assert not check(h.events).names
 
 
+def test_a_retry_that_does_not_know_where_its_records_went_is_no_witness_against_retention() -> None:
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", -1)]}, type="info")
+    h.send("w.1", {"t-0": [("t/a", -1)]})
+    h.send("w.1", {"t-0": [("t/b", 1)]})
+    h.other("truncate", "admin", key="t-0", offset=1)
+    h.final({"t-0": [("t/b", 1)]})
+    assert not check(h.events).names
+
+
 def test_a_seek_lets_a_reader_begin_anywhere() -> None:
     h = HistoryBuilder()
     h.send("w", {"t-0": [("t/a", 0), ("t/b", 1), ("t/c", 2)], "t-1": [("t/d", 0)]})
