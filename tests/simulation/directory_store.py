@@ -1,0 +1,296 @@
+"""A directory in memory, with the steps of a real one, and power cuts.
+
+What survives a power cut: the names of a directory as of its last sync, and the bytes of a file as of its
+last sync; of everything later, any part. What survives SIGKILL: everything, as with a page cache.
+
+Put-if-absent is made of the steps of storage/local.py: temporary file, fsync, guard, link, directory
+fsync. Others can act between any two of them.
+Concurrency: processes of one world; each has its own DirectoryStore over one Disk.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from sparklog.errors import (
+    AlreadyExistsError,
+    FatalStorageError,
+    NotFoundError,
+    RetriableError,
+    StorageError,
+)
+from sparklog.metadata.paths import commit_of
+from sparklog.storage import BytesLike, StoredFile
+from sparklog.storage.base import StoreTraits
+from sparklog.storage.memory import MemoryReadFile
+from tests.simulation.world import START_MS, SimProcess, World
+
+_TRAITS = StoreTraits()
+_CALL_US, _FSYNC_US = 20, 300
+
+
+@dataclass(slots=True, eq=False)
+class SimFile:
+    """An inode."""
+
+    modified_us: int
+    content: bytearray = field(default_factory=bytearray)
+    synced: int = 0
+
+
+def directory_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+class Disk:
+    """What all processes share."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.files: dict[str, SimFile] = {}
+        self._durable: dict[str, SimFile] = {}
+        self._unsynced: dict[str, set[str]] = {}  # directory -> names that changed since its last sync
+        self.temporary: dict[str, list[list[bool]]] = {}  # puts under way: name -> [still there?]
+        self.turns: dict[str, SimProcess] = {}
+        self.violations: list[str] = []
+        self._commits: dict[str, bytes] = {}  # every commit that was ever durable
+
+    def link(self, name: str, file: SimFile) -> None:
+        self.files[name] = file
+        self._unsynced.setdefault(directory_of(name), set()).add(name)
+
+    def unlink(self, name: str) -> None:
+        if self.files.pop(name, None) is not None:
+            self._unsynced.setdefault(directory_of(name), set()).add(name)
+
+    def sync_directory(self, directory: str) -> None:
+        for name in self._unsynced.pop(directory, ()):
+            file = self.files.get(name)
+            if file is None:
+                self._durable.pop(name, None)
+            else:
+                self._durable[name] = file
+                if commit_of(name) is not None:
+                    content = self._commits.setdefault(name, bytes(file.content))
+                    if content != file.content:
+                        self.violations.append(f"{name}: another commit took a number that had been used")
+
+    def cut_power(self) -> None:
+        """All processes are dead by now. Of what was not synced, the dice decide."""
+        dice = self.world.dice
+        for names in self._unsynced.values():
+            for name in sorted(names):
+                if dice.random() < 0.5:
+                    continue  # this change had reached the disk
+                old = self._durable.get(name)
+                if old is None:
+                    self.files.pop(name, None)
+                else:
+                    self.files[name] = old
+        self._unsynced.clear()
+        for file in {id(file): file for file in self.files.values()}.values():
+            kept = dice.randint(file.synced, len(file.content))
+            torn = len(file.content) - kept
+            del file.content[kept:]
+            if torn and dice.random() < 0.5:
+                file.content += bytes(torn)  # the length had reached the disk, the bytes had not
+            file.synced = len(file.content)
+        self._durable = dict(self.files)
+        self.temporary.clear()
+        self.turns.clear()
+
+
+class DirectoryStore:
+    """See Store."""
+
+    def __init__(self, disk: Disk, process: SimProcess) -> None:
+        self.url = "sim:directory"
+        self.traits = _TRAITS
+        self._disk = disk
+        self._world = disk.world
+        self._process = process
+        self._poison: FatalStorageError | None = None
+
+    def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
+        self._refuse_if_poisoned()
+        if self.exists(name):
+            raise self._taken(name)
+        self._maybe_full(name)
+        mark = [True]
+        self._disk.temporary.setdefault(name, []).append(mark)
+        try:
+            self._fsync(name)
+            if guard is not None and not guard():
+                raise RetriableError("PUT_REFUSED", f"{name}: overtaken while writing", fix="Try again")
+            self._step()
+            if not mark[0]:
+                raise RetriableError("PUT_ABORTED", f"{name}: stopped by a cleaner", fix="Try again")
+            if name in self._disk.files:
+                raise self._taken(name)
+            file = SimFile(self._world.now_us, bytearray(data), len(data))
+            self._disk.link(name, file)
+            self._fsync(name)
+            self._disk.sync_directory(directory_of(name))
+        finally:
+            marks = self._disk.temporary.get(name, [])
+            if not self._process.dead and mark in marks:
+                marks.remove(mark)
+
+    def abort_puts(self, name: str) -> None:
+        self._step()
+        for mark in self._disk.temporary.pop(name, ()):
+            mark[0] = False
+
+    def put_lifetime_ms(self) -> int:
+        return 0
+
+    def storage_now_ms(self, here_ms: int) -> int:
+        return here_ms
+
+    def take_turn(self, prefix: str) -> Callable[[], None] | None:
+        self._step()
+        holder = self._disk.turns.get(prefix)
+        if holder is not None and not holder.dead:
+            return None
+        self._disk.turns[prefix] = self._process
+
+        def release() -> None:
+            if self._disk.turns.get(prefix) is self._process:
+                del self._disk.turns[prefix]
+
+        return release
+
+    def sync_directory(self, prefix: str) -> None:
+        self._refuse_if_poisoned()
+        self._fsync(prefix)
+        self._disk.sync_directory(prefix)
+
+    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
+        with self.open_read(name) as file:
+            return file.read(position, size)
+
+    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
+        return [self._read_if_there(name, max_bytes) for name in names]
+
+    def _read_if_there(self, name: str, max_bytes: int) -> bytes | None:
+        try:
+            return self.read(name, 0, max_bytes)
+        except NotFoundError:
+            return None
+
+    def exists(self, name: str) -> bool:
+        self._step()
+        return name in self._disk.files
+
+    def list(
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+    ) -> list[StoredFile]:
+        self._step()
+        start = f"{prefix}/" if prefix else ""
+        return sorted(
+            StoredFile(name, len(file.content), START_MS + file.modified_us // 1000)
+            for name, file in self._disk.files.items()
+            if name.startswith(start)
+            and (recursive or "/" not in name[len(start) :])
+            and (start_after is None or name > start_after)
+        )
+
+    def delete(self, name: str) -> None:
+        self._step()
+        self._disk.unlink(name)
+
+    def delete_directory(self, prefix: str) -> None:
+        for name in sorted(name for name in self._disk.files if name.startswith(f"{prefix}/")):
+            self.delete(name)
+
+    def append_file(self, name: str) -> "DirectoryAppendFile":
+        self._refuse_if_poisoned()
+        self._step()
+        if name in self._disk.files:
+            raise self._taken(name)
+        file = SimFile(self._world.now_us)
+        self._disk.link(name, file)
+        return DirectoryAppendFile(self, name, file)
+
+    def put_hint(self, name: str, data: BytesLike) -> None:
+        self._step()
+        self._disk.link(name, SimFile(self._world.now_us, bytearray(data)))
+
+    def open_read(self, name: str) -> MemoryReadFile:
+        self._step()
+        file = self._disk.files.get(name)
+        if file is None:
+            raise NotFoundError("FILE_NOT_FOUND", f"{name}: not found", fix="Look again")
+        return MemoryReadFile(name, bytes(file.content))
+
+    def sweep_temporary(self, *, older_than_ms: int) -> int:
+        """All of them, whatever their age: running puts must survive even that."""
+        del older_than_ms
+        removed = 0
+        for name in sorted(self._disk.temporary):
+            self.abort_puts(name)
+            removed += 1
+        return removed
+
+    # --- steps and faults ----------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        self._process.wait_us(self._world.dice.randrange(_CALL_US))
+
+    def _fsync(self, name: str) -> None:
+        self._process.wait_us(self._world.dice.randrange(_FSYNC_US))
+        if self._world.chance(0.0005, "fsync failed"):
+            self._poison = FatalStorageError("DURABILITY_UNKNOWN", f"{name}: fsync: EIO", fix="Stop")
+            raise self._poison
+
+    def _maybe_full(self, name: str) -> None:
+        if self._world.chance(0.002, "disk full"):
+            raise StorageError("STORAGE_FULL", f"{name}: no space left", fix="Free space")
+
+    def _refuse_if_poisoned(self) -> None:
+        self._process.refuse_if_dead()
+        if self._poison is not None:
+            raise self._poison
+
+    def _taken(self, name: str) -> AlreadyExistsError:
+        return AlreadyExistsError("FILE_EXISTS", f"{name}: exists", fix="Use another name")
+
+
+class DirectoryAppendFile:
+    """See AppendFile."""
+
+    def __init__(self, store: DirectoryStore, name: str, file: SimFile) -> None:
+        self.name = name
+        self._store = store
+        self._file = file
+
+    @property
+    def position(self) -> int:
+        return len(self._file.content)
+
+    def write(self, *chunks: BytesLike) -> int:
+        self._store._refuse_if_poisoned()
+        self._store._maybe_full(self.name)
+        start = self.position
+        self._file.content += b"".join(chunks)
+        self._file.modified_us = self._store._world.now_us
+        return start
+
+    def sync(self) -> None:
+        self._store._refuse_if_poisoned()
+        end = self.position
+        self._store._fsync(self.name)
+        self._file.synced = max(self._file.synced, end)
+        self._store._disk.sync_directory(directory_of(self.name))
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

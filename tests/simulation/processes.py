@@ -1,0 +1,343 @@
+"""What the processes of a simulated history do: the real client code, over a simulated store.
+
+Each role keeps, over the lives of its processes, what a real one keeps outside of the log (a query's
+checkpoint, a name). An operation whose process is killed stays open in the history.
+
+What an error means is taken from the documentation of `publish` at its word: after RetriableError and
+plain StorageError nothing was published (fail); PUBLISH_UNRESOLVED and FatalStorageError leave it open.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sparklog.client import AppendOptions, PartitionedAppender, SparkLog, StagedAppend
+from sparklog.client.publish import AppendResult
+from sparklog.errors import (
+    DataLossError,
+    FatalStorageError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    StorageError,
+    UnknownTopicError,
+)
+from sparklog.log.writer import LogWriter
+from sparklog.metadata import Action, Image, MetadataLog, plan_advance_log_start
+from tests.history.recorder import History, Operation
+from tests.simulation.setting import SWEEP_AFTER_MS, TOPICS, Setting
+from tests.simulation.world import SimProcess
+
+HOUR_MS = 3_600_000
+MAX_IDLE_MS = 10_000
+
+
+@dataclass
+class Role:
+    """What is common to all: `live` is the main function of one life of the process."""
+
+    name: str
+    setting: Setting
+    lives: int = 0
+    done: int = 0  # operations that ended well, over all lives
+    done_before: int | None = None  # as of the last fault
+
+    def live(self, process: SimProcess) -> None:
+        self.lives += 1
+        life = f"{self.name}-{self.lives}"
+        history = History(life, self.setting.events.extend, lambda: process.world.now_us)
+        try:
+            log = self.opened(process)
+        except (RetriableError, StorageError):
+            return  # ends, and is started again
+        idle_ms = 0.0
+        while not self.setting.is_over:
+            process.sleep_ms(idle_ms + self.setting.dice.choice(self.setting.think_ms))
+            if self.has_recovered:
+                process.sleep_ms(500)
+                continue
+            try:
+                found_work = self.act(log, history, process)
+            except FatalStorageError:
+                return
+            except (RetriableError, StorageError):
+                continue
+            idle_ms = 0 if found_work else min(MAX_IDLE_MS, 2 * idle_ms + 1)
+            self.done += 1
+            self.setting.operations += found_work
+
+    @property
+    def has_recovered(self) -> bool:
+        """Has it done something after the last fault?"""
+        return self.done_before is not None and self.done > self.done_before
+
+    def opened(self, process: SimProcess) -> SparkLog:
+        store = self.setting.store(process)
+        log = SparkLog(
+            store, MetadataLog.open(store, process, create=True, settings=self.setting.settings), process
+        )
+        log._writer = LogWriter(store, process, segment_ms=HOUR_MS)
+        return log
+
+    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
+        """One operation; false when there was nothing to do."""
+        raise NotImplementedError
+
+
+@dataclass
+class Writer(Role):
+    """Appends; sometimes as a query that commits its batches exactly once."""
+
+    sequence: int = 0
+    version: int = 0
+    pending: dict[str, list[str]] | None = None  # of the batch `version`: key -> values
+
+    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
+        if self.pending is not None or self.setting.dice.random() < self.setting.transactional:
+            self._run_batch(log, history)
+        else:
+            self._append(log, history)
+        return True
+
+    def _new_values(self) -> dict[str, list[str]]:
+        dice = self.setting.dice
+        topic = dice.choice(TOPICS)
+        values: dict[str, list[str]] = {}
+        for _ in range(dice.choice((1, 1, 2, 4))):
+            key = f"{topic}-{dice.randrange(self.setting.partitions)}"
+            values.setdefault(key, []).append(f"{topic}/{self.name}/{self.sequence}")
+            self.sequence += 1
+        return values
+
+    def _append(self, log: SparkLog, history: History) -> None:
+        values = self._new_values()
+        sending = history.send(values)
+        try:
+            if topic_of(values) in log.refresh().topics:
+                result = log.append(topic_of(values), rows_of(values))
+            else:
+                result = log.publish([self._stage(log, log.writer, values)])
+        except StorageError as error:
+            end_open(sending, error)
+            raise
+        except RetriableError as error:
+            sending.fail(error)
+            raise
+        sending.ok(parts_of(values, result))
+
+    def _run_batch(self, log: SparkLog, history: History) -> None:
+        """As Spark: write the plan down, run its tasks, publish; after any trouble the same batch again."""
+        if self.pending is None:
+            self.pending = self._new_values()
+        values = self.pending
+        unit = f"{self.name}/{self.version}"
+        sending = history.send(values, txn=unit)
+        try:
+            staged = self._run_tasks(log, values)
+            result = log.publish(staged, txn=(self.name, self.version))
+        except StorageError as error:
+            end_open(sending, error)
+            raise
+        except RetriableError as error:
+            sending.fail(error)
+            raise
+        self.pending = None
+        self.version += 1
+        if result.duplicate:
+            sending.ok()  # by an earlier attempt; it does not know where
+        else:
+            sending.ok(parts_of(values, result))
+
+    def _run_tasks(self, log: SparkLog, values: dict[str, list[str]]) -> list[StagedAppend]:
+        """One task a partition, each with segments of its own; sometimes a second attempt wins."""
+        staged: list[StagedAppend] = []
+        log.refresh()
+        for key, texts in values.items():
+            for _ in range(self.setting.dice.choice((1, 1, 2))):
+                writer = LogWriter(log.store, log.clock)
+                attempt = self._stage(log, writer, {key: texts})
+                writer.close()
+            staged.append(attempt)
+        return staged
+
+    def _stage(self, log: SparkLog, writer: LogWriter, values: dict[str, list[str]]) -> StagedAppend:
+        options = AppendOptions(num_partitions=self.setting.partitions)  # if the topic has to be created
+        with PartitionedAppender(log.image, writer, log.clock, options) as appender:
+            appender.add(rows_of(values), topic_of(values))
+            return appender.finish()
+
+
+@dataclass
+class Reader(Role):
+    """Reads partitions from where its group committed, and commits."""
+
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def live(self, process: SimProcess) -> None:
+        self.positions = {}
+        super().live(process)
+
+    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
+        dice = self.setting.dice
+        place = dice.choice(TOPICS), dice.randrange(self.setting.partitions)
+        try:
+            if place not in self.positions:
+                self.positions[place] = self._committed(log, history, place)
+            elif dice.random() < 0.2:
+                self._commit(log, history, place)
+            else:
+                return self._poll(log, history, place)
+        except UnknownTopicError:
+            return False
+        return True
+
+    def _poll(self, log: SparkLog, history: History, place: tuple[str, int]) -> bool:
+        key = key_of(place)
+        polling = history.poll()
+        try:
+            if self.setting.dice.random() < 0.3:
+                end = log.log_end_offset(*place)
+                history.begin("end", key=key).ok(offset=end)
+            table = log.read(
+                *place, self.positions[place], max_records=self.setting.dice.choice((2, 5, 1000))
+            )
+        except OffsetOutOfRangeError:
+            self._seek_start(log, history, place)
+            return True
+        except DataLossError:
+            # Expired while it was read? Else it is what the message says.
+            if self.positions[place] >= log.metadata.refresh().partition(*place).log_start_offset:
+                raise
+            self._seek_start(log, history, place)
+            return True
+        if table.num_rows:
+            offsets = table["offset"].to_pylist()
+            polling.ok({key: ([value.decode() for value in table["value"].to_pylist()], offsets)})
+            self.positions[place] = offsets[-1] + 1
+        return bool(table.num_rows)
+
+    def _seek_start(self, log: SparkLog, history: History, place: tuple[str, int]) -> None:
+        start = log.log_start_offset(*place)
+        if self.positions[place] > start:
+            raise AssertionError(f"{key_of(place)}: position {self.positions[place]}, start {start}, no end")
+        self.positions[place] = start
+        history.seek(key_of(place))
+
+    def _committed(self, log: SparkLog, history: History, place: tuple[str, int]) -> int:
+        fetching = history.begin("fetch-committed", group=self.name, key=key_of(place))
+        if self.setting.lags:  # what it is shown may be as old as the refresh interval
+            log.metadata.refresh(force=True)
+        offset = log.committed_offsets(self.name).get(place)
+        fetching.ok(offset=offset)
+        return log.log_start_offset(*place) if offset is None else offset
+
+    def _commit(self, log: SparkLog, history: History, place: tuple[str, int]) -> None:
+        committing = history.commit(self.name, key_of(place), self.positions[place])
+        try:
+            log.commit_offsets(self.name, {place: self.positions[place]})
+        except StorageError as error:
+            end_open(committing, error)
+            raise
+        except RetriableError as error:
+            committing.fail(error)
+            raise
+        committing.ok()
+
+
+@dataclass
+class Keeper(Role):
+    """Snapshots, cleans, sweeps, and moves log starts."""
+
+    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
+        action = self.setting.dice.choice(("snapshot", "clean", "clean", "sweep", "expire", "refresh"))
+        if action == "snapshot":
+            log.metadata.write_snapshot()
+        elif action == "clean":
+            log.metadata.clean(grace_ms=self.setting.dice.choice((-HOUR_MS, 0, 100, HOUR_MS)))
+        elif action == "sweep":
+            log.store.sweep_temporary(older_than_ms=0)
+            sweep_segments(log, self.setting)
+        elif action == "expire" and self.setting.expires:
+            self._expire(log, history)
+        else:
+            log.refresh()
+        return True
+
+    def _expire(self, log: SparkLog, history: History) -> None:
+        place = self.setting.dice.choice(TOPICS), self.setting.dice.randrange(self.setting.partitions)
+        try:
+            state = log.refresh().partition(*place)
+        except UnknownTopicError:
+            return
+        start, end = state.log_start_offset, state.log_end_offset
+        target = min(end, start + self.setting.dice.randrange(4))
+        moving = history.begin("truncate", key=key_of(place), offset=target)
+        moving.invoked({key_of(place): []})
+
+        def plan(image: Image) -> list[Action]:
+            action = plan_advance_log_start(image, state.topic_id, place[1], target)
+            return [] if action is None else [action]
+
+        log.metadata.publish(plan)
+        moving.ok(key=key_of(place), offset=target)
+
+
+def sweep_segments(log: SparkLog, setting: Setting) -> None:
+    """Delete segments that no extent refers to and none can come to: old, by the storage's clock.
+
+    First the listing, then the image: whatever the listing shows, and a later commit refers to, is in it.
+    """
+    listed = log.store.list("segments", recursive=True)
+    image = log.metadata.refresh(force=True) if setting.lags else log.refresh()
+    used = {
+        extent.segment
+        for topic in image.topics.values()
+        for state in topic.partitions
+        for extent in state.extents
+    }
+    now_ms = log.store.storage_now_ms(log.clock.now_ms())
+    if setting.is_directory:
+        now_ms -= log.clock.clock_ahead_ms  # type: ignore[attr-defined] # the storage's own clock
+    for stored in listed:
+        segment = stored.name.removesuffix(".index").removesuffix(".log") + ".log"
+        if segment not in used and stored.modified_ms < now_ms - setting.sweep_after_ms:
+            setting.world.faults["segments swept"] += 1
+            log.store.delete(stored.name)
+
+
+def end_open(operation: Operation, error: StorageError) -> None:
+    """Only these two leave open what happened."""
+    if isinstance(error, FatalStorageError) or error.code == "PUBLISH_UNRESOLVED":
+        operation.info(error)
+    else:
+        operation.fail(error)
+
+
+def key_of(place: tuple[str, int]) -> str:
+    return f"{place[0]}-{place[1]}"
+
+
+def topic_of(values: dict[str, list[str]]) -> str:
+    return next(iter(values)).rpartition("-")[0]
+
+
+def rows_of(values: dict[str, list[str]]) -> pa.RecordBatch:
+    texts = [text for one in values.values() for text in one]
+    partitions = [int(key.rpartition("-")[2]) for key, one in values.items() for _ in one]
+    return pa.RecordBatch.from_pydict({"value": texts, "partition": pa.array(partitions, pa.int32())})
+
+
+def parts_of(
+    values: dict[str, list[str]], result: AppendResult
+) -> dict[str, tuple[Sequence[str], Sequence[int]]]:
+    """Where each partition's values are."""
+    parts: dict[str, tuple[Sequence[str], Sequence[int]]] = {}
+    for place, appended in result.ranges.items():
+        texts = values[key_of(place)]
+        assert appended.record_count == len(texts), (values, result)
+        parts[key_of(place)] = texts, range(appended.base_offset, appended.end_offset)
+    assert parts.keys() == values.keys(), (values, result)
+    return parts
+
+
+__all__ = ["SWEEP_AFTER_MS", "Keeper", "Reader", "Role", "Writer"]

@@ -1,0 +1,80 @@
+"""What one history is made of, all of it thrown by its seed."""
+
+import random
+from dataclasses import dataclass, field
+
+from sparklog.metadata import MetadataSettings
+from sparklog.storage import Store
+from tests.history.events import Event
+from tests.simulation.directory_store import DirectoryStore, Disk
+from tests.simulation.remote_store import RemoteStore, Server
+from tests.simulation.world import SimProcess, World
+
+TOPICS = ("a", "b")
+SWEEP_AFTER_MS = 24 * 3_600_000  # longer than all pauses of a process together, and than a segment is open
+
+
+@dataclass
+class Setting:
+    """One history's store, sizes and habits."""
+
+    world: World
+    disk: Disk | None
+    server: Server | None
+    dice: random.Random
+    target: int
+    writers: int
+    readers: int
+    partitions: int
+    think_ms: tuple[float, ...]
+    transactional: float
+    expires: bool
+    refresh_interval_ms: int
+    settings: MetadataSettings
+    sweep_after_ms: int = SWEEP_AFTER_MS
+    operations: int = 0
+    is_over: bool = False
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def is_directory(self) -> bool:
+        return self.disk is not None
+
+    @property
+    def lags(self) -> bool:
+        """May a reader be shown something old?"""
+        return self.refresh_interval_ms > 0
+
+    def store(self, process: SimProcess) -> Store:
+        """The process's own way to the files that all share."""
+        if self.disk is not None:
+            return DirectoryStore(self.disk, process)
+        assert self.server is not None
+        return RemoteStore(self.server, process, refresh_interval_ms=self.refresh_interval_ms)
+
+
+def throw(world: World, kind: str, *, target: int | None) -> Setting:
+    """The setting that a seed means, for a kind of store ("directory" or "remote")."""
+    dice = world.dice
+    is_directory = kind == "directory"
+    return Setting(
+        world=world,
+        disk=Disk(world) if is_directory else None,
+        server=None if is_directory else Server(world, checks_dates=dice.random() < 0.7),
+        dice=dice,
+        target=target or dice.choice((5, 10, 10, 20, 40, 80)),
+        writers=dice.choice((1, 2, 2, 3, 4, 6)),
+        readers=dice.choice((1, 2)),
+        partitions=dice.choice((1, 2, 3)),
+        think_ms=dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100))),
+        transactional=dice.choice((0.0, 0.3, 0.8)),
+        expires=dice.random() < 0.5,
+        refresh_interval_ms=0 if is_directory else dice.choice((0, 0, 100)),
+        settings=MetadataSettings(
+            snapshot_interval=dice.choice((2, 3, 7, 1000)),
+            clean_grace_ms=dice.choice((-1 << 40, 0, 1000)),
+            clean_interval_ms=dice.choice((0, 0, 1000)),
+            snapshots_kept=dice.choice((1, 2)),
+            publish_timeout_ms=dice.choice((5_000, 60_000)),
+        ),
+    )

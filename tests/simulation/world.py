@@ -1,0 +1,185 @@
+"""A world of processes that take turns in virtual time, the same for the same seed.
+
+Every process is a greenlet. It runs until it asks its store for something, or sleeps; then the one goes on
+whose moment comes first. So all that happens between two processes, happens at those points, and nothing
+depends on threads, the machine's clock or its speed.
+
+Invariants: one runs at a time; equal moments keep the order in which they were asked for; a killed process
+    never runs again, and nothing that its cleanup does reaches a store; a paused one sleeps through
+    everything, as after SIGSTOP, and finds its clocks moved on.
+Not here: what stores do (directory_store.py, remote_store.py), what processes do (processes.py).
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+
+from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
+
+START_MS = 1_700_000_000_000
+MINUTE_US = 60_000_000
+HOUR_US = 60 * MINUTE_US
+
+
+class StuckError(Exception):
+    """Nothing happens any more, or no end is in sight."""
+
+
+class World:
+    """Virtual time, the queue of what comes next, and the dice of one history."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.now_us = 0
+        self.calm = False  # true: no more faults
+        self.faults: Counter[str] = Counter()
+        self.steps = 0
+        self.failed: list[SimProcess] = []  # ended by an error that nothing explains
+        self.processes: list[SimProcess] = []
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+        self._strikes: list[tuple[int, Callable[[], None]]] = []  # the next one last
+        self._hub = getcurrent()
+
+    def at(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Do something later, whoever is alive by then."""
+        self._number += 1
+        heappush(self._queue, (self.now_us + max(0, delay_us), self._number, action))
+
+    def chance(self, probability: float, fault: str) -> bool:
+        """Throw the dice for a fault, and count it."""
+        if self.calm or self.dice.random() >= probability:
+            return False
+        self.faults[fault] += 1
+        return True
+
+    def strike_at(self, steps: Sequence[int], action: Callable[[], None]) -> None:
+        """Do something after so many steps: in the middle of whatever is going on then."""
+        self._strikes = [(step, action) for step in sorted(steps, reverse=True)]
+
+    def run(self, until: Callable[[], object], *, deadline_us: int) -> None:
+        """Go on until `until()`, asked after every step.
+
+        Raises: StuckError at the deadline, or when nothing is left to do.
+        """
+        while not until():
+            if not self._queue:
+                raise StuckError(f"nothing left to do at {self.now_us / 1e6:.3f} s")
+            moment, _, action = heappop(self._queue)
+            if moment > deadline_us:
+                raise StuckError(f"no end by {deadline_us / 1e6:.3f} s")
+            self.now_us = max(self.now_us, moment)
+            self.steps += 1
+            action()
+            if self._strikes and self.steps >= self._strikes[-1][0] and not self.calm:
+                self._strikes.pop()[1]()
+
+    def drain(self, delay_us: int) -> None:
+        """Let time pass, and everything happen that is due until then."""
+        end = self.now_us + delay_us
+        while self._queue and self._queue[0][0] <= end:
+            moment, _, action = heappop(self._queue)
+            self.now_us = max(self.now_us, moment)
+            action()
+        self.now_us = end
+
+    def spawn(
+        self, name: str, main: Callable[["SimProcess"], None], *, clock_ahead_ms: int = 0
+    ) -> "SimProcess":
+        """Start a process; it first runs when its turn comes."""
+        process = SimProcess(self, name, main, clock_ahead_ms)
+        self.processes.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill what is left, so that no greenlet outlives its history."""
+        for process in self.processes:
+            process.kill()
+
+
+class SimProcess:
+    """A process; also its Clock."""
+
+    def __init__(
+        self, world: World, name: str, main: Callable[["SimProcess"], None], clock_ahead_ms: int
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.dead = False
+        self.failure: BaseException | None = None
+        self.on_end: Callable[[], None] = lambda: None
+        self.paused_until_us = 0
+        self.clock_ahead_ms = clock_ahead_ms
+        self._turn = 0
+        self._main = main
+        self._greenlet = greenlet(self._run, parent=world._hub)
+        self._wake_in(0)
+
+    def _run(self) -> None:
+        try:
+            self._main(self)
+        except GreenletExit:
+            pass
+        except Exception as error:
+            self.failure = error
+            self.world.failed.append(self)
+        if not self.dead:
+            self.dead = True
+            self.on_end()
+
+    def wait_us(self, duration_us: int) -> None:
+        """Let others run; the point where this process can be killed or paused."""
+        self.refuse_if_dead()
+        self._wake_in(duration_us)
+        self.world._hub.switch()
+        self.refuse_if_dead()
+
+    def refuse_if_dead(self) -> None:
+        """Cleanup of a killed process must change nothing."""
+        if self.dead:
+            raise GreenletExit
+
+    def kill(self) -> None:
+        """SIGKILL: it stops where it is."""
+        if not self.dead:
+            self.dead = True
+            if self._greenlet:
+                self._greenlet.throw(GreenletExit)
+            self.on_end()
+
+    def pause(self, duration_us: int) -> None:
+        """SIGSTOP for a while; what it waits for waits with it."""
+        self.paused_until_us = max(self.paused_until_us, self.world.now_us + duration_us)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.paused_until_us > self.world.now_us:
+            self.paused_until_us = 0
+            if not self.dead:
+                self._wake_in(0)
+
+    def _wake_in(self, duration_us: int) -> None:
+        self._turn += 1
+        turn = self._turn
+        self.world.at(duration_us, lambda: self._wake(turn))
+
+    def _wake(self, turn: int) -> None:
+        if self.dead or turn != self._turn:
+            return
+        if self.world.now_us < self.paused_until_us:
+            self._wake_in(self.paused_until_us - self.world.now_us)
+            return
+        self._greenlet.switch()
+
+    # --- Clock ---------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return START_MS + self.clock_ahead_ms + self.world.now_us // 1000
+
+    def monotonic_ms(self) -> int:
+        return self.world.now_us // 1000
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.wait_us(int(duration_ms * 1000) + 1)
