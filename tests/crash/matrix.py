@@ -25,8 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.failpoints import FAILPOINTS
@@ -40,6 +38,7 @@ WORKER = Path(__file__).with_name("matrix_worker.py")
 STUCK_SECONDS = 30
 ROLES = ["embedded", "sink", "broker", "bystander"]
 _KILLED = -signal.SIGKILL
+_GROUP_PARTITIONS = {"embedded": range(PARTITIONS), "broker": range(1)}
 
 # Which writers pass which failpoints; the n-th pass is drawn up to these bounds.
 _LOCAL_ONLY = ("file.", "put.", "directory.", "sweep.")
@@ -219,9 +218,11 @@ class Matrix:
             self._anomaly(f"the bystander ended with {code}")
         with sparklog.open(self.root, create=False) as log:
             for role in ROLES:
-                self._check(log, role)
-            self._check_offsets(log)
-            self._check_replay(log)
+                self.tally.operations += len(self.acked(role))
+                for problem in problems_of(log, role, self.acked(role)):
+                    self._anomaly(problem)
+            for problem in replay_problems(log):
+                self._anomaly(problem)
         return self.tally
 
     def start(self, role: str, **more: Any) -> int:
@@ -247,48 +248,53 @@ class Matrix:
         self.tally.anomalies.append(text)
         print("ANOMALY:", text, flush=True)
 
-    # --- checks --------------------------------------------------------------------------------------
 
-    def _check(self, log: SparkLog, role: str) -> None:
-        acked = self.acked(role)
-        self.tally.operations += len(acked)
-        for p in range(PARTITIONS):
-            table = pa.Table.from_batches(list(log.read_batches(role, p)))
-            found = [value.decode() for value in table["value"].to_pylist()]
-            if table["offset"].to_pylist() != list(range(len(found))):
-                self._anomaly(f"{role}-{p}: offsets are not dense")
-            expected = [
-                value for number in range(len(found) // ROWS + 1) for value in values_of(role, p, number)
-            ]
-            if len(set(found)) != len(found):
-                self._anomaly(f"{role}-{p}: duplicated: {len(found) - len(set(found))} values")
-            elif found != expected[: len(found)]:
-                self._anomaly(f"{role}-{p}: reordered, or a gap")
-            if not len(acked) * ROWS <= len(found) <= (len(acked) + 1) * ROWS:
-                self._anomaly(
-                    f"{role}-{p}: lost: {len(found)} values of {len(acked)} acknowledged operations"
-                )
-            for one in acked:
-                base = one["ranges"].get(str(p))
-                if base is not None and found[base : base + ROWS] != values_of(role, p, one["number"]):
-                    self._anomaly(f"{role}-{p}: {one} is not where it was acknowledged")
+# --- checks ------------------------------------------------------------------------------------------
 
-    def _check_offsets(self, log: SparkLog) -> None:
-        for role, partitions in (("embedded", range(PARTITIONS)), ("broker", range(1))):
-            acked, committed = len(self.acked(role)), log.committed_offsets(f"g-{role}")
-            for p in partitions:
-                offset = committed.get((role, p), -1)
-                # An append is acknowledged before its offset is: the last one may be missing.
-                lowest = acked - (2 if role == "embedded" else 1)
-                if not lowest <= offset <= acked:
-                    self._anomaly(f"{role}-{p}: committed offset {offset} after {acked} operations")
 
-    def _check_replay(self, log: SparkLog) -> None:
-        newest = log.refresh()
-        names = [file.name for file in log.store.list(DIRECTORY, recursive=True)]
-        for number in sorted({commit for name in names if (commit := manifest_of(name)) is not None}):
-            image: Image = read_snapshot(log.store, number, cluster_id=log.cluster_id)
-            while image.commit < newest.commit:
-                image = follow(log.store, image)[0]
-            if image != newest:
-                self._anomaly(f"replay: snapshot {number} and what follows it give another image")
+def problems_of(
+    log: SparkLog, role: str, acked: list[dict[str, Any]], attempted: int | None = None
+) -> list[str]:
+    """What is wrong with a writer's topic, and its group's offsets, after it was told `acked`; `attempted`
+    operations may be there.
+    """
+    problems = []
+    most = len(acked) + 1 if attempted is None else attempted
+    for p in range(PARTITIONS):
+        tables = list(log.read_batches(role, p))
+        found = [value.decode() for table in tables for value in table["value"].to_pylist()]
+        offsets = [offset for table in tables for offset in table["offset"].to_pylist()]
+        expected = [value for number in range(len(found) // ROWS + 1) for value in values_of(role, p, number)]
+        if offsets != list(range(len(found))):
+            problems.append(f"{role}-{p}: offsets are not dense")
+        if len(set(found)) != len(found):
+            problems.append(f"{role}-{p}: duplicated: {len(found) - len(set(found))} values")
+        elif found != expected[: len(found)]:
+            problems.append(f"{role}-{p}: reordered, or a gap")
+        if not len(acked) * ROWS <= len(found) <= most * ROWS:
+            problems.append(f"{role}-{p}: lost: {len(found)} values of {len(acked)} acknowledged operations")
+        for one in acked:
+            base = one["ranges"].get(str(p))
+            if base is not None and found[base : base + ROWS] != values_of(role, p, one["number"]):
+                problems.append(f"{role}-{p}: {one} is not where it was acknowledged")
+    for p in _GROUP_PARTITIONS.get(role, ()):
+        offset = log.committed_offsets(f"g-{role}").get((role, p), -1)
+        # An append is acknowledged before its offset is: the last one may be missing.
+        lowest = len(acked) - (2 if role == "embedded" else 1)
+        if not lowest <= offset <= most:
+            problems.append(f"{role}-{p}: committed offset {offset} after {len(acked)} operations")
+    return problems
+
+
+def replay_problems(log: SparkLog) -> list[str]:
+    """Every snapshot, with the commits that follow it, must give the newest image."""
+    newest = log.refresh()
+    names = [file.name for file in log.store.list(DIRECTORY, recursive=True)]
+    problems = []
+    for number in sorted({commit for name in names if (commit := manifest_of(name)) is not None}):
+        image: Image = read_snapshot(log.store, number, cluster_id=log.cluster_id)
+        image = follow(log.store, image)[0]
+        # An old snapshot may be left, or be back after a power cut, without the commits that followed it.
+        if image.commit == newest.commit and image != newest:
+            problems.append(f"replay: snapshot {number} and what follows it give another image")
+    return problems

@@ -1,0 +1,148 @@
+"""Power cuts: an ext4 image is copied while a log on it is written; what was acknowledged is in the copy.
+
+The copy is what a disk holds at that moment: everything synced, and of the rest what the kernel happened to
+write. The journal's timer is set to minutes, so that nothing becomes durable unless somebody asked for it.
+A cut comes while a writer is held at a failpoint, or stopped at a random moment; the copy counts only if
+nothing was written to the image meanwhile. Needs the right to mount loop devices: skipped, with the reason,
+without it. SPARKLOG_CHAOS_CUTS sets the number of cuts (make chaos: 100), SPARKLOG_SEED repeats a run.
+"""
+
+import gc
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from tests.crash.matrix import Children, Matrix, cells, problems_of, replay_problems
+
+CUTS = int(os.environ.get("SPARKLOG_CHAOS_CUTS", "6"))
+SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
+IMAGE_BYTES = 48 << 20
+WRITERS = ("embedded", "sink", "broker")
+OPTIONS = "loop,commit=300"
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()
+
+
+@contextmanager
+def mounted(image: Path, directory: Path) -> Iterator[str]:
+    """The image as a file system; the name of its loop device."""
+    directory.mkdir()
+    run("mount", "-o", OPTIONS, str(image), str(directory))
+    try:
+        yield run("findmnt", "-n", "-o", "SOURCE", str(directory)).removeprefix("/dev/")
+    finally:
+        gc.collect()  # mapped files keep it busy
+        run("umount", "--lazy", str(directory))  # whatever is still open; the kernel does the rest
+        directory.rmdir()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
+    """An image, where it is mounted, and its device."""
+    memory = Path("/dev/shm")  # where there is one, copying is quick
+    home = memory / f"sparklog-{os.getpid()}-{tmp_path.name}" if memory.is_dir() else tmp_path / "images"
+    home.mkdir()
+    try:
+        image = home / "disk"
+        with image.open("wb") as file:
+            file.truncate(IMAGE_BYTES)
+        try:
+            run("mkfs.ext4", "-q", "-F", str(image))
+            with mounted(image, tmp_path / "try"):
+                pass
+        except OSError as error:
+            pytest.skip(f"this machine does not allow loop mounts of ext4: {error}")
+        with mounted(image, tmp_path / "disk") as device:
+            yield image, tmp_path / "disk", device
+    finally:
+        shutil.rmtree(home)
+
+
+def sectors_written(device: str) -> str:
+    return Path(f"/sys/block/{device}/stat").read_text().split()[6]
+
+
+def copied(image: Path, device: str, number: int) -> Path:
+    """The image as of one moment: copied again until nothing was written meanwhile."""
+    copy = image.with_name(f"copy-{number}")  # the kernel may still use the one before
+    while True:
+        before = sectors_written(device)
+        run("cp", "--sparse=always", str(image), str(copy))
+        if sectors_written(device) == before:
+            return copy
+
+
+@pytest.mark.timeout(60 + 5 * CUTS)
+def test_what_was_acknowledged_survives_a_power_cut(disk: tuple[Path, Path, str], tmp_path: Path) -> None:
+    print("SPARKLOG_SEED", SEED)
+    image, root, device = disk
+    dice = random.Random(SEED)
+    points = [cell for cell in cells(remote=False) if cell[1]]
+    dice.shuffle(points)
+    children = Children({})
+    held = 0
+    try:
+        with Matrix(children, str(root / "log"), tmp_path, SEED, remote=False) as matrix:
+            for cut in range(CUTS):
+                role, point = points[cut % len(points)] if cut % 3 else (dice.choice(WRITERS), "")
+                go = tmp_path / f"cut-{cut}"
+                fail = f"{point}:{dice.randint(1, 5)}:pause={go}" if point else ""
+                writer = matrix.start(role, operations=20 if point else 1_000, fail=fail)
+                held += hold(writer, Path(f"{go}.reached") if point else None, dice)
+                acked = {name: matrix.acked(name) for name in WRITERS}
+                copy = copied(image, device, cut)
+                children.kill(writer)
+                children.wait(writer)
+                with (
+                    mounted(copy, tmp_path / "copy"),
+                    sparklog.open(tmp_path / "copy/log", create=False) as log,
+                ):
+                    problems = [
+                        text
+                        for name in WRITERS
+                        for text in problems_of(log, name, acked[name], len(matrix.acked(name)) + 1)
+                    ]
+                    assert problems + replay_problems(log) == [], (cut, role, fail)
+                copy.unlink()
+                assert children.wait(matrix.start(role, operations=1)) == 0
+            operations = sum(len(matrix.acked(name)) for name in WRITERS)
+    finally:
+        children.close()
+    print(
+        f"{CUTS} power cuts, {held} of them in the middle of something, {operations} operations: nothing lost"
+    )
+    assert held > CUTS // 2
+
+
+def hold(pid: int, reached: Path | None, dice: random.Random) -> bool:
+    """Wait until the writer is held; False if it ended before."""
+    if reached is None:
+        time.sleep(dice.uniform(0.02, 0.3))
+        os.kill(pid, signal.SIGSTOP)
+        while (state := state_of(pid)) not in {"T", "Z"}:
+            os.sched_yield()
+        return state == "T"
+    while not reached.exists():
+        if state_of(pid) == "Z":
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def state_of(pid: int) -> str:
+    """As in /proc: R, S, D, T (stopped), Z (ended)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
