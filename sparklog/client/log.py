@@ -33,6 +33,8 @@ from sparklog.storage import Store, open_store
 
 TopicPartition = tuple[str, int]
 _APPEND_ATTEMPTS = 3
+# On a remote store: rows may be laid out by settings that are out of date for so long.
+_STAGE_MAX_AGE_MS = 1000
 
 
 def open_log(
@@ -235,8 +237,8 @@ class SparkLog:
         self, stage: Callable[[], StagedAppend], txn: tuple[str, int] | None
     ) -> AppendResult:
         """Start over when a topic that was planned has come to be otherwise meanwhile."""
-        for _ in range(_APPEND_ATTEMPTS):
-            self.refresh()
+        for attempt in range(_APPEND_ATTEMPTS):
+            self.metadata.refresh(max_age_ms=0 if attempt else _STAGE_MAX_AGE_MS)
             try:
                 return self.publish([stage()], txn=txn)
             except RetriableError as error:

@@ -49,7 +49,8 @@ Plan = Callable[[Image], Sequence[Action]]
 CROWDED_MS = 5_000
 # How long the first of the queue may take before it is passed over: random, between one and two times this.
 PATIENCE_MS = 600
-_FIRST_POLL_MS, _LONGEST_POLL_MS = 8.0, 64.0
+_SHORTEST_POLL_MS = 8.0
+_LONGEST_LINGER_MS = 100
 MAX_COMBINED = 256
 MAX_COMBINED_BYTES = 16 << 20
 
@@ -100,6 +101,7 @@ class Combiner:
         self._follower = follower
         self._creator = creator
         self._crowded_until_ms: int | None = None
+        self._usual_wait_ms = 0.0
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -146,9 +148,13 @@ class Combiner:
         self._sequence += 1
         self._open = self._sequence
         one = _Round(sequence=self._sequence, plan=plan, shared=shared)
+        name: str | None = None
         try:
-            box.post(self._publisher, one.sequence, data)
+            start_ms = self._clock.monotonic_ms()
+            name = box.post(self._publisher, one.sequence, data)
             failpoint("request.posted")
+            # Who posted before us is in the queue now, if its put took as long as ours: else both go first.
+            self._clock.sleep_ms(min(_LONGEST_LINGER_MS, self._clock.monotonic_ms() - start_ms))
             return self._settle(image, one, box, deadline_ms)
         except FatalStorageError:
             raise
@@ -157,41 +163,49 @@ class Combiner:
                 raise  # an error of the plan, after the request was taken back; or one that says it all
             raise self._unresolved(one, error.message) from error
         finally:
-            if not self._is_open:
+            if name is not None and not self._is_open:
                 failpoint("request.settled")
-                box.delete(self._publisher, one.sequence)
+                box.delete(name)
 
     # --- waiting and publishing ----------------------------------------------------------------------
 
     def _settle(self, image: Image, one: _Round, box: RequestBox, deadline_ms: int) -> Settled:
         losses = 0
+        waiting = self._look_who_waits(image, box)
         while not image.has_settled(self._publisher, one.sequence):
             if self._clock.monotonic_ms() > deadline_ms:
                 raise self._unresolved(one, f"{losses} races lost, until the time was up")
-            waiting = box.waiting(image)
-            if any(ticket.publisher != self._publisher for ticket in waiting):
-                self.note_crowd()
-            ahead = self._who_is_ahead(waiting, one)
-            if ahead is not None:
-                moved = self._wait_for_news(image, deadline_ms)
-                if moved is image:
-                    one.passed_over.add(ahead.key)
-                image = moved
+            until_ms = self._patience_with_others(image, waiting, one)
+            if until_ms is not None:
+                image = self._wait_for_news(image, min(until_ms, deadline_ms))
+                settled = image.has_settled(self._publisher, one.sequence)
+                if not settled and self._patience_with_others(image, waiting, one) is None:
+                    # Who was ahead is gone. Those who came after us are to be published with us.
+                    waiting = self._look_who_waits(image, box)
                 continue
             newest = self._checked(self._follower.newest(image))
             if newest is not image:
                 image = newest
                 continue
-            settled = self._publish_all(image, one, box, waiting, deadline_ms)
-            if settled is not None:
-                return settled
+            done = self._publish_all(image, one, box, waiting, deadline_ms)
+            if done is not None:
+                return done
             losses += 1
             self._creator.back_off(losses)
             image = self._checked(self._follower.newest(image))
+            waiting = self._look_who_waits(image, box)
         return self._found(image, one)
 
-    def _who_is_ahead(self, waiting: Sequence[Ticket], one: _Round) -> Ticket | None:
-        """Whose turn it is, if not ours."""
+    def _look_who_waits(self, image: Image, box: RequestBox) -> list[Ticket]:
+        waiting = box.waiting(image)
+        if any(ticket.publisher != self._publisher for ticket in waiting):
+            self.note_crowd()
+        known = self._patience_until_ms
+        self._patience_until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
+        return waiting
+
+    def _patience_with_others(self, image: Image, waiting: Sequence[Ticket], one: _Round) -> float | None:
+        """Until when to wait for who is ahead of us, by this listing; None when nobody is."""
         mine = (self._publisher, one.sequence)
         if all(ticket.key != mine for ticket in waiting):
             return None  # ours is too old, or somebody removed it: nobody else will publish it
@@ -199,32 +213,36 @@ class Combiner:
         newest: dict[str, int] = {}
         for ticket in waiting:
             newest[ticket.publisher] = max(ticket.sequence, newest.get(ticket.publisher, 0))
-        known = self._patience_until_ms
-        self._patience_until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
         for ticket in waiting:
             if ticket.key == mine:
-                return None
-            # What somebody gave up earlier waits for nobody; who has been passed over has had its chance.
+                break
             given_up = ticket.sequence < newest[ticket.publisher]
-            if ticket.publisher == self._publisher or given_up or ticket.key in one.passed_over:
+            if given_up or ticket.key in one.passed_over or image.has_settled(*ticket.key):
                 continue
-            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
-            if now_ms < self._patience_until_ms.setdefault(ticket.key, now_ms + patience_ms):
-                return ticket
-        raise AssertionError("our own is among them")
+            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS) + 4 * self._usual_wait_ms
+            until_ms = self._patience_until_ms.setdefault(ticket.key, now_ms + patience_ms)
+            if now_ms < until_ms:
+                return until_ms
+        return None
 
-    def _wait_for_news(self, image: Image, deadline_ms: int) -> Image:
-        """Poll until the log moves, or patience is over."""
+    def _wait_for_news(self, image: Image, until_ms: float) -> Image:
+        """Poll until the log moves, or patience is over.
+
+        Each look is a request that somebody's commit has to wait for: the first when news are due, by what
+        the last waits have taken, and the others after a third of the time that has passed.
+        """
         start_ms = self._clock.monotonic_ms()
-        patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
-        poll_ms = _FIRST_POLL_MS
+        sleep_ms = max(_SHORTEST_POLL_MS, self._usual_wait_ms * 0.7)
         while True:
-            self._clock.sleep_ms(self._random.uniform(poll_ms / 2, poll_ms))
+            self._clock.sleep_ms(self._random.uniform(0.8 * sleep_ms, 1.2 * sleep_ms))
             newer = self._checked(self._follower.step(image))
             now_ms = self._clock.monotonic_ms()
-            if newer.commit != image.commit or now_ms - start_ms > patience_ms or now_ms > deadline_ms:
+            if newer.commit != image.commit:
+                waited_ms = min(now_ms - start_ms, PATIENCE_MS)
+                self._usual_wait_ms += (waited_ms - self._usual_wait_ms) / 4
+            if newer.commit != image.commit or now_ms >= until_ms:
                 return newer
-            poll_ms = min(_LONGEST_POLL_MS, poll_ms * 2)
+            sleep_ms = max(_SHORTEST_POLL_MS, (now_ms - start_ms) / 3)
 
     def _publish_all(
         self, image: Image, one: _Round, box: RequestBox, waiting: Sequence[Ticket], deadline_ms: int

@@ -59,7 +59,7 @@ class Follower(Protocol):
         """After a guard said no: is the number known to be used?"""
         ...
 
-    def is_confirmed(self, commit: int) -> bool:
+    def is_confirmed(self, commit: int, *, within_ms: int = TRUST_MS) -> bool:
         """May the successor of `commit` be tried without looking?"""
         ...
 
@@ -105,8 +105,8 @@ class LookingFollower:
     def is_taken(self, commit: int) -> bool:
         return commit_was_cleaned(self._store, commit - 1)
 
-    def is_confirmed(self, commit: int) -> bool:
-        del commit
+    def is_confirmed(self, commit: int, *, within_ms: int = TRUST_MS) -> bool:
+        del commit, within_ms
         return False
 
     def now(self) -> Moment:
@@ -151,13 +151,13 @@ class RemoteFollower:
     def is_taken(self, commit: int) -> bool:
         return self._end >= commit
 
-    def is_confirmed(self, commit: int) -> bool:
+    def is_confirmed(self, commit: int, *, within_ms: int = TRUST_MS) -> bool:
         """Whatever follows a confirmed end was created after it; so this vouches for later commits too."""
         if self._asked is None or self._end > commit:
             return False
         now = self.now()
         age_ms = max(now.monotonic_ms - self._asked.monotonic_ms, now.wall_ms - self._asked.wall_ms)
-        return age_ms < TRUST_MS
+        return age_ms < within_ms
 
     def now(self) -> Moment:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())

@@ -145,11 +145,13 @@ class MetadataLog:
         """As of the last refresh or publish; immutable. Costs nothing."""
         return self._image
 
-    def refresh(self, *, force: bool = False) -> Image:
+    def refresh(self, *, force: bool = False, max_age_ms: int = 0) -> Image:
         """Follow the log to its end. Nothing new: two lookups of file names, or one GET, no more.
 
         Args:
             force: look even if the store's refresh interval is not over.
+            max_age_ms: on a remote store, be content with an image that was the newest so long ago, by a
+                look or a publish of this process.
 
         Raises:
             CorruptLogError: a commit is damaged; the image stays at the one before, and so it goes at
@@ -158,6 +160,8 @@ class MetadataLog:
         interval_ms = self._store.traits.refresh_interval_ms
         with self._lock:
             now_ms = self._clock.monotonic_ms()
+            if max_age_ms and self._follower.is_confirmed(self._image.commit, within_ms=max_age_ms):
+                return self._image
             if force or self._refreshed_ms is None or now_ms - self._refreshed_ms >= interval_ms:
                 self._refresh_locked()
                 self._refreshed_ms = now_ms
@@ -260,6 +264,8 @@ class MetadataLog:
         image, losses = self._image, 0
         if not self._is_remote or not self._settings.combine:
             shared = None
+        if shared is not None and self._combiner.is_crowded:
+            look = False  # whoever publishes it will look
         while True:
             if look:
                 image, error = self._follower.newest(image)

@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 _COMMIT = re.compile(DIRECTORY + r"/(\d{20})\.json")
 _MANIFEST = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/manifest\.json")
 _SNAPSHOT = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/.+")
-_REQUEST = re.compile(REQUESTS + r"/([0-9A-Za-z_-]{22})\.(\d{20})\.json")
+_REQUEST = re.compile(REQUESTS + r"/([0-9A-Za-z_-]{22})\.(\d{20})\.(\d{13})\.json")
 
 
 def commit_name(commit: int) -> str:
@@ -49,15 +49,15 @@ def snapshot_of(name: str) -> int | None:
     return _number(_SNAPSHOT.fullmatch(name))
 
 
-def request_name(publisher: str, sequence: int) -> str:
+def request_name(publisher: str, sequence: int, posted_ms: int) -> str:
     """The file of a request."""
-    return f"{REQUESTS}/{publisher}.{sequence:020d}.json"
+    return f"{REQUESTS}/{publisher}.{sequence:020d}.{posted_ms % 10**13:013d}.json"
 
 
-def request_of(name: str) -> tuple[str, int] | None:
-    """(publisher, sequence) of the request that a file is, if it is one."""
+def request_of(name: str) -> tuple[str, int, int] | None:
+    """(publisher, sequence, posted_ms) of the request that a file is, if it is one."""
     match = _REQUEST.fullmatch(name)
-    return (match.group(1), int(match.group(2))) if match else None
+    return (match.group(1), int(match.group(2)), int(match.group(3))) if match else None
 
 
 def _number(match: re.Match[str] | None) -> int | None:

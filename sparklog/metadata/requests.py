@@ -1,6 +1,6 @@
 """Requests: what a publisher asks others to publish for it, under a name of its own.
 
-    __cluster_metadata/requests/<publisher>.<sequence>.json      a document of kind "request"
+    __cluster_metadata/requests/<publisher>.<sequence>.<posted_ms>.json      a document of kind "request"
 
 A request is put by its publisher, read by whoever publishes for all (combining.py), and deleted by its
 publisher once a commit has settled it. What it asks for is for the client to say (`payload`).
@@ -39,14 +39,15 @@ REQUEST_VERSION = 1
 class Ticket:
     """A request as a listing shows it. The first in order is published by its own publisher."""
 
-    created_ms: int
+    created_ms: int  # by the store, which may know whole seconds only
+    posted_ms: int  # by its publisher's clock, which may be wrong
     publisher: str
     sequence: int
 
     @property
     def name(self) -> str:
         """Its file."""
-        return request_name(self.publisher, self.sequence)
+        return request_name(self.publisher, self.sequence, self.posted_ms)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -55,8 +56,9 @@ class Ticket:
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """The oldest first; the same for everybody."""
-        return self.created_ms, self.publisher, self.sequence
+        """The oldest first; the same for everybody. Within the store's second, publishers' clocks decide."""
+        second_ms = self.created_ms // 1000 * 1000
+        return min(max(self.posted_ms, second_ms), second_ms + 999), self.publisher, self.sequence
 
 
 class RequestBox:
@@ -81,9 +83,11 @@ class RequestBox:
         )
         return encode_document(header, RequestBody(publish=msgspec.Raw(payload)))
 
-    def post(self, publisher: str, sequence: int, data: bytes) -> None:
-        """Put a request where others find it."""
-        self._store.put_hint(request_name(publisher, sequence), data)
+    def post(self, publisher: str, sequence: int, data: bytes) -> str:
+        """Put a request where others find it; returns its name."""
+        name = request_name(publisher, sequence, self._clock.now_ms())
+        self._store.put_hint(name, data)
+        return name
 
     def waiting(self, image: Image) -> list[Ticket]:
         """Requests that may still be applied, in order. Costs a LIST."""
@@ -91,9 +95,18 @@ class RequestBox:
         tickets = []
         for file in self._store.list(REQUESTS):
             found = request_of(file.name)
-            if found is None or file.modified_ms < oldest_ms or image.has_settled(*found):
+            if found is None or file.modified_ms < oldest_ms:
                 continue
-            tickets.append(Ticket(created_ms=file.modified_ms, publisher=found[0], sequence=found[1]))
+            publisher, sequence, posted_ms = found
+            if not image.has_settled(publisher, sequence):
+                tickets.append(
+                    Ticket(
+                        created_ms=file.modified_ms,
+                        posted_ms=posted_ms,
+                        publisher=publisher,
+                        sequence=sequence,
+                    )
+                )
         return sorted(tickets, key=lambda ticket: ticket.order)
 
     def read(self, tickets: Sequence[Ticket]) -> list[bytes | None]:
@@ -104,12 +117,12 @@ class RequestBox:
         found = self._store.read_many(names, max_bytes=MAX_REQUEST_BYTES + 1)
         return [self._payload(ticket, data) for ticket, data in zip(tickets, found, strict=True)]
 
-    def delete(self, publisher: str, sequence: int) -> None:
+    def delete(self, name: str) -> None:
         """Take a settled request away; a failure is harmless."""
         try:
-            self._store.delete(request_name(publisher, sequence))
+            self._store.delete(name)
         except StorageError as error:
-            _log.info("request %d of %s is left for the sweeper: %s", sequence, publisher, error)
+            _log.info("%s is left for the sweeper: %s", name, error)
 
     def sweep(self) -> int:
         """Delete what crashed publishers have left; returns how many."""

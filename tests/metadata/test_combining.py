@@ -25,7 +25,7 @@ from sparklog.metadata.apply import MAX_PUBLISHERS, ActionRefusedError, apply_ac
 from sparklog.metadata.combining import PATIENCE_MS
 from sparklog.metadata.image import empty_image
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.paths import DIRECTORY, REQUESTS, request_name
+from sparklog.metadata.paths import DIRECTORY, REQUESTS
 from sparklog.metadata.requests import MAX_AGE_MS, MAX_REQUEST_BYTES, SWEEP_AGE_MS, RequestBox
 from sparklog.metadata.snapshot import read_snapshot
 from sparklog.storage import IndefinitePutError, MemoryStore
@@ -232,7 +232,7 @@ def test_all_or_nothing_and_in_the_order_of_the_queue(store: MemoryStore, clock:
 def test_unusable_requests_are_passed_over(store: MemoryStore, clock: SleepyClock, damage: str) -> None:
     one = Publisher(store, clock)
     publisher = leave_request(store, one.log, clock, "x", None, "never")
-    name = request_name(publisher, 0)
+    (name,) = [file.name for file in store.list(REQUESTS)]
     data = store.read(name)
     if damage == "truncated":
         store.put_hint(name, data[:-9])
