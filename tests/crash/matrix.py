@@ -8,6 +8,7 @@ Checked in the end, from the stored bytes and what each writer was told:
     reordered    a writer's values are not in its order; offsets are not dense
     stuck        a life without progress within 30 seconds
     replay       some snapshot with the commits after it gives another image than the newest one has
+and by the history checker, from what every life wrote down.
 Not here: what writers do (matrix_worker.py), which rows need more than a kill (test_matrix.py).
 """
 
@@ -33,6 +34,9 @@ from sparklog.metadata.loading import follow
 from sparklog.metadata.paths import DIRECTORY, manifest_of
 from sparklog.metadata.snapshot import read_snapshot
 from tests.crash.matrix_worker import PARTITIONS, ROWS, read_acked, values_of
+from tests.history.checker import check
+from tests.history.events import read_history
+from tests.history.recorder import HistoryWriter
 
 WORKER = Path(__file__).with_name("matrix_worker.py")
 STUCK_SECONDS = 30
@@ -42,8 +46,15 @@ _GROUP_PARTITIONS = {"embedded": range(PARTITIONS), "broker": range(1)}
 
 # Which writers pass which failpoints; the n-th pass is drawn up to these bounds.
 _LOCAL_ONLY = ("file.", "put.", "directory.", "sweep.")
-_REMOTE_ONLY = ("s3.",)
-_MOST_PASSES = {"file.write.middle": 60, "directory.sync": 8, "put.": 12, "commit.": 8, "snapshot.part": 3}
+_REMOTE_ONLY = ("s3.", "request.")
+_NOT_REMOTE = ("cleaning.marked", "cleaning.aborted", "cleaning.removed")  # commits are kept for hours there
+_MOST_PASSES = {
+    "file.write.middle": 60,
+    "directory.sync": 8,
+    "put.": 12,
+    "commit.": 8,
+    "broker.registered": 1,
+}
 _BROKER_ONLY = ("broker.",)
 _CLIENT_ONLY = ("task.", "publish.")
 _RARE = ("snapshot.", "cleaning.")  # every eighth commit, and not while another one writes them
@@ -137,7 +148,7 @@ class Tally:
 
 def cells(*, remote: bool) -> list[tuple[str, str]]:
     """(role, failpoint) for all pairs that can meet; "" is a random moment."""
-    refused = _LOCAL_ONLY if remote else _REMOTE_ONLY
+    refused = (*_LOCAL_ONLY, *_NOT_REMOTE) if remote else _REMOTE_ONLY
     found = []
     for role in ("embedded", "sink", "broker"):
         others = _CLIENT_ONLY if role == "broker" else _BROKER_ONLY
@@ -185,7 +196,7 @@ class Matrix:
         passes = self._dice.randint(1, self._most_passes(point))
         operations = 8 if point else 1_000
         if point.startswith(_RARE):
-            operations = 40
+            operations = 24
         victim = self.start(role, fail=f"{point}:{passes}" if point else "", operations=operations)
         if not point:
             time.sleep(self._dice.uniform(0, 0.3))
@@ -223,7 +234,23 @@ class Matrix:
                     self._anomaly(problem)
             for problem in replay_problems(log):
                 self._anomaly(problem)
+            self._check_history(log)
         return self.tally
+
+    def _check_history(self, log: SparkLog) -> None:
+        """What all lives have written down, and a last look at everything, before the history checker."""
+        with HistoryWriter(self.directory / "final.jsonl", "final") as history:
+            for role in ROLES:
+                for p in range(PARTITIONS):
+                    polling = history.poll(final=True)
+                    tables = list(log.read_batches(role, p))
+                    values = [value.decode() for table in tables for value in table["value"].to_pylist()]
+                    offsets = [offset for table in tables for offset in table["offset"].to_pylist()]
+                    polling.ok({f"{role}-{p}": (values, offsets)})
+        verdict = check(read_history(sorted(self.directory.rglob("*.jsonl"))))
+        print(verdict)
+        if verdict.counts:
+            self._anomaly(f"history: {verdict.counts}")
 
     def start(self, role: str, **more: Any) -> int:
         """The next life of a writer; its process id."""

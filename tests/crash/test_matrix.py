@@ -21,9 +21,10 @@ from tests.crash.matrix import Children, Matrix
 from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of
 from tests.seaweed import SeaweedServer
 
-KILLS = int(os.environ.get("SPARKLOG_CHAOS_KILLS", "30"))
+CHAOS = "SPARKLOG_CHAOS_KILLS" in os.environ
+KILLS = int(os.environ.get("SPARKLOG_CHAOS_KILLS", "24"))
 SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
-STORES = ["directory"]
+STORES = ["directory", "s3"]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def matrix(children: Children, request: pytest.FixtureRequest, tmp_path: Path) -
 @pytest.mark.timeout(120 + 4 * KILLS)
 def test_killed_at_every_point_nothing_is_lost_or_repeated(matrix: Matrix) -> None:
     print("SPARKLOG_SEED", SEED)
-    matrix.run(KILLS)
+    matrix.run(KILLS if CHAOS or not matrix.remote else KILLS // 3)
     tally = matrix.finish()
     print("s3" if matrix.remote else "directory", tally)
     assert tally.anomalies == []
