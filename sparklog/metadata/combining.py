@@ -38,7 +38,7 @@ from sparklog.metadata.creating import CommitCreator, make_candidate, refused_er
 from sparklog.metadata.following import Follower
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import Image
-from sparklog.metadata.loading import read_commit
+from sparklog.metadata.loading import Commit, read_commit
 from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket
 from sparklog.storage import Store
 
@@ -122,6 +122,13 @@ class Combiner:
     def _is_open(self) -> bool:
         return self._open is not None
 
+    def note_commits(self, commits: Sequence[Commit]) -> None:
+        """Others' commits: if one was made for several, there is a queue, and we had better join it."""
+        for _, actions in commits:
+            if any(isinstance(one, RequestApplied) and one.publisher != self._publisher for one in actions):
+                self.note_crowd()
+                return
+
     def note_crowd(self) -> None:
         """A race was lost, or others wait."""
         self._crowded_until_ms = self._clock.monotonic_ms() + CROWDED_MS
@@ -183,10 +190,9 @@ class Combiner:
                     # Who was ahead is gone. Those who came after us are to be published with us.
                     waiting = self._look_who_waits(image, box)
                 continue
-            newest = self._checked(self._follower.newest(image))
-            if newest is not image:
-                image = newest
-                continue
+            image = self._checked(self._follower.newest(image))
+            if image.has_settled(self._publisher, one.sequence):
+                break
             done = self._publish_all(image, one, box, waiting, deadline_ms)
             if done is not None:
                 return done
@@ -232,14 +238,13 @@ class Combiner:
         the last waits have taken, and the others after a third of the time that has passed.
         """
         start_ms = self._clock.monotonic_ms()
-        sleep_ms = max(_SHORTEST_POLL_MS, self._usual_wait_ms * 0.7)
+        sleep_ms = max(_SHORTEST_POLL_MS, self._usual_wait_ms / 2)
         while True:
             self._clock.sleep_ms(self._random.uniform(0.8 * sleep_ms, 1.2 * sleep_ms))
             newer = self._checked(self._follower.step(image))
             now_ms = self._clock.monotonic_ms()
             if newer.commit != image.commit:
-                waited_ms = min(now_ms - start_ms, PATIENCE_MS)
-                self._usual_wait_ms += (waited_ms - self._usual_wait_ms) / 4
+                self._usual_wait_ms += (min(now_ms - start_ms, PATIENCE_MS) - self._usual_wait_ms) / 2
             if newer.commit != image.commit or now_ms >= until_ms:
                 return newer
             sleep_ms = max(_SHORTEST_POLL_MS, (now_ms - start_ms) / 3)

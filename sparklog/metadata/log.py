@@ -220,6 +220,7 @@ class MetadataLog:
         image, error = self._follower.newest(self._image)
         if image is not self._image:
             self._note_company()
+            self._combiner.note_commits(self._follower.followed)
         self._show_durably(image)
         if error is not None:
             raise error
@@ -272,6 +273,7 @@ class MetadataLog:
                 if error is not None:
                     self._show_durably(image)
                     raise error
+                self._combiner.note_commits(self._follower.followed)
             try:
                 actions = tuple(plan(image))
                 candidate = make_candidate(

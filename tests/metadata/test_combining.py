@@ -154,6 +154,16 @@ def test_lost_race_makes_a_publisher_post(store: MemoryStore, clock: SleepyClock
     assert actions_of(one.log, 3) == ["d"]
 
 
+def test_a_publisher_that_sees_a_queue_joins_it(store: MemoryStore, clock: SleepyClock) -> None:
+    one, other = Publisher(store, clock, crowded=False), Publisher(store, clock)
+    one.publish("a")
+    other.publish("b")
+    one.log.refresh()
+    assert one.log._combiner.is_crowded
+    one.publish("c")
+    assert actions_of(one.log, 2) == ["request 0 of 1", "c"]
+
+
 def test_first_of_the_queue_publishes_for_all(store: MemoryStore, clock: SleepyClock) -> None:
     one = Publisher(store, clock)
     clock.advance_ms(1)
@@ -399,6 +409,7 @@ def test_giving_up_leaves_it_open_until_the_next_publish(
         assert "ours" in other.log.image.configs
         poster.crowded = False
         poster.log.refresh()
+        clock.advance_ms(60_000)
         poster.publish("next")
         assert actions_of(poster.log, 1) == ["next"]
     else:
