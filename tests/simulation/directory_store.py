@@ -27,7 +27,7 @@ from sparklog.storage.memory import MemoryReadFile
 from tests.simulation.world import START_MS, SimProcess, World
 
 _TRAITS = StoreTraits()
-_CALL_US, _FSYNC_US = 20, 300
+_CALL_US, _FSYNC_US, _SLOW_FSYNC_US = 20, 300, 20_000
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +43,10 @@ def directory_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
 class Disk:
     """What all processes share."""
 
@@ -53,12 +57,17 @@ class Disk:
         self._unsynced: dict[str, set[str]] = {}  # directory -> names that changed since its last sync
         self.temporary: dict[str, list[list[bool]]] = {}  # puts under way: name -> [still there?]
         self.turns: dict[str, SimProcess] = {}
+        self.stalled_until_us = 0  # the disk is busy: an fsync takes until then
+        self.on_commit: Callable[[], None] = _nothing  # called once, when a commit gets its name
         self.violations: list[str] = []
         self._commits: dict[str, bytes] = {}  # every commit that was ever durable
 
     def link(self, name: str, file: SimFile) -> None:
         self.files[name] = file
         self._unsynced.setdefault(directory_of(name), set()).add(name)
+        if commit_of(name) is not None:
+            self.on_commit, act = _nothing, self.on_commit
+            act()
 
     def unlink(self, name: str) -> None:
         if self.files.pop(name, None) is not None:
@@ -240,6 +249,10 @@ class DirectoryStore:
 
     def _fsync(self, name: str) -> None:
         self._process.wait_us(self._world.dice.randrange(_FSYNC_US))
+        if self._world.chance(0.02, "slow fsync"):
+            self._process.wait_us(_SLOW_FSYNC_US)
+        if self._world.now_us < self._disk.stalled_until_us:
+            self._process.wait_us(self._disk.stalled_until_us - self._world.now_us)
         if self._world.chance(0.0005, "fsync failed"):
             self._poison = FatalStorageError("DURABILITY_UNKNOWN", f"{name}: fsync: EIO", fix="Stop")
             raise self._poison

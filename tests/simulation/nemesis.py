@@ -14,7 +14,8 @@ _MAX_PAUSED_US = 10 * HOUR_US
 class Nemesis:
     """Strikes at random steps until the world is calm; keeps the roles' processes running."""
 
-    def __init__(self, setting: Setting, roles: Sequence[Role]) -> None:
+    def __init__(self, setting: Setting, roles: Sequence[Role], focus: str | None = None) -> None:
+        self._focus = focus
         self._setting = setting
         self._world = setting.world
         self._roles = list(roles)
@@ -27,7 +28,7 @@ class Nemesis:
             self._start(role)
         dice = self._world.dice
         expected_steps = STEPS_PER_OPERATION * self._setting.target
-        strikes = dice.choice((0, 1, 2, 4, 8))
+        strikes = dice.choice((0, 1, 2, 4, 8)) if self._focus is None else 8
         self._world.strike_at([dice.randrange(expected_steps) for _ in range(strikes)], self._strike)
 
     def _start(self, role: Role) -> None:
@@ -43,9 +44,12 @@ class Nemesis:
         process.on_end = lambda: self._world.at(self._world.dice.choice((0, 1_000, 50_000)), restart)
 
     def _strike(self) -> None:
+        if self._focus is not None:
+            getattr(self, f"_{self._focus}")()
+            return
         strikes: list[Callable[[], None]] = [self._kill, self._kill, self._pause, self._pause, self._jump]
         if self._setting.is_directory:
-            strikes += [self._cut_power, self._cut_power]
+            strikes += [self._cut_power, self._cut_power, self._cut_power_after_commit]
         else:
             strikes += [self._fail_store, self._night, self._night]
         self._world.dice.choice(strikes)()
@@ -87,6 +91,22 @@ class Nemesis:
             process.kill()
         assert self._setting.disk is not None
         self._setting.disk.cut_power()
+
+    def _cut_power_after_commit(self) -> None:
+        """When the next commit has its name, and the disk is slow to make it durable."""
+        disk = self._setting.disk
+        assert disk is not None
+        delay_us = self._world.dice.choice((300, 5_000, 50_000))
+
+        def cut() -> None:
+            if not self._world.calm:
+                self._cut_power()
+
+        def stall() -> None:
+            disk.stalled_until_us = self._world.now_us + delay_us + 1
+            self._world.at(delay_us, cut)
+
+        disk.on_commit = stall
 
     def _fail_store(self) -> None:
         self._world.faults["store fails"] += 1

@@ -25,7 +25,7 @@ from sparklog.errors import (
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Action, Image, MetadataLog, plan_advance_log_start
 from tests.history.recorder import History, Operation
-from tests.simulation.setting import SWEEP_AFTER_MS, TOPICS, Setting
+from tests.simulation.setting import TOPICS, Setting
 from tests.simulation.world import SimProcess
 
 HOUR_MS = 3_600_000
@@ -338,6 +338,3 @@ def parts_of(
         parts[key_of(place)] = texts, range(appended.base_offset, appended.end_offset)
     assert parts.keys() == values.keys(), (values, result)
     return parts
-
-
-__all__ = ["SWEEP_AFTER_MS", "Keeper", "Reader", "Role", "Writer"]

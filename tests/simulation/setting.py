@@ -31,7 +31,7 @@ class Setting:
     expires: bool
     refresh_interval_ms: int
     settings: MetadataSettings
-    sweep_after_ms: int = SWEEP_AFTER_MS
+    sweep_after_ms: int
     operations: int = 0
     is_over: bool = False
     events: list[Event] = field(default_factory=list)
@@ -69,6 +69,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         think_ms=dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100))),
         transactional=dice.choice((0.0, 0.3, 0.8)),
         expires=dice.random() < 0.5,
+        sweep_after_ms=SWEEP_AFTER_MS,
         refresh_interval_ms=0 if is_directory else dice.choice((0, 0, 100)),
         settings=MetadataSettings(
             snapshot_interval=dice.choice((2, 3, 7, 1000)),

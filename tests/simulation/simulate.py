@@ -53,18 +53,19 @@ class Outcome:
         return "\n".join((f"seed {self.seed}, {self.kind}: {again}", *self.problems, str(self.verdict)))
 
 
-def simulate(
-    seed: int, kind: str, *, target: int | None = None, sweep_after_ms: int | None = None
-) -> Outcome:
-    """Run the history that `seed` means on a kind of store, and judge it."""
+def simulate(seed: int, kind: str, *, target: int | None = None, focus: str | None = None) -> Outcome:
+    """Run the history that `seed` means on a kind of store, and judge it.
+
+    Args:
+        target: end after so many operations; None: the seed decides.
+        focus: of the nemesis, this strike only.
+    """
     outcome = Outcome(seed, kind)
     with deterministic(seed):
         world = World(seed)
         setting = throw(world, kind, target=target)
-        if sweep_after_ms is not None:
-            setting.sweep_after_ms = sweep_after_ms
         try:
-            _run(setting, outcome)
+            _run(setting, outcome, focus)
         finally:
             world.end()
     outcome.operations = setting.operations
@@ -78,12 +79,12 @@ def simulate(
     return outcome
 
 
-def _run(setting: Setting, outcome: Outcome) -> None:
+def _run(setting: Setting, outcome: Outcome, focus: str | None) -> None:
     world = setting.world
     roles: list[Role] = [Writer(f"w{number}", setting) for number in range(setting.writers)]
     roles += [Reader(f"r{number}", setting) for number in range(setting.readers)]
     roles.append(Keeper("k0", setting))
-    nemesis = Nemesis(setting, roles)
+    nemesis = Nemesis(setting, roles, focus)
     nemesis.start()
 
     try:

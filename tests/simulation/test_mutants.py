@@ -1,0 +1,22 @@
+"""The simulation finds what it is for: each safeguard that is switched off shows within a few histories."""
+
+import logging
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.simulate import simulate
+
+HISTORIES = 150
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_missing_safeguard_is_found(mutant: Mutant, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with mutant.apply():
+        for seed in range(1, HISTORIES + 1):
+            outcome = simulate(seed, mutant.kind, focus=mutant.focus)
+            if not outcome.is_clean:
+                print(outcome)
+                return
+    pytest.fail(f"{mutant.name}: not noticed in {HISTORIES} histories")
