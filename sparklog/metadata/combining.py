@@ -51,6 +51,7 @@ CROWDED_MS = 5_000
 PATIENCE_MS = 600
 _SHORTEST_POLL_MS = 8.0
 _LONGEST_LINGER_MS = 100
+_RECENT_COMMITS, _RECENT_MS = 8, 1_000
 MAX_COMBINED = 256
 MAX_COMBINED_BYTES = 16 << 20
 
@@ -123,9 +124,10 @@ class Combiner:
         return self._open is not None
 
     def note_commits(self, commits: Sequence[Commit]) -> None:
-        """Others' commits: if one was made for several, there is a queue, and we had better join it."""
-        for _, actions in commits:
-            if any(isinstance(one, RequestApplied) and one.publisher != self._publisher for one in actions):
+        """Others' commits: if there was a queue a moment ago, by their clocks, we had better join it."""
+        for header, actions in commits[-_RECENT_COMMITS:]:
+            recent = abs(self._clock.now_ms() - header.timestamp_ms) < _RECENT_MS
+            if recent and any(isinstance(one, RequestApplied) for one in actions):
                 self.note_crowd()
                 return
 
@@ -142,6 +144,10 @@ class Combiner:
             self._open = None
             return ()
         return (RequestApplied(publisher=self._publisher, sequence=self._open),)
+
+    def note_fenced(self) -> None:
+        """The commit with the fencing actions is made."""
+        self._open = None
 
     def publish(self, image: Image, plan: Plan, shared: SharedPlan, deadline_ms: int) -> Settled | None:
         """Have the plan published, by ourselves or by others; None if it is too large to be posted.

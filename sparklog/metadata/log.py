@@ -300,6 +300,7 @@ class MetadataLog:
                 shared = None
                 continue
             if self._creator.create(candidate, deadline_ms):
+                self._combiner.note_fenced()
                 self._image = candidate.image  # and all before it: the put has synced the directory
                 return PublishResult(commit=candidate.image.commit, actions=actions), True
             losses, look = losses + 1, True
