@@ -20,7 +20,7 @@ PYTEST_ARGS ?=
 CHAOS_ROUNDS ?= 20
 BENCH_ARGS ?=
 
-.PHONY: help demo test check bench chaos notebooks docs format clean
+.PHONY: help demo test check bench chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -45,10 +45,14 @@ bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BEN
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-chaos: $(VENV)/.dev ## The crash tests, long: CHAOS_ROUNDS=20 kills of Spark and of the broker, 100,000 hostile frames
+chaos: $(VENV)/.dev ## The crash tests, long: CHAOS_ROUNDS=20 kills of Spark and of the broker, 500 of writers, 100 power cuts
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=60 SPARKLOG_FUZZ_FRAMES=100000 \
+		SPARKLOG_CHAOS_KILLS=250 SPARKLOG_CHAOS_CUTS=100 \
 		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/compat/test_broker_hostile.py $(PYTEST_ARGS)
+
+mutants: $(VENV)/.dev ## Switch off one safeguard at a time: some test must notice each (docs/mutants.md)
+	$(BIN)/python scripts/mutants.py --write
 
 notebooks: $(VENV)/.dev ## Execute the notebooks and save their outputs
 	@sh scripts/preflight.sh --java >/dev/null

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,14 +85,19 @@ class Children:
         self._running.add(pid)
         return pid
 
-    def wait(self, pid: int, seconds: float = STUCK_SECONDS) -> int:
-        """The exit code; StuckError, and it is killed, if it takes too long."""
-        try:
-            code = self._ask(seconds, wait=pid)
-        except StuckError:
-            os.kill(pid, signal.SIGKILL)
-            raise
+    def wait(self, pid: int, progress: Callable[[], object] | None = None) -> int:
+        """The exit code. After 30 seconds without progress, or at all, it is aborted and shows where it was."""
+        self._send(wait=pid)
+        seen, stuck = None, False
+        while (code := self._answer(STUCK_SECONDS)) is None:
+            now = None if progress is None else progress()
+            if now == seen:
+                stuck = True
+                os.kill(pid, signal.SIGABRT)
+            seen = now
         self._running.discard(pid)
+        if stuck:
+            raise StuckError(f"no progress within {STUCK_SECONDS} s")
         return code
 
     def kill(self, pid: int) -> None:
@@ -111,14 +116,21 @@ class Children:
             self._process.wait(30)
 
     def _ask(self, seconds: float, **words: Any) -> int:
+        self._send(**words)
+        answer = self._answer(seconds)
+        if answer is None:
+            raise StuckError(f"no answer within {seconds} s: {words}")
+        return answer
+
+    def _send(self, **words: Any) -> None:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(words).encode() + b"\n")
         self._process.stdin.flush()
+
+    def _answer(self, seconds: float) -> int | None:
+        assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], seconds)
-        if not ready:
-            raise StuckError(f"no answer within {seconds} s: {words}")
-        return int(self._process.stdout.readline())
+        return int(self._process.stdout.readline()) if ready else None
 
 
 @dataclass
@@ -182,7 +194,7 @@ class Matrix:
 
     def run(self, kills: int) -> None:
         """Rounds over all cells, in random order, until there were so many kills."""
-        self._bystander = self.start("bystander")
+        self._bystander = self.start("bystander", pause_ms=100 if self.remote else 20)
         wanted: list[tuple[str, str]] = []
         while sum(self.tally.kills.values()) < kills:
             if not wanted:
@@ -194,14 +206,14 @@ class Matrix:
         """One kill, and the life after it."""
         self.tally.rounds += 1
         passes = self._dice.randint(1, self._most_passes(point))
-        operations = 8 if point else 1_000
+        operations = (4 if self.remote else 8) if point else 1_000
         if point.startswith(_RARE):
-            operations = 24
+            operations = 24 if role == "sink" else 12  # the others make three commits in each
         victim = self.start(role, fail=f"{point}:{passes}" if point else "", operations=operations)
         if not point:
             time.sleep(self._dice.uniform(0, 0.3))
             self.children.kill(victim)
-        code = self.children.wait(victim)
+        code = self._wait(role, victim)
         if code == _KILLED:
             self.tally.kills[point or "random moment"] += 1
         elif code == 0:
@@ -210,10 +222,17 @@ class Matrix:
             self._anomaly(f"{role} at {point}:{passes} ended with {code}")
         before = len(self.acked(role))
         began = time.monotonic()
-        code = self.children.wait(self.start(role, operations=1))
+        code = self._wait(role, self.start(role, operations=1))
         self.tally.slowest_recovery_s = max(self.tally.slowest_recovery_s, time.monotonic() - began)
         if code != 0 or len(self.acked(role)) != before + 1:
             self._anomaly(f"{role} after {point}:{passes} ended with {code}")
+
+    def _wait(self, role: str, pid: int) -> int:
+        try:
+            return self.children.wait(pid, lambda: len(self.acked(role)))
+        except StuckError as error:
+            self._anomaly(f"stuck: {role}: {error}")
+            return 0
 
     def finish(self) -> Tally:
         """The bystander must still get on; then everything is checked."""
@@ -264,7 +283,7 @@ class Matrix:
     def _most_passes(self, point: str) -> int:
         for prefix, most in _MOST_PASSES.items():
             if point.startswith(prefix):
-                return most if not self.remote else min(most, 8)
+                return most if not self.remote else min(most, 4)
         return 3
 
     def acked(self, role: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ An operation without an acknowledgement is done again by the next life: same ver
 """
 
 import asyncio
+import faulthandler
 import json
 import os
 import sys
@@ -59,6 +60,7 @@ class Command:
     life: int
     fail: str = ""
     operations: int = 1 << 30
+    pause_ms: int = 0
 
 
 class Life:
@@ -259,7 +261,7 @@ def bystander(life: Life) -> None:
                 end = log.log_end_offset(topic, p)
                 assert end >= ends.get((topic, p), 0), f"{topic}-{p} went back from {ends[topic, p]} to {end}"
                 ends[topic, p] = end
-        log.clock.sleep_ms(20)
+        log.clock.sleep_ms(life.command.pause_ms)
 
 
 ROLES: dict[str, Callable[[Life], None]] = {
@@ -275,6 +277,7 @@ ROLES: dict[str, Callable[[Life], None]] = {
 
 def live(command: Command) -> int:
     """A child's whole life; its exit code."""
+    faulthandler.enable()  # SIGABRT shows where a stuck one is
     try:
         failpoints.arm(command.fail)
         ROLES[command.role](Life(command))

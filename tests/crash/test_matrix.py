@@ -44,7 +44,7 @@ def matrix(children: Children, request: pytest.FixtureRequest, tmp_path: Path) -
         yield made
 
 
-@pytest.mark.timeout(120 + 4 * KILLS)
+@pytest.mark.timeout(120 + 10 * KILLS)
 def test_killed_at_every_point_nothing_is_lost_or_repeated(matrix: Matrix) -> None:
     print("SPARKLOG_SEED", SEED)
     matrix.run(KILLS if CHAOS or not matrix.remote else KILLS // 3)

@@ -1,0 +1,571 @@
+"""Mutants: sparklog with one safeguard switched off; some test must notice each. `make mutants`.
+
+    python scripts/mutants.py              all of them; the table goes to docs/mutants.md with --write
+    python scripts/mutants.py fsync uuid   those whose name or file contains one of the words
+    --trust                                do not run the tests without any mutant first
+
+Every mutant is a text that occurs once in a file, and what is put in its place. It is applied to a copy of
+the tree, never to the tree itself, and the tests that should notice run there. Exit code 1: one survived (a
+test is missing), or one cannot be applied any more (the code has moved on).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "docs" / "mutants.md"
+COPIED = ("sparklog", "sparklog_server", "pyspark_sparklog", "tests", "FORMAT.md", "pyproject.toml", "docs")
+TESTS_FAILED = 1  # pytest's exit code
+TIMEOUT_SECONDS = 180
+# So that nothing of a failing run is random but what a test draws itself.
+PYTEST = ("-m", "pytest", "-q", "-x", "-rf", "--timeout=60", "-p", "no:cacheprovider", "-p", "no:randomly")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One safeguard, and how it is switched off."""
+
+    safeguard: str
+    path: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = (
+    # --- storage ---
+    Mutant(
+        "data is synced before a draft may be published",
+        "sparklog/storage/local_files.py",
+        'failpoint("file.sync")\n            os.fdatasync(self._fd)',
+        'failpoint("file.sync")',
+        "tests/storage/test_local_durability.py",
+    ),
+    Mutant(
+        "a new segment's name is synced",
+        "sparklog/storage/local_files.py",
+        "                self._sync_names()\n",
+        "                pass\n",
+        "tests/storage/test_local_durability.py",
+    ),
+    Mutant(
+        "a put's bytes are synced before they get their name",
+        "sparklog/storage/local.py",
+        'failpoint("put.sync")\n            os.fsync(fd)',
+        'failpoint("put.sync")',
+        "tests/storage/test_local_durability.py",
+    ),
+    Mutant(
+        "a put's name is synced",
+        "sparklog/storage/local.py",
+        "            self._sync_to_root(os.path.dirname(path))  # noqa: PTH120 - strings",
+        "            #",
+        "tests/storage/test_local_durability.py",
+    ),
+    Mutant(
+        "new parent directories are synced up to the root",
+        "sparklog/storage/local.py",
+        "if directory == self._root or (directory, inode) in self._durable_directories:",
+        "if directory:",
+        "tests/storage/test_local_durability.py",
+    ),
+    Mutant(
+        "a put never overwrites: link, not rename",
+        "sparklog/storage/local.py",
+        "            os.link(temporary, path)\n",
+        "            os.replace(temporary, path)\n",
+        "tests/storage/test_contract.py tests/storage/test_local_faults.py",
+    ),
+    Mutant(
+        "after a failed fsync the store refuses to write",
+        "sparklog/storage/local.py",
+        "        if self._poison is not None:\n            raise self._poison\n",
+        "        return\n",
+        "tests/storage/test_local_faults.py tests/test_failpoints.py",
+    ),
+    Mutant(
+        "the guard is asked before the name is made",
+        "sparklog/storage/local.py",
+        "if guard is not None and not guard():",
+        "if False:",
+        "tests/storage tests/metadata/test_cleaning.py",
+    ),
+    Mutant(
+        "a sweep spares young temporary files",
+        "sparklog/storage/local.py",
+        "if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116",
+        "if True:",
+        "tests/storage -k sweep",
+    ),
+    Mutant(
+        "a child does not write to its parent's segment",
+        "sparklog/storage/local_files.py",
+        "        if self._pid != os.getpid():\n            raise StorageError(\n",
+        "        if False:\n            raise StorageError(\n",
+        "tests/storage",
+    ),
+    Mutant(
+        "S3: If-None-Match is sent",
+        "sparklog/storage/s3_client.py",
+        'arguments = {"Key": key, "Body": data, "IfNoneMatch": "*"}',
+        'arguments = {"Key": key, "Body": data}',
+        "tests/storage/test_contract.py",
+    ),
+    Mutant(
+        "S3: a store that lets two writers win is refused",
+        "sparklog/storage/s3_probe.py",
+        "    if winners > 1:\n",
+        "    if False:\n",
+        "tests/storage/test_s3_faults.py",
+    ),
+    Mutant(
+        "S3: after a lost answer, taken means ours only with our bytes",
+        "sparklog/storage/s3_append.py",
+        "if unsure is None or self._client.get(self._url, self._key, 0, None)[0] != data:",
+        "if unsure is None:",
+        "tests/storage/test_s3_faults.py",
+    ),
+    # --- metadata ---
+    Mutant(
+        "a taken commit is ours only with our UUID",
+        "sparklog/metadata/creating.py",
+        "        if header.uuid != candidate.uuid:\n            return False\n",
+        "",
+        "tests/metadata/test_log.py",
+    ),
+    Mutant(
+        "a put without an answer is repeated under its own name",
+        "sparklog/metadata/creating.py",
+        "                self._unresolved, problem = candidate, error\n",
+        "                return False\n",
+        "tests/metadata/test_log.py",
+    ),
+    Mutant(
+        "what others linked is synced before it is shown",
+        "sparklog/metadata/log.py",
+        "        if image.commit != NO_COMMIT:\n            self._store.sync_directory(DIRECTORY)\n",
+        "",
+        "tests/metadata/test_log.py",
+    ),
+    Mutant(
+        "an append must begin at the log end of the image",
+        "sparklog/metadata/apply.py",
+        "        if extent.base_offset != draft.log_end_offset:\n",
+        "        if False:\n",
+        "tests/metadata/test_plan_and_apply.py",
+    ),
+    Mutant(
+        "a commit names the one before it",
+        "sparklog/metadata/loading.py",
+        "        if header.previous != uuid:\n",
+        "        if False:\n",
+        "tests/metadata/test_log.py tests/metadata/test_snapshot.py",
+    ),
+    Mutant(
+        "a commit's checksum is verified",
+        "sparklog/metadata/document.py",
+        "checksum(data[:digits], _CRC_PLACEHOLDER, data[digits + 8 :])",
+        "data[digits : digits + 8].decode('ascii', 'replace')",
+        "tests/metadata/test_document.py",
+    ),
+    Mutant(
+        "a (application, version) is applied once",
+        "sparklog/metadata/plan.py",
+        "        if image.has_applied(application, version)\n",
+        "        if False\n",
+        "tests/client/test_publish.py tests/metadata/test_plan_and_apply.py",
+    ),
+    Mutant(
+        "cleaning aborts puts of the number it frees",
+        "sparklog/metadata/cleaning.py",
+        "        store.abort_puts(commit_name(commit))\n",
+        "",
+        "tests/metadata/test_cleaning.py",
+    ),
+    Mutant(
+        "cleaning leaves its marker before it removes",
+        "sparklog/metadata/cleaning.py",
+        "            put_marker(store)\n",
+        "            pass\n",
+        "tests/metadata/test_cleaning.py",
+    ),
+    Mutant(
+        "producers' sequences survive in snapshots",
+        "sparklog/metadata/snapshot.py",
+        "                    producers=stored.producers,\n",
+        "                    producers={},\n",
+        "tests/metadata/test_snapshot.py",
+    ),
+    Mutant(
+        "sequences follow each other",
+        "sparklog/metadata/sequences.py",
+        "    return SequenceCheck.DUPLICATE if behind < SEQUENCES // 2 else SequenceCheck.OUT_OF_ORDER\n",
+        "    return SequenceCheck.DUPLICATE if behind < SEQUENCES // 2 else SequenceCheck.NEXT\n",
+        "tests/metadata/test_plan_and_apply.py",
+    ),
+    Mutant(
+        "combining: a request is applied once",
+        "sparklog/metadata/apply.py",
+        "        if known is not None and action.sequence <= known.last_sequence:\n",
+        "        if False:\n",
+        "tests/metadata/test_combining.py",
+    ),
+    Mutant(
+        "combining: a request that was given up cannot be applied later",
+        "sparklog/metadata/combining.py",
+        "        return (RequestApplied(publisher=self._publisher, sequence=self._open),)\n",
+        "        return ()\n",
+        "tests/metadata/test_combining.py",
+    ),
+    Mutant(
+        "combining: old requests are not applied",
+        "sparklog/metadata/requests.py",
+        "        oldest_ms = self._store.storage_now_ms(self._clock.now_ms()) - MAX_AGE_MS\n",
+        "        oldest_ms = 0\n",
+        "tests/metadata/test_combining.py",
+    ),
+    Mutant(
+        "combining: what has been settled survives in snapshots",
+        "sparklog/metadata/snapshot.py",
+        "        publishers=state.publishers,\n",
+        "        publishers={},\n",
+        "tests/metadata/test_combining.py",
+    ),
+    Mutant(
+        "remote: nothing is put on an end that was not confirmed within the hour",
+        "sparklog/metadata/following.py",
+        "        return lambda: self.is_confirmed(commit - 1)\n",
+        "        return lambda: True\n",
+        "tests/metadata/test_remote.py",
+    ),
+    Mutant(
+        "remote: an old end is asked for exactly",
+        "sparklog/metadata/following.py",
+        "if self.is_confirmed(image.commit) or not commit_was_cleaned(self._store, image.commit):",
+        "if True:",
+        "tests/metadata/test_remote.py",
+    ),
+    # --- log and client ---
+    Mutant(
+        "stored batches are verified when they are read",
+        "sparklog/format/batch_table.py",
+        "(verify_crc and crc32c(view[at + CRC_START : at + size]) != crc)",
+        "False",
+        "tests/format/test_corruption.py tests/log/test_reader.py",
+    ),
+    Mutant(
+        "a child starts a segment of its own",
+        "sparklog/log/writer.py",
+        "    for writer in list(_writers):\n        writer.after_fork_in_child()\n",
+        "    return\n",
+        "tests/log/test_writer.py",
+    ),
+    Mutant(
+        "nothing is appended behind torn bytes",
+        "sparklog/log/writer.py",
+        "never append after them.\n                self._retire()\n",
+        "\n",
+        "tests/log/test_writer.py",
+    ),
+    Mutant(
+        "a draft of a failed sync cannot be published",
+        "sparklog/log/writer.py",
+        "        if draft.position + draft.size > durable:\n",
+        "        if False:\n",
+        "tests/log/test_writer.py",
+    ),
+    Mutant(
+        "an appender's rows are synced before they are staged",
+        "sparklog/client/appender.py",
+        "            self._writer.sync(drafts)\n",
+        "            pass\n",
+        "tests/crash/test_log_kill.py tests/client/test_appender.py",
+    ),
+    # --- the broker ---
+    Mutant(
+        "broker: a deposed one publishes nothing",
+        "sparklog_server/publish/broker_epoch.py",
+        "        if image.broker is None or image.broker.incarnation_id != self.incarnation_id:\n",
+        "        if False:\n",
+        "tests/server/publish/test_broker_epoch.py",
+    ),
+    Mutant(
+        "broker: nothing is acknowledged when the commit failed",
+        "sparklog_server/publish/group_writer.py",
+        "        except SparklogError as error:\n            plan.fail(outcomes, error)\n        else:\n",
+        "        except SparklogError:\n            for one in plan._written:\n"
+        "                _succeed(outcomes, one.run, 0, self._log.image)\n        else:\n",
+        "tests/server/publish/test_group_writer.py",
+    ),
+    Mutant(
+        "broker: a group is synced before it is committed",
+        "sparklog_server/publish/group_writer.py",
+        "            self._log.writer.sync([one.draft for one in written])\n",
+        "            pass\n",
+        "tests/server/publish/test_group_writer.py",
+    ),
+    Mutant(
+        "broker: parts are judged again when the image moved",
+        "sparklog_server/publish/group_writer.py",
+        "        if image is not self._judged:\n",
+        "        if False:\n",
+        "tests/server/publish/test_group_writer.py",
+    ),
+    Mutant(
+        "broker: a repeated batch is answered, not appended",
+        "sparklog_server/publish/group_plan.py",
+        "            return _duplicate(part, state, producer)\n",
+        "            return _WRITE\n",
+        "tests/server/publish/test_group_writer.py",
+    ),
+    Mutant(
+        "broker: a batch behind one that failed is out of order",
+        "sparklog_server/publish/group_plan.py",
+        "    if producer.state is None and floors and _is_above(floors.get(key), part):\n",
+        "    if False:\n",
+        "tests/server/publish/test_group_writer.py",
+    ),
+    Mutant(
+        "broker: a failed fsync or a newer broker stops it",
+        "sparklog_server/publish/publisher.py",
+        "        if not fenced and not isinstance(error, FatalStorageError):\n",
+        "        if True:\n",
+        "tests/server/publish/test_publisher.py",
+    ),
+    Mutant(
+        "broker: parts of a partition wait for those before them",
+        "sparklog_server/publish/publisher.py",
+        "                blocked |= one.partitions\n",
+        "",
+        "tests/server/publish/test_publisher.py",
+    ),
+    Mutant(
+        "broker: a produced batch's CRC is verified",
+        "sparklog_server/publish/produced_batches.py",
+        "    if crc != header.crc:\n",
+        "    if False:\n",
+        "tests/server/publish/test_produced_batches.py",
+    ),
+    Mutant(
+        "broker: a produced batch's records are inspected for keys and times",
+        "sparklog_server/publish/produced_batches.py",
+        "    if keyless or out_of_range or inspected.max_timestamp_ms < NO_TIMESTAMP_MS:\n",
+        "    if False:\n",
+        "tests/server/publish/test_produced_batches.py",
+    ),
+    Mutant(
+        "broker: a produced batch counts its offsets from 0",
+        "sparklog_server/publish/produced_batches.py",
+        "    if header.base_offset != 0:\n",
+        "    if False:\n",
+        "tests/server/publish/test_produced_batches.py",
+    ),
+    Mutant(
+        "broker: a produced batch is not larger than it may be",
+        "sparklog_server/publish/produced_batches.py",
+        "    if size > limit:\n",
+        "    if False:\n",
+        "tests/server/publish/test_produced_batches.py",
+    ),
+    Mutant(
+        "broker: producer ids are never handed out twice",
+        "sparklog_server/publish/producer_ids.py",
+        "            self._next += 1\n",
+        "",
+        "tests/server/publish",
+    ),
+    Mutant(
+        "broker: batches are fetched with the offsets that they got",
+        "sparklog_server/fetch/reader.py",
+        "            set_base_offsets(data, table.position, base)\n",
+        "            pass\n",
+        "tests/server/fetch/test_reader.py",
+    ),
+    Mutant(
+        "broker: cached batches carry the offsets that they got",
+        "sparklog_server/fetch/cache.py",
+        "            set_base_offsets(block.data, positions, offsets)\n",
+        "",
+        "tests/server/fetch/test_cache.py",
+    ),
+    Mutant(
+        "purgatory: a completed operation is forgotten everywhere",
+        "sparklog_server/purgatory/purgatory.py",
+        "                self._release(operation)\n                operation.on_complete(expired=False)\n",
+        "                operation.on_complete(expired=False)\n",
+        "tests/server/purgatory/test_purgatory.py",
+    ),
+    Mutant(
+        "purgatory: an operation ends when its time is over",
+        "sparklog_server/purgatory/purgatory.py",
+        "            self.on_complete(expired=True)\n",
+        "            pass\n",
+        "tests/server/purgatory/test_purgatory.py",
+    ),
+    Mutant(
+        "group: an old generation is refused",
+        "sparklog_server/coordinator/group.py",
+        "        if not error and generation_id != self.generation_id:\n",
+        "        if False:\n",
+        "tests/server/coordinator/test_group.py",
+    ),
+    Mutant(
+        "group: an assignment of an old generation is not handed out",
+        "sparklog_server/coordinator/group.py",
+        "        if write.generation_id == self.generation_id:\n",
+        "        if True:\n",
+        "tests/server/coordinator/test_group.py tests/server/coordinator/test_group_schedules.py",
+    ),
+    Mutant(
+        "group: a rebalance waits for all members",
+        "sparklog_server/coordinator/rebalancing.py",
+        "            and self.roster.joining == len(self.roster)\n",
+        "",
+        "tests/server/coordinator/test_group.py",
+    ),
+    Mutant(
+        "group: offsets are refused while assignments are under way",
+        "sparklog_server/coordinator/transitions.py",
+        "            _C: ErrorCode.rebalance_in_progress,\n",
+        "            _C: ErrorCode.none,\n",
+        "tests/server/coordinator/test_transitions.py tests/server/coordinator/test_group.py",
+    ),
+    Mutant(
+        "group: an offset commit is durable before it is answered",
+        "sparklog_server/coordinator/shard.py",
+        "        self._waiting.append(_Waiting(records, encoded, future))\n        return future\n",
+        "        self._waiting.append(_Waiting(records, encoded, loop.create_future()))\n"
+        "        future.set_result(None)\n        return future\n",
+        "tests/server/coordinator/test_coordinator.py",
+    ),
+    Mutant(
+        "group: offsets of others are applied before later ones of ours",
+        "sparklog_server/coordinator/shard.py",
+        "            await self._catch_up(base_offset)\n        if base_offset != self.next_offset:\n"
+        "            return  # read from the log already\n",
+        "            pass\n",
+        "tests/server/coordinator/test_coordinator.py",
+    ),
+    Mutant(
+        "group: nobody is served before the offsets are loaded",
+        "sparklog_server/coordinator/coordinator.py",
+        "ErrorCode.coordinator_load_in_progress\n            case ShardStatus.READY:\n",
+        "ErrorCode.none\n            case ShardStatus.READY:\n",
+        "tests/server/coordinator/test_coordinator.py",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    outcome: str  # caught, survived, stale, broken
+    by: str
+    seconds: float
+
+
+def main(words: list[str]) -> int:
+    """Run the mutants that were asked for."""
+    flags = {word for word in words if word.startswith("-")}
+    words = [word.lower() for word in words if not word.startswith("-")]
+    chosen = [one for one in MUTANTS if not words or any(word in _text_of(one) for word in words)]
+    with tempfile.TemporaryDirectory(prefix="sparklog-mutants-") as directory:
+        tree = Path(directory)
+        for name in COPIED:
+            _copy(ROOT / name, tree / name)
+        selection = sorted({test for one in chosen for test in one.tests.split(" -k ")[0].split()})
+        began = time.monotonic()
+        code, output = (0, "") if "--trust" in flags else _run(tree, selection, 10 * TIMEOUT_SECONDS)
+        if code:
+            print(output, "\nThe tests fail without any mutant.", sep="")
+            return 1
+        print(
+            f"without a mutant all {len(selection)} selections pass ({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
+        results = []
+        for one in chosen:
+            results.append(_try(tree, one))
+            result = results[-1]
+            print(f"{result.outcome:9}{result.seconds:6.1f} s  {one.safeguard}  [{result.by}]", flush=True)
+    if "--write" in flags:
+        TABLE.write_text(_table(results), encoding="utf-8")
+    bad = [result for result in results if result.outcome != "caught"]
+    print(f"{len(results)} mutants, {len(results) - len(bad)} caught")
+    return 1 if bad else 0
+
+
+def _text_of(mutant: Mutant) -> str:
+    return f"{mutant.safeguard} {mutant.path}".lower()
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
+
+
+def _try(tree: Path, mutant: Mutant) -> Result:
+    path = tree / mutant.path
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        return Result(mutant, "stale", f"found the text {text.count(mutant.old)} times, expected once", 0)
+    began = time.monotonic()
+    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        code, output = _run(tree, mutant.tests.split())
+    finally:
+        path.write_text(text, encoding="utf-8")
+    seconds = time.monotonic() - began
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+?::\S+)", output, re.MULTILINE)
+    if code == 0:
+        return Result(mutant, "survived", mutant.tests, seconds)
+    if code == TESTS_FAILED and failed:
+        return Result(mutant, "caught", failed[1].partition("[")[0], seconds)
+    return Result(mutant, "broken", output.strip().rpartition("\n")[2], seconds)
+
+
+def _run(tree: Path, tests: list[str], timeout_seconds: int = TIMEOUT_SECONDS) -> tuple[int, str]:
+    # Bytecode is looked up by a file's time in seconds and its size: a mutant may have both of the original.
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own tests
+            [sys.executable, *PYTEST, *tests],
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"FAILED {tests[0]}::timeout"
+    return done.returncode, done.stdout + done.stderr
+
+
+def _table(results: list[Result]) -> str:
+    lines = [
+        "# Mutants",
+        "",
+        "sparklog with one safeguard switched off at a time, and the test that noticed. Written by",
+        "`make mutants`; how each is switched off: `scripts/mutants.py`.",
+        "",
+        "|safeguard|where|outcome|first noticed by|",
+        "|-|-|-|-|",
+    ]
+    lines += [f"|{one.mutant.safeguard}|`{one.mutant.path}`|{one.outcome}|`{one.by}`|" for one in results]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
