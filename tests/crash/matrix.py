@@ -86,7 +86,7 @@ class Children:
         return pid
 
     def wait(self, pid: int, progress: Callable[[], object] | None = None) -> int:
-        """The exit code. After 30 seconds without progress, or at all, it is aborted and shows where it was."""
+        """The exit code. Without progress for 30 seconds it is aborted, and shows where it was."""
         self._send(wait=pid)
         seen, stuck = None, False
         while (code := self._answer(STUCK_SECONDS)) is None:
