@@ -2,7 +2,7 @@
 
 Invariants: as base.py; one lock makes every operation atomic, so abort_puts has nothing to abort.
 With the traits of an object store it behaves as one: a file is there when its sync has finished it, and
-grows no more. Each hook but "write" stands for a request then.
+grows no more, and there are no turns. Each hook but "write" stands for a request then.
 Faults: `hook(operation, name)` is called before every operation, and once more as "<operation>:done"
 after a put; whatever it raises goes to the caller. crash() forgets what was not synced.
 Concurrency: any thread. Not shared with other processes; after a fork each has its own copy.
@@ -73,6 +73,8 @@ class MemoryStore:
     def take_turn(self, prefix: str) -> Callable[[], None] | None:
         self._call("take_turn", validate_prefix(prefix))
         with self._lock:
+            if self.traits.is_remote:  # object stores have no locks
+                return lambda: None
             if prefix in self._turns:
                 return None
             self._turns.add(prefix)
