@@ -27,9 +27,9 @@ help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '%-12s %s\n' "$$name" "$$text"; done
 
-demo: $(VENV)/.demo ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR)
+demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
 	@sh scripts/preflight.sh --java >/dev/null
-	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)"
+	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)" $(if $(ROOT),--root "$(ROOT)")
 
 test: $(VENV)/.dev ## All tests, Spark included (PYTEST_ARGS="tests/format -k codec" for some)
 	@sh scripts/preflight.sh --java >/dev/null

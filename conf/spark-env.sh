@@ -7,3 +7,9 @@ export PYSPARK_PYTHON=/opt/sparklog/bin/python
 
 # The same for the driver, unless it runs in another environment on purpose.
 export PYSPARK_DRIVER_PYTHON="$PYSPARK_PYTHON"
+
+# For s3:// roots, unless the machine has a role or ~/.aws: each executor looks here for what a query's options
+# do not say (docs/s3.md).
+# export AWS_PROFILE=sparklog
+# export AWS_ENDPOINT_URL=http://127.0.0.1:8333        # a store other than AWS
+# export SPARKLOG_CACHE_DIR=/var/tmp/sparklog-cache    # indexes, memory-mapped; at most 256 MiB

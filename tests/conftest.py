@@ -7,10 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from sparklog.storage import MemoryStore
+from sparklog.storage.s3_options import parse_storage_options
+from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
 
 if TYPE_CHECKING:
@@ -81,3 +84,12 @@ def root(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     if os.environ.get("SPARKLOG_TEST_STORE") == "s3":
         return str(request.getfixturevalue("s3_root"))
     return str(tmp_path / "log")
+
+
+@pytest.fixture
+def memory_or_s3(request: pytest.FixtureRequest) -> MemoryStore:
+    """A store in memory; with SPARKLOG_TEST_STORE=s3 one on the S3 server that has the same hook."""
+    if os.environ.get("SPARKLOG_TEST_STORE") != "s3":
+        return MemoryStore("tests")
+    url = str(request.getfixturevalue("s3_root"))
+    return cast("MemoryStore", HookedS3Store(url, parse_storage_options({}, os.environ)))

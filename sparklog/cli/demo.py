@@ -22,8 +22,8 @@ from sparklog.cli.settings import common_options, current
 def demo(output_dir: Path, keep: bool) -> None:
     """Send a year of flights through the log, exactly once, while it is being killed.
 
-    Needs pip install 'sparklog[demo]' and Java 17. With --root DIR the log goes to DIR, which must
-    be empty.
+    Needs pip install 'sparklog[demo]' and Java 17. With --root the log goes to that directory or
+    s3://bucket/prefix, which must be empty.
     """
     from sparklog.clock import SystemClock
     from sparklog.demo.progress import Reporter
@@ -33,4 +33,4 @@ def demo(output_dir: Path, keep: bool) -> None:
     if current().bootstrap_server:
         raise click.UsageError("the demo makes a log of its own: give --root DIR, or nothing.")
     root = current().root
-    run(output_dir, Path(root) if root else None, keep=keep, clock=clock, reporter=Reporter(clock))
+    run(output_dir, root, keep=keep, clock=clock, reporter=Reporter(clock))

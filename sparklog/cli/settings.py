@@ -83,7 +83,7 @@ def common_options(function: F) -> F:
                 metavar="DIR",
                 callback=_store,
                 expose_value=False,
-                help="Directory of the log. [env: SPARKLOG_ROOT]",
+                help="Directory of the log, or s3://bucket/prefix. [env: SPARKLOG_ROOT]",
             ),
             click.option(
                 "--output",

@@ -58,7 +58,7 @@ def open_log(
         CorruptLogError, UnsupportedVersionError: its metadata cannot be used.
     """
     clock = clock or SystemClock()
-    store = open_store(root, create=create, storage_options=storage_options)
+    store = open_store(root, create=create, storage_options=storage_options, clock=clock)
     return SparkLog(store, MetadataLog.open(store, clock, create=create), clock)
 
 

@@ -17,7 +17,7 @@ READ_RECORDS = 50_000
 class Observer:
     """A reader of one root and one checkpoint."""
 
-    def __init__(self, root: Path, checkpoint: Path) -> None:
+    def __init__(self, root: Path | str, checkpoint: Path) -> None:
         self._log = sparklog.open(root, create=True)
         self._checkpoint = checkpoint
         self._seen: dict[str, int] = {}

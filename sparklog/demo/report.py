@@ -83,7 +83,7 @@ def figure_rows(figures: Figures) -> list[tuple[str, str, str]]:
 
 def next_steps(workspace: Workspace) -> list[str]:
     """Commands that work on what the demo left behind."""
-    command = f"{program()} --root {shlex.quote(shown(workspace.root))}"
+    command = f"{program()} --root {shlex.quote(workspace.url or shown(workspace.root))}"
     return [
         f"{command} topics describe --topic flights",
         f"{command} consume --topic delays -o -3 -e -J",
@@ -92,7 +92,7 @@ def next_steps(workspace: Workspace) -> list[str]:
         f"echo hello | {command} produce --topic greetings",
         "",
         "in PySpark, after sparklog.spark.register(spark):",
-        f"  spark.read.format('sparklog').option('subscribe', 'flights').load({str(workspace.root)!r})",
+        f"  spark.read.format('sparklog').option('subscribe', 'flights').load({workspace.location!r})",
     ]
 
 

@@ -54,7 +54,7 @@ class Figures:
     problems: list[str] = field(default_factory=list)
 
 
-def run(output: Path, root: Path | None, *, keep: bool, clock: Clock, reporter: Reporter) -> Figures:
+def run(output: Path, root: Path | str | None, *, keep: bool, clock: Clock, reporter: Reporter) -> Figures:
     """Run the whole demo; raises SparklogError when anything is lost or duplicated."""
     workspace = prepare(output, root)
     figures = Figures()
@@ -91,7 +91,7 @@ class Demo:
         self._figures = figures
         self._clock = clock
         self._reporter = reporter
-        self._observer = Observer(workspace.root, workspace.checkpoint)
+        self._observer = Observer(workspace.location, workspace.checkpoint)
 
     def backfill(self, csv: Path) -> None:
         """All flights into the topic `flights`, in one commit."""
@@ -99,7 +99,7 @@ class Demo:
         self._observer.create_topic(DELAYS, 1)
         with self._reporter.step("Backfill topic flights with spark-submit") as step:
             started_ms = self._clock.monotonic_ms()
-            job = self._start("backfill.py", str(csv), str(self._workspace.root))
+            job = self._start("backfill.py", str(csv), self._workspace.location)
             try:
                 while job.running():
                     step.update(
@@ -163,7 +163,7 @@ class Demo:
             delays = verify.add_up(records)
             figures.sums = verify.compare_rows(verify.hourly_delays(expected), delays)
             figures.delay_records = records.num_rows
-            figures.log_bytes = bytes_below(self._workspace.root)
+            figures.log_bytes = bytes_below(self._workspace.location)
             figures.lag = self._observer.lag(GROUP)
             figures.problems = problems(figures)
             step.result = "; ".join(figures.problems) or "every flight once, every sum equal"
@@ -175,7 +175,7 @@ class Demo:
     def _start_stream(self) -> SparkJob:
         workspace = self._workspace
         return self._start(
-            "hourly_delays.py", str(workspace.root), str(workspace.checkpoint), str(RECORDS_PER_BATCH)
+            "hourly_delays.py", workspace.location, str(workspace.checkpoint), str(RECORDS_PER_BATCH)
         )
 
     def _start(self, script: str, *arguments: str) -> SparkJob:

@@ -27,7 +27,9 @@ class SparklogBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks; an empty list of ranges still gives Spark one empty task."""
         options = self._options
-        log = retrying(options, SystemClock(), lambda: open_root(options.root, create=False))
+        log = retrying(
+            options, SystemClock(), lambda: open_root(options.root, create=False, storage=options.storage)
+        )
         ranges = split_ranges(
             self._pruning.prune(self._ranges(log), log),
             min_partitions=options.min_partitions,
@@ -37,7 +39,7 @@ class SparklogBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on executors."""
-        return read_input_partition(partition)
+        return read_input_partition(partition, self._options.storage)
 
     def _ranges(self, log: SparkLog) -> list[OffsetRange]:
         options, image = self._options, log.image

@@ -15,9 +15,10 @@ from sparklog.log.reader import ByteRange, plan_read, read_ranges
 from sparklog.spark.ranges import OffsetRange
 from sparklog.spark.resolve import partition_state
 from sparklog.spark.rows import to_rows
+from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
 from sparklog.storage import Store, open_store
 
-_stores: dict[tuple[int, str], Store] = {}
+_stores: dict[tuple[int, str, StorageOptions], Store] = {}
 
 
 class SparklogInputPartition(InputPartition):
@@ -58,15 +59,17 @@ def plan_input_partitions(
     ]
 
 
-def read_input_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_input_partition(
+    partition: InputPartition, storage: StorageOptions = NO_STORAGE_OPTIONS
+) -> Iterator[pa.RecordBatch]:
     """The rows of an input partition, in offset order. Runs on executors; stateless."""
     if not isinstance(partition, SparklogInputPartition):
         # Spark makes up an empty partition when there is nothing to read.
         return
-    key = (os.getpid(), partition.root)
+    key = (os.getpid(), partition.root, storage)
     store = _stores.get(key)
     if store is None:
-        store = _stores[key] = open_store(partition.root)
+        store = _stores[key] = open_store(partition.root, storage_options=storage.to_dict())
     decoded = read_ranges(store, partition.byte_ranges, include_headers=partition.include_headers)
     yield from to_rows(
         decoded,

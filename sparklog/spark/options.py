@@ -21,6 +21,7 @@ from sparklog.spark.offset_spec import (
     parse_starting,
 )
 from sparklog.spark.roots import root_of_broker
+from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions, parse_storage, storage_name
 from sparklog.spark.subscription import Subscription, parse_subscription
 from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int
 
@@ -46,9 +47,19 @@ BOOTSTRAP_SERVERS = Option(
     "not used.",
 )
 
+STORAGE = Option(
+    name="s3.<option>",
+    default="the environment's",
+    doc="How to reach an s3:// root, by s3fs's names: s3.key, s3.secret, s3.token, s3.endpoint_url, "
+    "s3.profile, ... (docs/s3.md); the usual ones also without s3., and Hadoop's fs.s3a.access.key, "
+    "fs.s3a.secret.key, fs.s3a.session.token, fs.s3a.endpoint, fs.s3a.endpoint.region, "
+    "fs.s3a.path.style.access and fs.s3a.connection.ssl.enabled.",
+)
+
 SOURCE_OPTIONS = (
-    Option(name="path", default="", doc="The root directory of the log; also load(root)."),
+    Option(name="path", default="", doc="The root of the log, a directory or s3:// URL; also load(root)."),
     BOOTSTRAP_SERVERS,
+    STORAGE,
     Option(name="subscribe", default="", doc="Topics to read, separated by commas."),
     Option(name="subscribePattern", default="", doc="Regular expression that topics' whole names match."),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
@@ -119,8 +130,13 @@ SOURCE_OPTIONS = (
 )
 
 SINK_OPTIONS = (
-    Option(name="path", default="", doc="The root directory of the log; also start(root), save(root)."),
+    Option(
+        name="path",
+        default="",
+        doc="The root of the log, a directory or s3:// URL; also start(root), save(root).",
+    ),
     BOOTSTRAP_SERVERS,
+    STORAGE,
     Option(name="topic", default="", doc="Write everything to this topic; overrides the column topic."),
     Option(name="includeHeaders", default="true", doc="false: leave the column headers out."),
     Option(
@@ -156,6 +172,7 @@ class SourceOptions:
     """What the source was asked for, checked; picklable."""
 
     root: str
+    storage: StorageOptions = NO_STORAGE_OPTIONS
     streaming: bool
     subscription: Subscription
     starting: OffsetSpec
@@ -179,6 +196,7 @@ class SinkOptions:
     """What the sink was asked for, checked; picklable."""
 
     root: str
+    storage: StorageOptions = NO_STORAGE_OPTIONS
     streaming: bool
     topic: str | None
     include_headers: bool
@@ -210,8 +228,10 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
                 f"{option}=group, but no group is named",
                 fix="set kafka.group.id to the group whose offsets to use",
             )
+    root = _root(given, "load")
     parsed = SourceOptions(
-        root=_root(given, "load"),
+        root=root,
+        storage=parse_storage(given, root, streaming=streaming),
         streaming=streaming,
         subscription=parse_subscription(given),
         starting=starting,
@@ -258,8 +278,10 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
             "txnAppId and txnVersion make sense only together, and one is missing",
             fix="set both: a name for the job, and a number that grows with every run",
         )
+    root = _root(given, "start" if streaming else "save")
     return SinkOptions(
-        root=_root(given, "start" if streaming else "save"),
+        root=root,
+        storage=parse_storage(given, root),
         streaming=streaming,
         topic=topic,
         include_headers=parse_bool(given, "includeHeaders", default=True),
@@ -288,6 +310,8 @@ def _known(
             logger.warning("%s has no effect: sparklog reads the storage itself", option.name)
         if option is None and lower.startswith("kafka."):
             check_kafka_option(lower, value, side)
+        elif option is None and storage_name(lower) is not None:
+            pass  # checked with the others of its kind (storage_options.py)
         elif option is None:
             nearest = difflib.get_close_matches(lower, by_name, n=1, cutoff=0.6)
             hint = f"did you mean {by_name[nearest[0]].name}?" if nearest else "see the README's option table"

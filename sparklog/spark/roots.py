@@ -3,7 +3,8 @@
 Spark's Python workers serve many micro-batches, and opening a root means reading its metadata; so
 each process keeps what it opened. A directory may be removed and made anew under the same path
 while a worker lives (tests and notebooks do it); then the kept state would be that of another log,
-and the next commit would land in the wrong one. Hence every use compares the cluster id on storage.
+and the next commit would land in the wrong one. Hence every use compares the cluster id on storage;
+readers of a remote one, where that is a request, do so once in a while.
 
 A broker's root is asked for whenever a plan is made, on the driver's side only: what reaches executors
 and checkpoints is the root. The broker that was there before may be gone without need, so a process that
@@ -19,9 +20,13 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.client.broker_root import BrokerRoot, find_broker_root
 from sparklog.errors import RetriableError
+from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
 
 logger = logging.getLogger("sparklog.spark")
-_opened: dict[tuple[int, str], SparkLog] = {}
+_Key = tuple[int, str, StorageOptions]
+_CHECK_REMOTE_MS = 5_000
+_opened: dict[_Key, SparkLog] = {}
+_checked_ms: dict[_Key, int] = {}
 _told: dict[str, BrokerRoot] = {}  # bootstrap servers -> their last answer
 
 
@@ -43,17 +48,30 @@ def root_of_broker(bootstrap_servers: str) -> str:
     return found.root
 
 
-def open_root(root: str, *, create: bool, refresh: bool = True) -> SparkLog:
+def open_root(
+    root: str, *, create: bool, refresh: bool = True, storage: StorageOptions = NO_STORAGE_OPTIONS
+) -> SparkLog:
     """The log under `root`, its image as of now (or as of the last call without `refresh`).
 
     Args:
         root: directory or URL.
         create: make an empty root where there is none (writers); else that is an error (readers).
+        storage: how to reach it.
     """
-    key = (os.getpid(), root)
+    key = (os.getpid(), root, storage)
     log = _opened.get(key)
-    if log is None or (refresh and not log.is_same_root()):
-        log = _opened[key] = sparklog.open(root, create=create)
+    if log is None or (refresh and _is_due(key, log, writing=create) and not log.is_same_root()):
+        log = _opened[key] = sparklog.open(root, create=create, storage_options=storage.to_dict())
     elif refresh:
         log.refresh()
     return log
+
+
+def _is_due(key: _Key, log: SparkLog, *, writing: bool) -> bool:
+    if writing or not log.store.traits.is_remote:
+        return True
+    now_ms = log.clock.monotonic_ms()
+    if now_ms - _checked_ms.get(key, -_CHECK_REMOTE_MS) < _CHECK_REMOTE_MS:
+        return False
+    _checked_ms[key] = now_ms
+    return True

@@ -115,8 +115,11 @@ class StreamPlanner:
     # -- parts -------------------------------------------------------------------------------------
 
     def _open(self, *, refresh: bool = True) -> SparkLog:
+        options = self._options
         return retrying(
-            self._options, self._clock, lambda: open_root(self._options.root, create=False, refresh=refresh)
+            options,
+            self._clock,
+            lambda: open_root(options.root, create=False, refresh=refresh, storage=options.storage),
         )
 
     def _partitions(self, image: Image) -> list[tuple[str, int]]:

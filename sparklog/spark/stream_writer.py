@@ -67,7 +67,7 @@ def publish(options: SinkOptions, results: Sequence[TaskResult], *, txn: tuple[s
     Raises:
         InvalidRequestError: the tasks wrote to another root than the one found here.
     """
-    log = open_root(options.root, create=True)
+    log = open_root(options.root, create=True, storage=options.storage)
     other = {result.cluster_id for result in results} - {log.cluster_id}
     if other:
         raise InvalidRequestError(

@@ -47,7 +47,7 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
     context = TaskContext.get()
     assert context is not None, "write tasks run on executors"
     keep_freed_memory()  # of this Python worker, which goes from task to task
-    log = open_root(options.root, create=True)
+    log = open_root(options.root, create=True, storage=options.storage)
     with log.appender(append_options(options), sticky_turn=context.partitionId()) as appender:
         for arrow_batch in rows:
             appender.add(arrow_batch.select(columns), topic=options.topic)

@@ -1,7 +1,7 @@
 """From what users write (a path or a URL) to a store.
 
 Not here: stores without conditional creation, and general file system libraries, which hide whether there
-is one (docs/adr/0007): their URLs are refused by name. botocore is imported only for s3 roots.
+is one (docs/adr/0009): their URLs are refused by name. botocore is imported only for s3 roots.
 """
 
 import importlib.util
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, NotFoundError
 from sparklog.storage.base import Store
 from sparklog.storage.local import LocalStore, create_root
@@ -29,12 +30,14 @@ def open_store(
     *,
     create: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
 ) -> Store:
     """The store at `root`: a path, file:///path, s3://bucket/prefix, or memory://name (this process only).
 
     Args:
         create: make the root directory when it is missing. Buckets are never made.
         storage_options: how to reach an object store, as s3fs takes them; see docs/s3.md.
+        clock: what waiting for an object store goes by; for tests.
 
     Raises:
         NotFoundError: no such directory, and `create` is false.
@@ -48,7 +51,7 @@ def open_store(
     match = _SCHEME.match(text)
     scheme = match.group(1).lower() if match else ""
     if scheme in _S3_SCHEMES:
-        return _open_s3(text, storage_options)
+        return _open_s3(text, storage_options, clock)
     if storage_options:
         raise InvalidRequestError(
             "INVALID_OPTION",
@@ -69,7 +72,7 @@ def open_store(
     )
 
 
-def _open_s3(url: str, storage_options: Mapping[str, Any] | None) -> Store:
+def _open_s3(url: str, storage_options: Mapping[str, Any] | None, clock: Clock | None) -> Store:
     if importlib.util.find_spec("botocore") is None:
         raise InvalidRequestError(
             "S3_NOT_INSTALLED",
@@ -79,7 +82,7 @@ def _open_s3(url: str, storage_options: Mapping[str, Any] | None) -> Store:
     from sparklog.storage.s3 import S3Store  # noqa: PLC0415 - only s3 roots pay for it
     from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415
 
-    return S3Store(url, parse_storage_options(storage_options, os.environ))
+    return S3Store(url, parse_storage_options(storage_options, os.environ), clock)
 
 
 def _file_url_path(url: str) -> Path:

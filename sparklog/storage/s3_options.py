@@ -1,15 +1,14 @@
 """Options of an S3 store, under the names that users of s3fs, pandas and Spark know.
 
     sparklog.open("s3://bucket/log", storage_options={"endpoint_url": "http://...", "profile": "dev"})
-    .option("s3.endpoint_url", ...)  or  .option("fs.s3a.endpoint", ...)          (spark_names)
 
 What is not given comes from where botocore looks: AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, the
 shared configuration files, instance roles; and from fsspec's variables, FSSPEC_S3_KEY and so on.
 
 Invariants: `key`, `secret` and `token` appear in no repr and no error message; options are picklable, since
     that is how they reach Spark's executors. Nothing of them is ever stored under a root.
-Not here: clients (s3_client.py).
-Sources: s3fs.S3FileSystem; Hadoop's S3A; botocore's environment variables.
+Not here: clients (s3_connection.py); names of Spark's options (spark/storage_options.py).
+Sources: s3fs.S3FileSystem; fsspec.config; botocore's environment variables.
 """
 
 import dataclasses
@@ -39,15 +38,6 @@ _CONFIG_KWARGS = {
     "region_name": "region",
 }
 _ALIASES = {"region_name": "region", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
-_HADOOP = {
-    "fs.s3a.access.key": "key",
-    "fs.s3a.secret.key": "secret",
-    "fs.s3a.session.token": "token",
-    "fs.s3a.endpoint": "endpoint_url",
-    "fs.s3a.endpoint.region": "region",
-    "fs.s3a.path.style.access": "path_style",
-    "fs.s3a.connection.ssl.enabled": "use_ssl",
-}
 _ENVIRONMENT = {
     f"FSSPEC_S3_{name.upper()}": name
     for name in ("key", "secret", "token", "anon", "endpoint_url", "profile", "region")
@@ -129,23 +119,6 @@ def parse_storage_options(
         else:
             values[_known(_ALIASES.get(name, name))] = value
     return S3Options(**{name: _typed(name, value) for name, value in values.items()})
-
-
-def spark_names(options: Mapping[str, str]) -> dict[str, str]:
-    """The storage options among a Spark query's: `s3.<name>` and Hadoop's `fs.s3a...`, any case."""
-    found: dict[str, str] = {}
-    for name, value in options.items():
-        lower = name.lower()
-        if lower in _HADOOP:
-            found[_HADOOP[lower]] = value
-        elif lower.startswith("s3."):
-            found[lower.removeprefix("s3.")] = value
-    return found
-
-
-def is_spark_name(name: str) -> bool:
-    """Is this, in lower case, a storage option of a Spark query?"""
-    return name in _HADOOP or name.startswith("s3.")
 
 
 def hide(text: str, options: S3Options) -> str:

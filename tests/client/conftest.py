@@ -1,4 +1,4 @@
-"""Fixtures of client tests: an embedded log in memory with a clock that stands still."""
+"""Fixtures of client tests: an embedded log, in memory as a rule, with a clock that stands still."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ from sparklog.storage import MemoryStore
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore("client-tests")
+def store(memory_or_s3: MemoryStore) -> MemoryStore:
+    return memory_or_s3
 
 
 @pytest.fixture

@@ -1,110 +1,167 @@
-"""The whole log on a real S3 server: what each call costs in requests, and several processes at once."""
+"""The embedded log on an S3 server, through a proxy that goes wrong: every record once, whatever is lost."""
 
-import multiprocessing as mp
-from collections import Counter
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.metadata import RequestApplied
-from sparklog.metadata.loading import read_commit
-from sparklog.metadata.paths import REQUESTS
+from sparklog.clock import ManualClock
+from sparklog.errors import StorageError
 from sparklog.storage.s3 import S3Store
+from tests.seaweed import KEY, READER_KEY, READER_SECRET, SECRET, SeaweedServer
+from tests.storage import s3_proxy as faults
+from tests.storage.s3_proxy import FaultyProxy, Request
 
-WRITERS, APPENDS = 4, 6
+
+@pytest.fixture
+def proxy(s3_server: SeaweedServer) -> Iterator[FaultyProxy]:
+    with FaultyProxy(s3_server.endpoint_url) as running:
+        yield running
+
+
+@pytest.fixture
+def log(s3_root: str, proxy: FaultyProxy) -> Iterator[SparkLog]:
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": proxy.endpoint_url, "read_timeout": 1}
+    with sparklog.open(s3_root, storage_options=options) as opened:
+        opened.create_topic("t", partitions=1)
+        proxy.requests.clear()
+        yield opened
 
 
 def rows(*values: str) -> pa.Table:
     return pa.table({"value": list(values)})
 
 
-@pytest.fixture
-def log(s3_root: str) -> Iterator[SparkLog]:
-    with sparklog.open(s3_root) as opened:
-        opened.create_topic("t", partitions=1)
-        yield opened
+def values(log: SparkLog) -> list[str]:
+    return [value.decode() for value in log.read("t", 0, 0)["value"].to_pylist()]
 
 
-@contextmanager
-def counted(log: SparkLog) -> Iterator[Counter[str]]:
-    assert isinstance(log.store, S3Store)
-    before = Counter(log.store.requests)
-    requests: Counter[str] = Counter()
-    yield requests
-    made = Counter(log.store.requests) - before
-    requests.update({name: count for name, count in made.items() if not name.endswith("_bytes")})
+COMMIT_FAULTS = [
+    "SLOW_DOWN",
+    "ERROR_BEFORE",
+    "ERROR_AFTER",
+    "RESET_BEFORE",
+    "RESET_AFTER",
+    "LATE_ANSWER",
+    "LATE_EFFECT",
+    "TWICE",
+    "CONFLICT",
+    "ERROR_IN_200",
+    "ERROR_IN_200_AFTER",
+]
 
 
-def test_an_append_is_one_put_of_data_and_one_of_the_commit(log: SparkLog) -> None:
-    log.append("t", rows("first"))
-    with counted(log) as requests:
-        for number in range(5):
-            log.append("t", rows(f"value {number}"))
-    assert requests == {"put_object": 10}
+@pytest.mark.parametrize("fault", COMMIT_FAULTS)
+def test_a_commit_with_a_doubtful_answer_is_there_once(
+    log: SparkLog, proxy: FaultyProxy, fault: str, s3_root: str
+) -> None:
+    log.append("t", rows("before"))
+    proxy.once(getattr(faults, fault), lambda request: request.is_commit)
+    log.append("t", rows("doubtful"), txn=("app", 1))
+    assert [chosen for chosen in proxy.faults if chosen is getattr(faults, fault)]
+    proxy.fault = lambda _: None
+    assert log.append("t", rows("doubtful"), txn=("app", 1)).duplicate
+    log.append("t", rows("after"))
+    assert all(status == 412 for status in proxy.land())
+    with sparklog.open(s3_root, create=False) as fresh:
+        assert values(fresh) == values(log) == ["before", "doubtful", "after"]
 
 
-def test_following_is_one_get(log: SparkLog, s3_root: str) -> None:
-    with sparklog.open(s3_root) as other:
-        other.refresh()
-        with counted(other) as requests:
-            for _ in range(5):
-                other.refresh()
-        assert requests == {"get_object": 5}
+@pytest.mark.parametrize("fault", ["RESET_AFTER", "ERROR_AFTER", "SLOW_DOWN", "LATE_EFFECT"])
+def test_data_with_a_doubtful_answer_is_there_once(log: SparkLog, proxy: FaultyProxy, fault: str) -> None:
+    proxy.times(2, getattr(faults, fault), lambda r: r.method == "PUT" and "/segments/" in r.path)
+    log.append("t", rows("a"))
+    log.append("t", rows("b"))
+    assert len(proxy.faults) == 2
+    proxy.land()
+    assert values(log) == ["a", "b"]
+
+
+def test_a_publish_is_one_put_of_data_and_one_of_the_commit(log: SparkLog, proxy: FaultyProxy) -> None:
+    log.append("t", rows("warm up"))
+    proxy.requests.clear()
+    log.append("t", rows("a"))
+    assert [(r.method, r.is_commit) for r in proxy.requests] == [("PUT", False), ("PUT", True)]
+    proxy.requests.clear()
+    log.refresh()
+    assert [r.method for r in proxy.requests] == ["GET"]
+
+
+def test_a_root_that_may_only_be_read(s3_server: SeaweedServer, s3_root: str) -> None:
+    with sparklog.open(s3_root) as writer:
+        writer.create_topic("t", partitions=1)
+        writer.append("t", rows("a"))
+    options = {"key": READER_KEY, "secret": READER_SECRET, "endpoint_url": s3_server.endpoint_url}
+    with sparklog.open(s3_root, create=False, storage_options=options) as reader:
+        assert values(reader) == ["a"]
+        with pytest.raises(StorageError, match=r"STORAGE_REFUSED.*403"):
+            reader.append("t", rows("b"))
+        assert values(reader) == ["a"]
+
+
+def test_a_denial_in_the_middle_loses_nothing_and_is_not_acknowledged(
+    log: SparkLog, proxy: FaultyProxy
+) -> None:
+    log.append("t", rows("a"))
+    proxy.once(faults.DENIED, lambda request: request.is_commit)
+    with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+        log.append("t", rows("denied"))
+    assert values(log) == ["a"]
+    log.append("t", rows("b"))
+    assert values(log) == ["a", "b"]
+
+
+def test_a_store_that_fails_for_half_a_minute(s3_root: str, proxy: FaultyProxy) -> None:
+    clock = ManualClock()
+    options = {"key": KEY, "secret": SECRET, "endpoint_url": proxy.endpoint_url}
+    with sparklog.open(s3_root, storage_options=options, clock=clock) as log:
+        log.create_topic("t", partitions=1)
+        start_ms = clock.monotonic_ms()
+
+        def failing(_: Request) -> faults.Fault | None:
+            return faults.SLOW_DOWN if clock.monotonic_ms() - start_ms < 30_000 else None
+
+        proxy.fault = failing
         log.append("t", rows("a"))
-        assert other.log_end_offset("t", 0) == 1
+        assert 30_000 <= clock.monotonic_ms() - start_ms < 40_000
+        assert values(log) == ["a"]
 
 
-def test_reading_is_one_get_for_each_small_append(log: SparkLog, s3_root: str) -> None:
-    for number in range(20):
-        log.append("t", rows(f"value {number}"))
-    with sparklog.open(s3_root) as other:
-        other.refresh()
-        with counted(other) as requests:
-            values = [value.as_py() for batch in other.read_batches("t", 0) for value in batch["value"]]
-        assert values == [f"value {number}".encode() for number in range(20)]
-        assert requests == {"get_object": 21}  # and a look for newer commits
+def test_writers_in_threads_lose_and_double_nothing(s3_root: str, s3_server: SeaweedServer) -> None:
+    sparklog.open(s3_root).create_topic("t", partitions=1)
+
+    def write(number: int) -> None:
+        with sparklog.open(s3_root) as log:
+            for turn in range(5):
+                log.append("t", rows(f"{number}-{turn}"))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with sparklog.open(s3_root) as log:
+        found = values(log)
+        assert sorted(found) == sorted(f"{number}-{turn}" for number in range(3) for turn in range(5))
+        for number in range(3):
+            mine = [value for value in found if value.startswith(f"{number}-")]
+            assert mine == sorted(mine)
 
 
-def test_a_large_append_is_read_in_few_requests(log: SparkLog) -> None:
-    value = "x" * 10_000
-    log.append("t", rows(*[value] * 2_000))
-    with counted(log) as requests:
-        assert sum(batch.num_rows for batch in log.read_batches("t", 0)) == 2_000
-    assert requests["get_object"] <= 8  # 20 MB in pieces of 4 MiB, the end of the log, no look for sizes
-
-
-def append_many(root: str, writer: int, start: "mp.synchronize.Barrier") -> None:
-    with sparklog.open(root) as log:
-        start.wait()
-        for number in range(APPENDS):
-            log.append("t", rows(f"{writer} {number}"), txn=(f"writer {writer}", number))
-
-
-def test_processes_that_publish_at_once(log: SparkLog, s3_root: str) -> None:
-    context = mp.get_context("spawn")
-    start = context.Barrier(WRITERS)
-    processes = [
-        context.Process(target=append_many, args=(s3_root, writer, start)) for writer in range(WRITERS)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * WRITERS
-    values = log.read("t", 0, 0).column("value").to_pylist()
-    for writer in range(WRITERS):
-        mine = [value.decode() for value in values if value.startswith(b"%d " % writer)]
-        assert mine == [f"{writer} {number}" for number in range(APPENDS)]
-    assert len(values) == WRITERS * APPENDS
-    assert log.store.list(REQUESTS) == []
-    markers = [
-        action
-        for commit in range(log.image.commit + 1)
-        for action in read_commit(log.store, commit, log.cluster_id)[1]
-        if isinstance(action, RequestApplied)
-    ]
-    assert len(markers) == len({(one.publisher, one.sequence) for one in markers})
+def test_nothing_under_the_root_holds_credentials(log: SparkLog, s3_server: SeaweedServer) -> None:
+    log.append("t", rows("a"))
+    log.commit_offsets("group", {("t", 0): 1})
+    log.metadata.write_snapshot()
+    assert isinstance(log.store, S3Store)
+    stored = log.store.list("", recursive=True)
+    assert len(stored) > 5
+    for file in stored:
+        content = log.store.read(file.name)
+        assert SECRET.encode() not in content
+        assert KEY.encode() not in content
+    for text in (repr(log), repr(log.store), log.url):
+        assert SECRET not in text
+        assert KEY not in text

@@ -86,8 +86,8 @@ def local(tmp_path: Path) -> OnePartition:
 
 
 @pytest.fixture
-def memory_store() -> MemoryStore:
-    return MemoryStore("log-tests")
+def memory_store(memory_or_s3: MemoryStore) -> MemoryStore:
+    return memory_or_s3
 
 
 @pytest.fixture

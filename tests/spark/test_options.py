@@ -11,6 +11,7 @@ from sparklog.spark.options import (
     BOOTSTRAP_SERVERS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
+    STORAGE,
     Option,
     SourceOptions,
     parse_sink_options,
@@ -88,8 +89,8 @@ def test_every_declared_source_option_changes_what_is_parsed_or_says_so(
     }  # fmt: skip
     streaming = option.only != "batch"
     base = {"path": "/log", "subscribe": "t"}
-    if option is BOOTSTRAP_SERVERS:
-        return  # tests/spark/test_bootstrap_servers.py
+    if option in {BOOTSTRAP_SERVERS, STORAGE}:
+        return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py
     if option.name in ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs"):
         parse_source_options({**base, option.name: "5"}, streaming=True)
         assert f"{option.name} has no effect" in caplog.text
@@ -110,8 +111,8 @@ def test_every_declared_sink_option_changes_what_is_parsed(option: Option) -> No
         "batch.size": "9", "max.request.size": "9", "flush.messages": "9", "flush.ms": "9",
         "auto.create.topics.enable": "false", "num.partitions": "9", "txnAppId": "a", "txnVersion": "1",
     }  # fmt: skip
-    if option is BOOTSTRAP_SERVERS:
-        return  # tests/spark/test_bootstrap_servers.py
+    if option in {BOOTSTRAP_SERVERS, STORAGE}:
+        return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py
     if option.name == "checkpointLocation":
         assert "Spark's" in option.doc
         return

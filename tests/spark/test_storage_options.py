@@ -1,0 +1,82 @@
+"""Options that say how to reach an s3:// root: which are taken, and where they do not show."""
+
+import pytest
+
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.datasource import SparklogDataSource
+from sparklog.spark.options import parse_sink_options, parse_source_options
+from sparklog.spark.storage_options import StorageOptions, storage_name
+
+URL = {"path": "s3://bucket/x", "subscribe": "t"}
+
+
+def storage(**options: str) -> dict[str, str] | None:
+    given = {**URL, **options}
+    found = parse_source_options(given, streaming=False).storage
+    sink = {name: value for name, value in given.items() if name != "subscribe"}
+    assert parse_sink_options(sink, streaming=False).storage == found
+    return found.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "name"),
+    [
+        ("s3.endpoint_url", "http://127.0.0.1:1", "endpoint_url"),
+        ("S3.Key", "AKID", "key"),
+        ("secret", "hush", "secret"),
+        ("token", "hush", "token"),
+        ("fs.s3a.access.key", "AKID", "key"),
+        ("fs.s3a.endpoint", "127.0.0.1:1", "endpoint_url"),
+        ("fs.s3a.path.style.access", "true", "path_style"),
+        ("s3.read_timeout", "2.5", "read_timeout"),
+        ("s3.cache_bytes", "0", "cache_bytes"),
+    ],
+)
+def test_names_of_s3fs_and_of_hadoop(option: str, value: str, name: str) -> None:
+    assert storage(**{option: value}) == {name: value}
+
+
+def test_without_any() -> None:
+    assert storage() is None
+    assert storage_name("subscribe") is None
+
+
+def test_streams_look_for_news_five_times_a_second_unless_told_otherwise() -> None:
+    def refresh(path: str, **options: str) -> object:
+        given = {**URL, "path": path, **options}
+        values = parse_source_options(given, streaming=True).storage.to_dict() or {}
+        return values.get("refresh_interval_ms")
+
+    assert refresh("s3://bucket/x") == "200"
+    assert refresh("s3a://bucket/x", **{"s3.refresh_interval_ms": "50"}) == "50"
+    assert refresh("/data/x") is None
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("s3.endpoint", "http://h", "UNKNOWN_OPTION.*did you mean endpoint_url"),
+        ("fs.s3a.fast.upload", "true", "UNKNOWN_OPTION"),
+        ("s3.anon", "maybe", "INVALID_OPTION.*anon"),
+        ("s3.read_timeout", "-1", "INVALID_OPTION.*read_timeout"),
+        ("s3.endpoint_url", "http://me:hush@host", "INVALID_OPTION.*user name or password"),
+    ],
+)
+def test_what_is_not_known_or_malformed_is_refused_without_being_quoted(
+    option: str, value: str, code: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=code) as raised:
+        storage(**{option: value})
+    assert "hush" not in str(raised.value)
+
+
+def test_they_show_in_no_repr() -> None:
+    options = {**URL, "s3.key": "AKID", "s3.secret": "hush", "s3.endpoint_url": "http://127.0.0.1:1"}
+    shown = [
+        repr(parse_source_options(options, streaming=True)),
+        repr(StorageOptions((("secret", "hush"), ("key", "AKID")))),
+        repr(SparklogDataSource(options)),
+    ]
+    for text in shown:
+        assert "hush" not in text
+        assert "AKID" not in text
