@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from sparklog.clock import SystemClock
-from tests.simulation.campaign import Campaign
+from tests.simulation.campaign import Campaign, be_quiet
 from tests.simulation.simulate import KINDS, simulate
 
 
@@ -21,14 +21,16 @@ def main(words: list[str]) -> int:
         "--operations", type=int, default=int(os.environ.get("SPARKLOG_SIM_OPERATIONS", "20000"))
     )
     parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--history", type=Path, help="with --seed: write the events there, as JSONL")
     options = parser.parse_args(words)
     kinds = options.store or list(KINDS)
     if options.seed is None:
-        campaign = Campaign(SystemClock())
-        campaign.run(options.operations, kinds=kinds, first_seed=options.first_seed, report=print)
+        be_quiet()
+        campaign = Campaign(SystemClock(), kinds=kinds, first_seed=options.first_seed)
+        campaign.run(options.operations, jobs=options.jobs, report=lambda text: print(text, flush=True))
         print(campaign)
-        return 1 if campaign.failures else 0
+        return 1 if campaign.totals.failures else 0
     clean = True
     for kind in kinds:
         outcome = simulate(options.seed, kind)

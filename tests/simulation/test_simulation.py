@@ -1,9 +1,11 @@
 """Random histories on both kinds of stores: no anomalies. SPARKLOG_SIM_OPERATIONS makes it longer."""
 
 import logging
+import multiprocessing
 import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -11,27 +13,40 @@ import pytest
 
 from sparklog.clock import SystemClock
 from tests.history.events import Event
-from tests.simulation.campaign import Campaign
+from tests.simulation.campaign import Campaign, Totals, simulate_range
 from tests.simulation.simulate import KINDS, simulate
 
 OPERATIONS = int(os.environ.get("SPARKLOG_SIM_OPERATIONS", "1500"))
+JOBS = int(os.environ.get("SPARKLOG_SIM_JOBS", "1"))
 FIRST_SEED = int(os.environ.get("SPARKLOG_SIM_FIRST_SEED", "1"))
 PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kind", KINDS)
 def test_histories_have_no_anomalies(
-    kind: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.CRITICAL)
-    campaign = Campaign(SystemClock())
-    campaign.run(OPERATIONS // len(KINDS), kinds=[kind], first_seed=FIRST_SEED)
+    campaign = Campaign(SystemClock(), first_seed=FIRST_SEED)
+    campaign.run(OPERATIONS, jobs=JOBS)
     with capsys.disabled():
         if "SPARKLOG_SIM_OPERATIONS" in os.environ:
-            print(f"\n{kind}: {campaign}")
-    assert not campaign.failures, "\n".join(map(str, campaign.failures))
-    assert campaign.faults.total() > 0
+            print(f"\n{campaign}")
+    assert not campaign.totals.failures, "\n".join(map(str, campaign.totals.failures))
+    assert campaign.totals.faults.total() > 0
+    assert set(campaign.totals.histories) == set(KINDS)
+
+
+def test_worker_processes_add_up_to_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    whole, parts = Totals(), Totals()
+    seeds = range(3, 9)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        future = pool.submit(simulate_range, "directory", seeds[:3])
+        whole.merge(simulate_range("directory", seeds))
+        parts.merge(simulate_range("directory", seeds[3:]))
+        parts.merge(future.result())
+    assert whole == parts
 
 
 @pytest.mark.parametrize("kind", KINDS)
