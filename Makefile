@@ -18,6 +18,8 @@ unexport SPARK_HOME PYTHONPATH PYTHONHOME
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
 CHAOS_ROUNDS ?= 20
+SIM_OPERATIONS ?= 1000000
+SIM_FIRST_SEED ?= $(shell date +%s)
 BENCH_ARGS ?=
 
 .PHONY: help demo test check bench chaos mutants notebooks docs format clean
@@ -45,11 +47,14 @@ bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BEN
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-chaos: $(VENV)/.dev ## The crash tests, long: CHAOS_ROUNDS=20 kills of Spark and of the broker, 500 of writers, 100 power cuts
+chaos: $(VENV)/.dev ## The crash tests, long, and SIM_OPERATIONS=1000000 simulated ones: CHAOS_ROUNDS=20 kills of Spark and of the broker, 500 of writers, 100 power cuts
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=60 SPARKLOG_FUZZ_FRAMES=100000 \
-		SPARKLOG_CHAOS_KILLS=250 SPARKLOG_CHAOS_CUTS=100 \
-		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/compat/test_broker_hostile.py $(PYTEST_ARGS)
+		SPARKLOG_CHAOS_KILLS=250 SPARKLOG_CHAOS_CUTS=100 SPARKLOG_HISTORY_SECONDS=120 \
+		SPARKLOG_SIM_OPERATIONS=$(SIM_OPERATIONS) SPARKLOG_SIM_FIRST_SEED=$(SIM_FIRST_SEED) \
+		SPARKLOG_SIM_JOBS=$$(nproc 2>/dev/null || echo 1) \
+		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/compat/test_broker_hostile.py \
+		tests/history tests/simulation $(PYTEST_ARGS)
 
 mutants: $(VENV)/.dev ## Switch off one safeguard at a time: some test must notice each (docs/mutants.md)
 	$(BIN)/python scripts/mutants.py --write
