@@ -196,16 +196,14 @@ class Combiner:
                     # Who was ahead is gone. Those who came after us are to be published with us.
                     waiting = self._look_who_waits(image, box)
                 continue
-            image = self._checked(self._follower.newest(image))
+            image = self._checked(self._follower.newest(image, expected=1 if losses else 0))
             if image.has_settled(self._publisher, one.sequence):
                 break
             done = self._publish_all(image, one, box, waiting, deadline_ms)
             if done is not None:
                 return done
+            # Try again at once, with those we know: somebody who has never lost may publish all the time.
             losses += 1
-            self._creator.back_off(losses)
-            image = self._checked(self._follower.newest(image))
-            waiting = self._look_who_waits(image, box)
         return self._found(image, one)
 
     def _look_who_waits(self, image: Image, box: RequestBox) -> list[Ticket]:

@@ -43,8 +43,12 @@ class Follower(Protocol):
         """The commits that the last call of `newest` or `step` read and applied."""
         ...
 
-    def newest(self, image: Image) -> tuple[Image, SparklogError | None]:
-        """Follow from `image` to the end, or to the commit before a broken one."""
+    def newest(self, image: Image, *, expected: int = 0) -> tuple[Image, SparklogError | None]:
+        """Follow from `image` to the end, or to the commit before a broken one.
+
+        Args:
+            expected: so many commits are known to be there; that saves round trips.
+        """
         ...
 
     def step(self, image: Image) -> tuple[Image, SparklogError | None]:
@@ -85,7 +89,8 @@ class LookingFollower:
         self._clock = clock
         self.followed: tuple[Commit, ...] = ()
 
-    def newest(self, image: Image) -> tuple[Image, SparklogError | None]:
+    def newest(self, image: Image, *, expected: int = 0) -> tuple[Image, SparklogError | None]:
+        del expected
         self.followed = ()
         while self._store.exists(commit_name(image.commit + 1)):
             image, commits, error = follow(self._store, image)
@@ -97,7 +102,8 @@ class LookingFollower:
             return reload_image(self._store, image), None
         return image, None
 
-    step = newest
+    def step(self, image: Image) -> tuple[Image, SparklogError | None]:
+        return self.newest(image)
 
     def guard(self, commit: int) -> Callable[[], bool]:
         return lambda: not commit_was_cleaned(self._store, commit - 1)
@@ -126,17 +132,19 @@ class RemoteFollower:
         self._asked: Moment | None = None
         self.followed: tuple[Commit, ...] = ()
 
-    def newest(self, image: Image) -> tuple[Image, SparklogError | None]:
-        return self._follow(image, None)
+    def newest(self, image: Image, *, expected: int = 0) -> tuple[Image, SparklogError | None]:
+        return self._follow(image, None, expected + 1)
 
     def step(self, image: Image) -> tuple[Image, SparklogError | None]:
-        return self._follow(image, 1)
+        return self._follow(image, 1, 1)
 
-    def _follow(self, image: Image, limit: int | None) -> tuple[Image, SparklogError | None]:
+    def _follow(self, image: Image, limit: int | None, window: int) -> tuple[Image, SparklogError | None]:
         self.followed = ()
         while True:
             asked = self.now()
-            image, commits, error = follow(self._store, image, max_window=_MAX_WINDOW, limit=limit)
+            image, commits, error = follow(
+                self._store, image, window=window, max_window=_MAX_WINDOW, limit=limit
+            )
             self.followed += commits
             if error is not None or (limit is not None and commits):
                 return image, error

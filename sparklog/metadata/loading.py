@@ -80,12 +80,13 @@ def reload_image(store: Store, seen: Image) -> Image:
 
 
 def follow(
-    store: Store, image: Image, *, max_window: int = 1, limit: int | None = None
+    store: Store, image: Image, *, window: int = 1, max_window: int = 1, limit: int | None = None
 ) -> tuple[Image, tuple[Commit, ...], SparklogError | None]:
     """Apply the commits that follow an image, and tell which broken one stopped us, if any.
 
     Args:
-        max_window: fetch up to so many commits at once, once it is clear that there are several.
+        window: fetch so many at first, and
+        max_window: up to so many at once, once it is clear that there are several.
         limit: stop after so many commits, without asking whether there are more.
 
     Returns: the image, right up to the commit before the error; the commits that led there; the error.
@@ -94,7 +95,7 @@ def follow(
     builder = ImageBuilder(image)
     error: SparklogError | None = None
     try:
-        for header, actions in _commits_after(store, image, max_window, limit):
+        for header, actions in _commits_after(store, image, (window, max_window), limit):
             _apply(store, builder, header, actions)
             good.append((header, actions))
     except (CorruptLogError, UnsupportedVersionError) as problem:
@@ -105,9 +106,11 @@ def follow(
     return (builder.image() if good else image), tuple(good), error
 
 
-def _commits_after(store: Store, image: Image, max_window: int, limit: int | None) -> Iterator[Commit]:
+def _commits_after(
+    store: Store, image: Image, windows: tuple[int, int], limit: int | None
+) -> Iterator[Commit]:
     uuid = image.commit_uuid
-    for commit, data in _documents_after(store, image.commit, max_window, limit):
+    for commit, data in _documents_after(store, image.commit, windows, limit):
         name = f"{store.url}/{commit_name(commit)}"
         header, actions = decode_commit(data, where=name, commit=commit, cluster_id=image.cluster_id)
         if header.previous != uuid:
@@ -121,11 +124,11 @@ def _commits_after(store: Store, image: Image, max_window: int, limit: int | Non
 
 
 def _documents_after(
-    store: Store, commit: int, max_window: int, limit: int | None
+    store: Store, commit: int, windows: tuple[int, int], limit: int | None
 ) -> Iterator[tuple[int, bytes]]:
-    """Commits in order, up to the first that is missing; in windows of 1, 1, 2, 4 ..."""
+    """Commits in order, up to the first that is missing; in windows that grow as more are found."""
     left = limit if limit is not None else 1 << 62
-    window, found = 1, 0
+    (window, max_window), found = windows, 0
     while left > 0:
         count = min(window, left)
         names = [commit_name(commit + 1 + at) for at in range(count)]

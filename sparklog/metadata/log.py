@@ -269,7 +269,7 @@ class MetadataLog:
             look = False  # whoever publishes it will look
         while True:
             if look:
-                image, error = self._follower.newest(image)
+                image, error = self._follower.newest(image, expected=1 if losses else 0)
                 if error is not None:
                     self._show_durably(image)
                     raise error
