@@ -112,10 +112,11 @@ def parse_storage_options(
         if name == "client_kwargs":
             values.update(_nested(value, _CLIENT_KWARGS, name))
         elif name == "config_kwargs":
-            style = dict(value).pop("s3", {}).get("addressing_style")
+            rest = dict(_as_mapping(value, name))
+            style = _as_mapping(rest.pop("s3", {}), "config_kwargs['s3']").get("addressing_style")
             if style is not None:
                 values["path_style"] = style == "path"
-            values.update(_nested({k: v for k, v in value.items() if k != "s3"}, _CONFIG_KWARGS, name))
+            values.update(_nested(rest, _CONFIG_KWARGS, name))
         else:
             values[_known(_ALIASES.get(name, name))] = value
     return S3Options(**{name: _typed(name, value) for name, value in values.items()})
@@ -129,12 +130,17 @@ def hide(text: str, options: S3Options) -> str:
 
 
 def _nested(value: object, names: Mapping[str, str], where: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise _invalid(where, f"found a {type(value).__name__}, expected a dict")
-    for name in value:
+    given = _as_mapping(value, where)
+    for name in given:
         if name not in names:
             raise _unknown(f"{where}[{name!r}]", name, names)
-    return {names[name]: one for name, one in value.items() if one is not None}
+    return {names[name]: one for name, one in given.items() if one is not None}
+
+
+def _as_mapping(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _invalid(where, f"found a {type(value).__name__}, expected a dict")
+    return value
 
 
 def _known(name: str) -> str:
@@ -169,9 +175,16 @@ def _endpoint(url: str) -> str:
     parts = urllib.parse.urlsplit(url)
     if "@" in parts.netloc:
         raise _invalid("endpoint_url", "found a user name or password in it")
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not _has_legal_port(parts):
         raise _invalid("endpoint_url", "expected http://host:port or https://host")
     return url
+
+
+def _has_legal_port(parts: urllib.parse.SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
 
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

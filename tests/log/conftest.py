@@ -93,3 +93,10 @@ def memory_store(memory_or_s3: MemoryStore) -> MemoryStore:
 @pytest.fixture
 def memory(memory_store: MemoryStore) -> OnePartition:
     return OnePartition(memory_store)
+
+
+@pytest.fixture
+def growing_files(memory_store: MemoryStore) -> None:
+    """For tests of what is done only where files grow after they were synced."""
+    if not memory_store.traits.appends_after_sync:
+        pytest.skip("files of this store end with their first sync")

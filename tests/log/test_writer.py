@@ -71,6 +71,7 @@ def test_the_strictest_topic_in_a_segment_counts(memory: Any, encoder: Encoder) 
     assert fourth.segment == third.segment
 
 
+@pytest.mark.usefixtures("growing_files")
 def test_a_full_index_rolls(memory: Any, encoder: Encoder) -> None:
     memory.config = TopicConfig(segment_index_bytes=16, index_interval_bytes=1)
     segments = {memory.draft(encoder([VALUE])).segment for _ in range(9)}
@@ -88,6 +89,7 @@ def test_writer_limits_bound_those_of_topics(memory: Any, encoder: Encoder) -> N
     assert drafts[0].segment != drafts[1].segment
 
 
+@pytest.mark.usefixtures("growing_files")
 def test_index_entries_name_offset_and_position_of_batches(memory: Any, encoder: Encoder) -> None:
     encoded = encoder([VALUE] * 400, batch_bytes=1000)
     memory.append([b"before"])
@@ -101,6 +103,7 @@ def test_index_entries_name_offset_and_position_of_batches(memory: Any, encoder:
     assert (np.diff(positions) >= 4096 - 1100).all()
 
 
+@pytest.mark.usefixtures("growing_files")
 def test_small_appends_share_index_intervals(memory: Any, encoder: Encoder) -> None:
     drafts = [memory.draft(encoder([VALUE])) for _ in range(200)]
     size = drafts[-1].position + drafts[-1].size
@@ -173,6 +176,7 @@ def test_rolled_segments_are_synced_too(memory: Any, memory_store: MemoryStore, 
     assert [memory_store.exists(draft.segment) for draft in drafts] == [True] * 3
 
 
+@pytest.mark.usefixtures("growing_files")
 def test_flush_messages_and_flush_ms_sync_early(
     memory: Any, memory_store: MemoryStore, encoder: Encoder
 ) -> None:
