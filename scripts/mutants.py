@@ -25,7 +25,7 @@ COPIED = ("sparklog", "sparklog_server", "pyspark_sparklog", "tests", "FORMAT.md
 TESTS_FAILED = 1  # pytest's exit code
 TIMEOUT_SECONDS = 180
 # So that nothing of a failing run is random but what a test draws itself.
-PYTEST = ("-m", "pytest", "-q", "-x", "-rf", "--timeout=60", "-p", "no:cacheprovider", "-p", "no:randomly")
+PYTEST = ("-m", "pytest", "-q", "-x", "-rf", "--timeout=120", "-p", "no:cacheprovider", "-p", "no:randomly")
 
 
 @dataclass(frozen=True)
