@@ -30,12 +30,11 @@ from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_
 from sparklog.storage.s3_append import S3AppendFile
 from sparklog.storage.s3_cache import DiskCache
 from sparklog.storage.s3_client import S3Client
+from sparklog.storage.s3_dates import put_lifetime_ms
 from sparklog.storage.s3_options import S3Options
 from sparklog.storage.s3_probe import probe_put_if_absent
 from sparklog.storage.s3_read import S3ReadFile
 
-# S3 refuses requests whose date is 15 minutes off; the date itself may be 15 minutes ahead.
-PUT_LIFETIME_MS = 30 * 60_000
 _DELETE_KEYS = 1000
 _LIST_KEYS = 1000
 _URL = re.compile(r"s3[an]?://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
@@ -93,7 +92,7 @@ class S3Store:
         validate_name(name)
 
     def put_lifetime_ms(self) -> int | None:
-        return None if self.client.options.anon else PUT_LIFETIME_MS  # only signed requests have a date
+        return put_lifetime_ms(self.client, self._prefix)
 
     def storage_now_ms(self, here_ms: int) -> int:
         return self.client.storage_now_ms(here_ms)
@@ -203,4 +202,4 @@ def _no_release() -> None:
     """There was no lock."""
 
 
-__all__ = ["PUT_LIFETIME_MS", "S3Store", "parse_s3_url"]
+__all__ = ["S3Store", "parse_s3_url"]

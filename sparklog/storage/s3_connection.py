@@ -23,7 +23,7 @@ from sparklog.storage.s3_options import S3Options
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
-def connect(bucket: str, options: S3Options) -> Any:
+def connect(bucket: str, options: S3Options, *, signature_version: str | None = None) -> Any:
     """A client; nothing has been asked of the store yet.
 
     Raises:
@@ -35,14 +35,14 @@ def connect(bucket: str, options: S3Options) -> Any:
         path_style = options.path_style
         if path_style is None:
             path_style = options.endpoint_url is not None
-            client = _create(session, options, path_style=path_style)
+            client = _create(session, options, signature_version, path_style=path_style)
             # The endpoint may also come from AWS_ENDPOINT_URL or a configuration file. Stores other than
             # AWS seldom have a host name for each bucket.
             host = urllib.parse.urlsplit(client.meta.endpoint_url).hostname or ""
             if path_style or host.endswith(_AMAZON):
                 return client
             path_style = True
-        return _create(session, options, path_style=path_style)
+        return _create(session, options, signature_version, path_style=path_style)
     except (BotoCoreError, ValueError) as error:
         raise storage_error("connect", f"s3://{bucket}", error, options) from error
 
@@ -53,7 +53,7 @@ def _loader(data_path: str | None) -> Any:
     return botocore.loaders.create_loader(data_path)
 
 
-def _create(session: Any, options: S3Options, *, path_style: bool) -> Any:
+def _create(session: Any, options: S3Options, signature_version: str | None, *, path_style: bool) -> Any:
     return session.create_client(
         "s3",
         region_name=options.region or session.get_config_variable("region") or "us-east-1",
@@ -69,7 +69,7 @@ def _create(session: Any, options: S3Options, *, path_style: bool) -> Any:
             read_timeout=options.read_timeout,
             max_pool_connections=options.max_concurrency,
             s3={"addressing_style": "path" if path_style else "auto"},
-            signature_version=UNSIGNED if options.anon else None,
+            signature_version=UNSIGNED if options.anon else signature_version,
             # Other stores than AWS do not know the newer checksums; our bytes carry their own.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

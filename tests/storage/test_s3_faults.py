@@ -294,6 +294,26 @@ def test_a_clock_that_is_an_hour_off(make: MakeStore, monkeypatch: pytest.Monkey
             use()
 
 
+def test_old_dates_are_refused_so_puts_do_not_land_for_ever(make: MakeStore) -> None:
+    assert make().put_lifetime_ms() == 30 * 60_000
+    anonymous = make(anon=True, key=None, secret=None, ready=False)
+    assert anonymous.put_lifetime_ms() is None
+
+
+def test_a_store_that_takes_old_dates_sets_no_bound(make: MakeStore, proxy: FaultyProxy) -> None:
+    # The proxy signs anew, with a date of today.
+    store = make()
+    proxy.fault = lambda _: Fault(strip="no-such-header")
+    assert store.put_lifetime_ms() is None
+
+
+def test_a_store_that_does_not_say_sets_no_bound_yet(make: MakeStore, proxy: FaultyProxy) -> None:
+    store = make()
+    proxy.times(1, faults.RESET_BEFORE)
+    assert store.put_lifetime_ms() is None
+    assert store.put_lifetime_ms() == 30 * 60_000
+
+
 def test_the_time_of_the_store(make: MakeStore) -> None:
     clock = ManualClock(1_000_000)
     store = make(clock=clock)
