@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sparklog.errors import CODES
+from sparklog.failpoints import FAILPOINTS, VARIABLE
 from sparklog.log.config import describe_configs
 from sparklog.spark.options import SINK_OPTIONS, SOURCE_OPTIONS, Option
 from sparklog_server.config import describe_server_configs, render_server_properties
@@ -71,6 +72,24 @@ def metrics_page() -> str:
     )
 
 
+def failpoints_page() -> str:
+    """Every failpoint."""
+    rows = [(f"`{name}`", ", ".join(map(str, rows)), where) for name, (rows, where) in FAILPOINTS.items()]
+    return (
+        "# Failpoints\n\n"
+        "Named places in the code where tests kill, fail or pause a process; off, and free (0.03 us), "
+        f"unless `{VARIABLE}=POINT:PASS[:ACTION]` is set. Several are separated by commas. Actions: `kill` "
+        "(SIGKILL to itself, the default), `raise[=ERRNO]` (an error as if from the kernel, EIO if none is "
+        "named), `pause=FILE` (makes FILE.reached, and waits until FILE exists).\n\n"
+        "Rows are those of the crash matrix: 1 a write in the middle; 2 written, before and after the sync; "
+        "3 a speculative or late task; 4 staged, not committed; 5 the steps of a commit on a directory; 6 a "
+        "put without an answer; 7 committed, not acknowledged; 8 the broker's produce; 9 a leader that was "
+        "paused; 10 taking a root over; 11 snapshots and cleaning; 12 offset commits; 13 removing files; 14 "
+        "failing disks. `tests/crash/test_matrix.py` kills at all of them.\n\n"
+        + table(("name", "rows", "where"), rows)
+    )
+
+
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -91,6 +110,7 @@ PAGES = {
     "configs.md": configs_page,
     "server-configs.md": server_configs_page,
     "metrics.md": metrics_page,
+    "failpoints.md": failpoints_page,
     "../conf/server.properties": render_server_properties,
 }
 
