@@ -1,6 +1,7 @@
 """S3, on a SeaweedFS of this machine: publishing with 1 to 16 processes, requests, reading, and Spark.
 
     publish   processes append a small batch and publish it, as often as they can: with and without combining
+    model     the same against a store in memory with S3's latencies, where no processor is the limit
     refresh   what following costs when there is nothing new, and when there is
     read      requests and throughput of reading a topic
     spark     sink and source on S3 as a fraction of the same on a directory, interleaved
@@ -16,6 +17,7 @@ import multiprocessing as mp
 import os
 import queue
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -27,14 +29,19 @@ import numpy as np
 import pyarrow as pa
 
 import sparklog
-from sparklog.client import SparkLog
+from sparklog.client import SparkLog, StagedAppend
+from sparklog.client.publish import publish
 from sparklog.clock import SystemClock
-from sparklog.metadata import MetadataLog, MetadataSettings
-from sparklog.storage import open_store
+from sparklog.metadata import DraftExtent, MetadataLog, MetadataSettings, new_id, plan_create_topic
+from sparklog.metadata.paths import REQUESTS
+from sparklog.storage import MemoryStore, open_store
+from sparklog.storage.base import StoreTraits
 from sparklog.storage.s3 import S3Store
 from tests.seaweed import SeaweedServer
 
-PARTS = ("publish", "refresh", "read", "spark")
+PARTS = ("publish", "model", "refresh", "read", "spark")
+# Milliseconds of a request, about as S3 takes within its region.
+MODEL_MS = {"put_if_absent": 30, "put_hint": 30, "list": 30, "open_read": 15, "exists": 15, "delete": 15}
 RECORDS = 100
 MB = 1_000_000
 
@@ -117,11 +124,70 @@ def bench_publish(
         "fewest": min(counts),
         "most": max(counts),
         "failed": failed,
-        "commits": log.image.commit - processes,
+        "commits": log.image.commit,
         "puts": round(requests["put_object"] / total, 2),
         "gets": round(requests["get_object"] / total, 2),
         "lists": round(requests["list_objects_v2"] / total, 2),
         "deletes": round(requests["delete_object"] / total, 2),
+    }
+
+
+def bench_model(processes: int, seconds: float, *, combine: bool) -> dict[str, object]:
+    """Publishers as threads over a store in memory that answers as slowly as S3: what the protocol allows."""
+    store = MemoryStore("model", traits=StoreTraits(is_remote=True, appends_after_sync=False))
+    clock = SystemClock()
+    settings = MetadataSettings(combine=combine)
+    logs = [MetadataLog.open(store, clock, create=True, settings=settings) for _ in range(processes)]
+    topic_id = new_id()
+    logs[0].publish(lambda image: [plan_create_topic(image, "t", 1, topic_id=topic_id)])
+    requests: Counter[str] = Counter()
+
+    def hook(operation: str, name: str) -> None:
+        if operation in MODEL_MS:
+            requests[operation] += 1
+            if operation != "open_read" or REQUESTS not in name:  # those are read in parallel
+                time.sleep(MODEL_MS[operation] / 1000)
+
+    latencies: list[list[float]] = [[] for _ in range(processes)]
+    end = time.perf_counter() + seconds
+
+    def work(number: int) -> None:
+        while (begin := time.perf_counter()) < end:
+            time.sleep(MODEL_MS["put_if_absent"] / 1000)  # the data
+            draft = DraftExtent(
+                topic_id=topic_id,
+                partition=0,
+                segment=f"segments/{number}/{len(latencies[number])}.log",
+                position=0,
+                size=100,
+                record_count=1,
+                max_timestamp_ms=0,
+            )
+            publish(logs[number], [StagedAppend(drafts=(draft,))])
+            latencies[number].append(time.perf_counter() - begin)
+
+    store.hook = hook
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(processes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.hook = None
+    counts = [len(took) for took in latencies]
+    total = sum(counts)
+    assert logs[0].refresh(force=True).partition("t", 0).log_end_offset == total
+    latency = np.concatenate(latencies) * 1000
+    return {
+        "model": "S3's latencies",
+        "publishers": processes,
+        "combining": "yes" if combine else "no",
+        "publishes_per_s": round(total / seconds, 1),
+        "p50_ms": round(float(np.percentile(latency, 50))),
+        "p99_ms": round(float(np.percentile(latency, 99))),
+        "fewest": min(counts),
+        "most": max(counts),
+        "commits": logs[0].image.commit,
+        "requests_per_publish": round(1 + requests.total() / total, 1),
     }
 
 
@@ -248,6 +314,12 @@ def main() -> None:
                     for combine in (True, False) if processes > 1 else (True,):
                         result = bench_publish(server, processes, options.seconds, combine=combine)
                         print(json.dumps(result), flush=True)
+            if "model" in only:
+                for processes in map(int, options.processes.split(",")):
+                    for combine in (True, False) if processes > 1 else (True,):
+                        print(
+                            json.dumps(bench_model(processes, options.seconds, combine=combine)), flush=True
+                        )
             if "refresh" in only:
                 print(json.dumps(bench_refresh(server, 50 if options.quick else 200)), flush=True)
             if "read" in only:
