@@ -22,8 +22,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.log.config import RootConfig, TopicConfig
-from sparklog.metadata import Image, Topic
-from sparklog.metadata.log import Plan, PublishResult
+from sparklog.metadata import Image, Plan, PublishResult, Topic
 from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService

@@ -193,7 +193,7 @@ def test_timeout(client: Client, broker: RunningBroker) -> None:
         assert gate.wait(20)
         return publish(plan)
 
-    metadata.publish = slow  # type: ignore[method-assign]
+    metadata.publish = slow  # type: ignore[method-assign,assignment]
     (response,) = client.produce(("orders", 0, ONE), timeout=20)
     assert response.error_code is ErrorCode.request_timed_out
     metadata.publish = publish  # type: ignore[method-assign]
