@@ -87,6 +87,14 @@ def root(tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def directory(root: str) -> Path:
+    """The root, for tests that look into its files."""
+    if "://" in root:
+        pytest.skip("looks into the files of a directory")
+    return Path(root)
+
+
+@pytest.fixture
 def memory_or_s3(request: pytest.FixtureRequest) -> MemoryStore:
     """A store in memory; with SPARKLOG_TEST_STORE=s3 one on the S3 server that has the same hook."""
     if os.environ.get("SPARKLOG_TEST_STORE") != "s3":

@@ -16,7 +16,7 @@ from sparklog.client import SparkLog
 from sparklog.metadata.document import checksum
 from tests.spark.conftest import Write
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("directory")]
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ def append(log: SparkLog, partition: int, count: int, topic: str = "t") -> None:
 
 def planner(root: str, clock: ManualClock | None = None, /, **options: str) -> StreamPlanner:
     defaults = {"path": root, "subscribe": "t", "startingOffsets": "earliest"}
+    if root.startswith("s3:"):
+        defaults["s3.refresh_interval_ms"] = "0"
     parsed = parse_source_options({**defaults, **options}, streaming=True)
     return StreamPlanner(parsed, clock or ManualClock())
 
@@ -202,6 +204,7 @@ def test_another_roots_checkpoint_is_refused(log: SparkLog, root: str, tmp_path:
     assert caught.value.code == "WRONG_ROOT"
 
 
+@pytest.mark.usefixtures("directory")
 def test_a_root_made_anew_under_the_same_path_is_noticed(log: SparkLog, root: str) -> None:
     """A living worker must not go on with the image of a log that is gone."""
     import shutil
