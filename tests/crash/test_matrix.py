@@ -24,6 +24,7 @@ from tests.seaweed import SeaweedServer
 CHAOS = "SPARKLOG_CHAOS_KILLS" in os.environ
 KILLS = int(os.environ.get("SPARKLOG_CHAOS_KILLS", "24"))
 SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
+RESTARTS = 3 if CHAOS else 1
 STORES = ["directory", "s3"]
 
 
@@ -117,6 +118,25 @@ def test_a_task_that_wakes_up_after_its_batch_was_committed_adds_nothing(
     assert matrix.children.wait(zombie) == 0
     with sparklog.open(matrix.root, create=False) as log:
         assert found(log, "sink") == expected("sink", 3)
+
+
+@pytest.mark.parametrize("role", ["embedded", "sink", "broker"] if CHAOS else ["embedded"])
+def test_writers_wait_for_a_store_that_is_killed_and_comes_back(
+    children: Children, s3_server: SeaweedServer, tmp_path: Path, role: str
+) -> None:
+    with Matrix(children, s3_server.new_root(), tmp_path, SEED, remote=True) as matrix:
+        matrix.run(0)
+        for _ in range(RESTARTS):
+            before = len(matrix.acked(role))
+            writer = matrix.start(role, operations=8)
+            while len(matrix.acked(role)) < before + 2:
+                os.sched_yield()
+            s3_server.restart(kill=True)
+            assert matrix.children.wait(writer, lambda: len(matrix.acked(role))) == 0
+            assert len(matrix.acked(role)) == before + 8
+        tally = matrix.finish()
+    print(tally)
+    assert tally.anomalies == []
 
 
 @pytest.mark.parametrize("role", ["embedded", "sink", "broker"])
