@@ -39,6 +39,13 @@ class SimFile:
     synced: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class TemporaryFile:
+    """What a put links, unless somebody has removed it."""
+
+    exists: bool = True
+
+
 def directory_of(name: str) -> str:
     return name.rpartition("/")[0]
 
@@ -55,10 +62,11 @@ class Disk:
         self.files: dict[str, SimFile] = {}
         self._durable: dict[str, SimFile] = {}
         self._unsynced: dict[str, set[str]] = {}  # directory -> names that changed since its last sync
-        self.temporary: dict[str, list[list[bool]]] = {}  # puts under way: name -> [still there?]
+        self.temporary: dict[str, list[TemporaryFile]] = {}  # puts under way, by name
         self.turns: dict[str, SimProcess] = {}
         self.stalled_until_us = 0  # the disk is busy: an fsync takes until then
         self.on_commit: Callable[[], None] = _nothing  # called once, when a commit gets its name
+        self.on_put: Callable[[SimProcess], None] | None = None  # called once, in the midst of a commit's put
         self.violations: list[str] = []
         self._commits: dict[str, bytes] = {}  # every commit that was ever durable
 
@@ -84,6 +92,10 @@ class Disk:
                     content = self._commits.setdefault(name, bytes(file.content))
                     if content != file.content:
                         self.violations.append(f"{name}: another commit took a number that had been used")
+
+    def heal(self) -> None:
+        """Nobody waits for a put any more, and the disk is idle."""
+        self.on_commit, self.on_put, self.stalled_until_us = _nothing, None, 0
 
     def cut_power(self) -> None:
         """All processes are dead by now. Of what was not synced, the dice decide."""
@@ -126,14 +138,17 @@ class DirectoryStore:
         if self.exists(name):
             raise self._taken(name)
         self._maybe_full(name)
-        mark = [True]
-        self._disk.temporary.setdefault(name, []).append(mark)
+        temporary = TemporaryFile()
+        self._disk.temporary.setdefault(name, []).append(temporary)
         try:
             self._fsync(name)
             if guard is not None and not guard():
                 raise RetriableError("PUT_REFUSED", f"{name}: overtaken while writing", fix="Try again")
+            if self._disk.on_put is not None and commit_of(name) is not None:
+                act, self._disk.on_put = self._disk.on_put, None
+                act(self._process)
             self._step()
-            if not mark[0]:
+            if not temporary.exists:
                 raise RetriableError("PUT_ABORTED", f"{name}: stopped by a cleaner", fix="Try again")
             if name in self._disk.files:
                 raise self._taken(name)
@@ -142,14 +157,14 @@ class DirectoryStore:
             self._fsync(name)
             self._disk.sync_directory(directory_of(name))
         finally:
-            marks = self._disk.temporary.get(name, [])
-            if not self._process.dead and mark in marks:
-                marks.remove(mark)
+            under_way = self._disk.temporary.get(name, [])
+            if not self._process.dead and temporary in under_way:
+                under_way.remove(temporary)
 
     def abort_puts(self, name: str) -> None:
         self._step()
-        for mark in self._disk.temporary.pop(name, ()):
-            mark[0] = False
+        for temporary in self._disk.temporary.pop(name, ()):
+            temporary.exists = False
 
     def put_lifetime_ms(self) -> int:
         return 0

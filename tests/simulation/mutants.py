@@ -4,18 +4,23 @@ Each is a context manager to simulate in, a kind of store, and what the historie
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
 from sparklog.errors import RetriableError
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import DraftExtent, Image, MetadataLog
+from sparklog.metadata import DraftExtent, Image, MetadataLog, cleaning
 from sparklog.metadata.creating import Candidate, CommitCreator
 from sparklog.metadata.paths import commit_of
 from sparklog.storage import IndefinitePutError
 from tests.simulation import setting
-from tests.simulation.directory_store import DirectoryAppendFile, Disk, directory_of
+from tests.simulation.directory_store import (
+    DirectoryAppendFile,
+    DirectoryStore,
+    Disk,
+    directory_of,
+)
 from tests.simulation.remote_store import RemoteStore
 
 
@@ -67,6 +72,22 @@ def _no_sync(self: LogWriter, drafts: Sequence[DraftExtent] = ()) -> None:
 def _sync_name_only(self: DirectoryAppendFile) -> None:
     self._store._fsync(self.name)
     self._store._disk.sync_directory(directory_of(self.name))
+
+
+def _stopped_at_once(self: RemoteStore) -> int:
+    return 0
+
+
+def _abort_nothing(self: DirectoryStore, name: str) -> None:
+    """The put goes on."""
+
+
+@contextmanager
+def _together(*patches: AbstractContextManager[object]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
 
 
 def _leave_unsynced(self: Disk, directory: str) -> None:
@@ -123,6 +144,20 @@ MUTANTS = (
         "directory",
         lambda: mock.patch.object(MetadataLog, "_show_durably", _show_at_once),
         focus="cut_power_after_commit",
+    ),
+    Mutant(
+        "commits of objects are removed while an old put may land",
+        "remote",
+        lambda: _together(
+            mock.patch.object(cleaning, "REMOTE_GRACE_MS", 0),
+            mock.patch.object(RemoteStore, "put_lifetime_ms", _stopped_at_once),
+        ),
+    ),
+    Mutant(
+        "commits of files are removed, and a stopped publisher is not",
+        "directory",
+        lambda: mock.patch.object(DirectoryStore, "abort_puts", _abort_nothing),
+        focus="pause_in_put",
     ),
     Mutant(
         "segments are swept at once",

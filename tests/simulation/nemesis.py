@@ -49,7 +49,7 @@ class Nemesis:
             return
         strikes: list[Callable[[], None]] = [self._kill, self._kill, self._pause, self._pause, self._jump]
         if self._setting.is_directory:
-            strikes += [self._cut_power, self._cut_power, self._cut_power_after_commit]
+            strikes += [self._cut_power, self._cut_power, self._cut_power_after_commit, self._pause_in_put]
         else:
             strikes += [self._fail_store, self._night, self._night]
         self._world.dice.choice(strikes)()
@@ -63,6 +63,13 @@ class Nemesis:
 
     def _pause(self) -> None:
         self._pause_one(self._victim(), self._world.dice.choice(_PAUSES_US))
+
+    def _pause_in_put(self) -> None:
+        """The next publisher is stopped between its last check and its commit's getting its name."""
+        disk = self._setting.disk
+        assert disk is not None
+        duration_us = self._world.dice.choice((100_000, MINUTE_US))
+        disk.on_put = lambda process: self._pause_one(process, duration_us)
 
     def _pause_one(self, process: SimProcess, duration_us: int) -> None:
         paused_us = self._paused_us.get(process.name, 0) + duration_us

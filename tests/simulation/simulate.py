@@ -120,6 +120,8 @@ def _heal(setting: Setting, nemesis: Nemesis) -> None:
         process.resume()
     if setting.server is not None:
         setting.server.fails_until_us = 0
+    if setting.disk is not None:
+        setting.disk.heal()
 
 
 def _read_everything(setting: Setting, outcome: Outcome) -> None:

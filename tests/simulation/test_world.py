@@ -116,7 +116,7 @@ def test_one_racer_wins_in_a_directory_and_an_aborted_put_fails(world: World) ->
         store = DirectoryStore(disk, process)
 
         def guard() -> bool:
-            disk.temporary["m/2"][0][0] = False  # as abort_puts does
+            disk.temporary["m/2"][0].exists = False  # as abort_puts does
             return True
 
         with pytest.raises(RetriableError, match="PUT_ABORTED"):
