@@ -52,6 +52,8 @@ PATIENCE_MS = 600
 _SHORTEST_POLL_MS = 8.0
 _LONGEST_LINGER_MS = 100
 _RECENT_COMMITS, _RECENT_MS = 8, 1_000
+# Who publishes alone with shorter gaps than this looks around so often.
+_BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
 MAX_COMBINED = 256
 MAX_COMBINED_BYTES = 16 << 20
 
@@ -103,6 +105,7 @@ class Combiner:
         self._creator = creator
         self._crowded_until_ms: int | None = None
         self._usual_wait_ms = 0.0
+        self._last_alone_ms = self._looked_around_ms = clock.monotonic_ms()
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -130,6 +133,20 @@ class Combiner:
             if recent and any(isinstance(one, RequestApplied) for one in actions):
                 self.note_crowd()
                 return
+
+    def look_around(self, image: Image) -> None:
+        """Before publishing alone: does anybody wait?
+
+        Who publishes again and again, and has never lost a race, would else not hear of a queue whose first
+        loses to it every time. Only such a publisher looks, with one LIST a second.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._last_alone_ms > _BUSY_GAP_MS:
+            self._looked_around_ms = now_ms
+        self._last_alone_ms = now_ms
+        if now_ms - self._looked_around_ms >= _LOOK_AROUND_MS:
+            self._looked_around_ms = now_ms
+            self._look_who_waits(image, RequestBox(self._store, self._clock, image.cluster_id))
 
     def note_crowd(self) -> None:
         """A race was lost, or others wait."""
@@ -229,7 +246,8 @@ class Combiner:
             given_up = ticket.sequence < newest[ticket.publisher]
             if given_up or ticket.key in one.passed_over or image.has_settled(*ticket.key):
                 continue
-            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS) + 4 * self._usual_wait_ms
+            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
+            patience_ms += min(PATIENCE_MS, 4 * self._usual_wait_ms)  # of a store that is slow for everybody
             until_ms = self._patience_until_ms.setdefault(ticket.key, now_ms + patience_ms)
             if now_ms < until_ms:
                 return until_ms

@@ -265,6 +265,8 @@ class MetadataLog:
         image, losses = self._image, 0
         if not self._is_remote or not self._settings.combine:
             shared = None
+        if shared is not None and not self._combiner.is_crowded:
+            self._combiner.look_around(image)
         if shared is not None and self._combiner.is_crowded:
             look = False  # whoever publishes it will look
         while True:

@@ -532,7 +532,7 @@ def test_a_dead_request_holds_nobody_up_though_the_log_keeps_moving(
     store: MemoryStore, clock: SleepyClock
 ) -> None:
     """A publisher alone, which meets no queue, commits all the time; that is no sign of life of others."""
-    one, busy = Publisher(store, clock), Publisher(store, clock, crowded=False)
+    one, busy = Publisher(store, clock), Publisher(store, clock)
     for number in range(3):
         leave_request(store, one.log, clock, f"dead {number}", None, "never")
     count = 0
@@ -540,7 +540,7 @@ def test_a_dead_request_holds_nobody_up_though_the_log_keeps_moving(
     def publish() -> None:
         nonlocal count
         count += 1
-        busy.publish(f"busy {count}", check=False)
+        busy.log.publish(lambda image: [SetConfigs(configs={f"busy {count}": "x"})])
         clock.meanwhile.append(publish)
 
     clock.meanwhile.append(publish)
