@@ -7,7 +7,7 @@ What each operation is here:
     sync_directory  nothing: an answered PUT is durable with its name
     take_turn       always given: there are no locks
     abort_puts      nothing: a put under way cannot be stopped. put_lifetime_ms says how late it may land
-    sweep_temporary aborts old multipart uploads
+    sweep_temporary aborts old multipart uploads, and removes what probes left
 
 Invariants: see base.py. Before the first conditional put of a process the store is raced (s3_probe.py).
 Not here: s3fs; docs/adr/0009 says why.
@@ -171,17 +171,18 @@ class S3Store:
             self.client.call("delete_objects", self._url(prefix), Delete={"Objects": keys, "Quiet": True})
 
     def sweep_temporary(self, *, older_than_ms: int) -> int:
-        """Multipart uploads that nobody finished cost money until they are aborted."""
-        answer = self.client.call("list_multipart_uploads", self.url, Prefix=self._prefix)
-        limit_ms = self.client.storage_now_ms(self.client.now_ms()) - older_than_ms
-        removed = 0
-        for upload in answer.get("Uploads", ()):
-            if upload["Initiated"].timestamp() * 1000 <= limit_ms:
-                self.client.call(
-                    "abort_multipart_upload", self.url, Key=upload["Key"], UploadId=upload["UploadId"]
-                )
-                removed += 1
-        return removed
+        """Multipart uploads that nobody finished cost money until they are aborted; and what probes left."""
+        limit_s = (self.client.storage_now_ms(self.client.now_ms()) - older_than_ms) / 1000
+        uploads = self.client.call("list_multipart_uploads", self.url, Prefix=self._prefix).get("Uploads", ())
+        old_uploads = [one for one in uploads if one["Initiated"].timestamp() <= limit_s]
+        for one in old_uploads:
+            self.client.call("abort_multipart_upload", self.url, Key=one["Key"], UploadId=one["UploadId"])
+        temporary = f"{self._prefix}{TEMPORARY_DIRECTORY}/"
+        found = self.client.call("list_objects_v2", self.url, Prefix=temporary).get("Contents", ())
+        old_objects = [one for one in found if one["LastModified"].timestamp() <= limit_s]
+        for one in old_objects:
+            self.client.call("delete_object", self.url, Key=one["Key"])
+        return len(old_uploads) + len(old_objects)
 
     def _key(self, name: str) -> str:
         return self._prefix + validate_name(name)

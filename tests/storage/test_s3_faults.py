@@ -213,6 +213,15 @@ def test_an_upload_that_nobody_finished_is_swept(make: MakeStore) -> None:
     assert not store.exists("left/behind")
 
 
+def test_what_a_killed_probe_left_is_swept(make: MakeStore) -> None:
+    store = make()
+    store.client.call("put_object", store.url, Key=f"{store._prefix}.tmp/probe-1", Body=b"")
+    assert store.list("", recursive=True) == []
+    assert store.sweep_temporary(older_than_ms=60_000) == 0
+    assert store.sweep_temporary(older_than_ms=-60_000) == 1
+    assert store.sweep_temporary(older_than_ms=-60_000) == 0
+
+
 def test_an_upload_that_is_given_up_leaves_nothing(make: MakeStore) -> None:
     store = make()
     with store.append_file("given/up") as file:
