@@ -22,6 +22,7 @@ LAST = "spark"
 QUICK = {
     "publish": ["--seconds", "2", "--processes", "1,2", "--open", "100000"],
     "broker": ["--quick"],
+    "s3": ["--quick", "--seconds", "2", "--processes", "1,4"],
 }
 Row = dict[str, object]
 
