@@ -16,11 +16,12 @@ from sparklog.errors import (
 )
 from sparklog.metadata.document import checksum
 from sparklog.metadata.ids import is_id
-from sparklog.storage import Store
+from sparklog.storage import IndefinitePutError, Store
 
 META_PROPERTIES = "meta.properties"
 VERSION = 1
 _MAX_BYTES = 4096
+_PUT_ATTEMPTS = 3
 
 
 def encode_properties(cluster_id: str) -> bytes:
@@ -72,12 +73,24 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
             f"{where}: not found, so this is no root",
             fix="Check the path, or open it with create=True",
         )
-    try:
-        store.put_if_absent(META_PROPERTIES, encode_properties(new_cluster_id))
-    except AlreadyExistsError:
-        # Another creator was faster. Its name may not be durable yet, and we are about to rely on it.
-        store.sync_directory("")
+    _put_definitely(store, encode_properties(new_cluster_id))
     return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
+
+
+def _put_definitely(store: Store, data: bytes) -> None:
+    """Until the file is there: ours or another creator's, which is as good."""
+    for attempts_left in reversed(range(_PUT_ATTEMPTS)):
+        try:
+            store.put_if_absent(META_PROPERTIES, data)
+        except AlreadyExistsError:
+            # Another creator was faster, or an attempt of ours whose answer was lost. Its name may not be
+            # durable yet, and we are about to rely on it.
+            store.sync_directory("")
+        except IndefinitePutError:
+            if attempts_left == 0:
+                raise
+            continue
+        return
 
 
 def _pairs(body: bytes, where: str) -> list[tuple[str, str]]:

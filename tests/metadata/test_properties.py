@@ -116,3 +116,19 @@ def test_a_root_that_is_made_and_used_between_two_looks(memory: MemoryStore) -> 
     memory.hook = hook
     log = MetadataLog.open(memory, ManualClock(), create=True)
     assert log.image.configs == {"a": "b"}
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_creating_with_a_lost_answer(memory: MemoryStore, done: bool) -> None:
+    from sparklog.storage import IndefinitePutError
+
+    lost: list[str] = []
+
+    def hook(operation: str, name: str) -> None:
+        if operation == ("put_if_absent:done" if done else "put_if_absent") and len(lost) < 2:
+            lost.append(name)
+            raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
+
+    memory.hook = hook
+    assert open_properties(memory, create=True, new_cluster_id=CLUSTER) == CLUSTER
+    assert lost
