@@ -16,10 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Spark hides secrets and tokens in the plans that it prints, but would show the option "key".
+_REDACTION = "spark.sql.redaction.options.regex"
+_REDACTION_DEFAULT = "(?i)url"
+_REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$"
+
+
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     """Prepare the environment for a session that is about to be built.
 
-    Sets PYSPARK_PYTHON to this interpreter unless it is set already.
+    Sets PYSPARK_PYTHON to this interpreter unless it is set already, and hides the option key in plans.
 
     Example:
         ``spark = sparklog.spark.configure(SparkSession.builder.appName("etl")).getOrCreate()``
@@ -38,6 +44,8 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
             fix="stop that session, and call configure before the first one (or set PYSPARK_PYTHON)",
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _REDACTION not in builder._options:
+        builder.config(_REDACTION, _REDACTION_WITH_KEYS)
     return builder
 
 
@@ -46,3 +54,5 @@ def register(spark: "SparkSession") -> None:
     from sparklog.spark.datasource import SparklogDataSource  # noqa: PLC0415 - as above
 
     spark.dataSource.register(SparklogDataSource)
+    if spark.conf.get(_REDACTION, _REDACTION_DEFAULT) == _REDACTION_DEFAULT:
+        spark.conf.set(_REDACTION, _REDACTION_WITH_KEYS)
