@@ -65,7 +65,11 @@ def test_wrong_credentials_fail_the_query_with_the_reason(
     spark: SparkSession, s3_root: str, s3_server: SeaweedServer
 ) -> None:
     sparklog.open(s3_root).create_topic("in")
-    rows = spark.read.format("sparklog").options(subscribe="in", secret="a-wrong-secret").load(s3_root)
-    with pytest.raises(PySparkException, match=r"SPARKLOG_STORAGE_REFUSED.*Check the credentials") as raised:
+    rows = (
+        spark.read.format("sparklog").options(subscribe="in", key=KEY, secret="a-wrong-secret").load(s3_root)
+    )
+    with pytest.raises(
+        PySparkException, match=r"(?s)SPARKLOG_STORAGE_REFUSED.*Check the credentials"
+    ) as raised:
         rows.collect()
     assert "a-wrong-secret" not in str(raised.value)
