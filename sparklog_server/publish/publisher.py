@@ -372,15 +372,15 @@ class Publisher:
             result = self._broker.log.metadata.publish(self.epoch.fenced(one.plan))
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             failed = error
-            self._tell(lambda: _set_exception(one.future, failed))
             self._stop_if_fatal(error)
+            self._tell(lambda: _set_exception(one.future, failed))
         else:
             self._tell(lambda: self._resolve_plan(one, result))
 
     def _group_failed(self, group: list[_Submission], error: Exception) -> None:
-        self._tell(lambda: self._reject(group, error))
         if not self._stop_if_fatal(error):
             _log.error("publishing a group failed", exc_info=error)
+        self._tell(lambda: self._reject(group, error))
 
     def _stop_if_fatal(self, error: Exception) -> bool:
         """Acknowledge nothing any more, if that could break a promise."""
