@@ -22,11 +22,11 @@ SIM_OPERATIONS ?= 1000000
 SIM_FIRST_SEED ?= $(shell date +%s)
 BENCH_ARGS ?=
 
-.PHONY: help demo test check bench chaos mutants notebooks docs format clean
+.PHONY: help demo test check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '%-12s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
@@ -46,6 +46,14 @@ check: $(VENV)/.dev ## Lint, formatting, types and the layers' imports
 bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BENCH_ARGS=--quick)
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-peers: $(VENV)/.dev ## Beside Apache Kafka and its Spark connector, fetched by Maven (BENCH_ARGS=--quick)
+	@sh scripts/preflight.sh --java >/dev/null
+	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+
+compat-peers: $(VENV)/.dev ## Kafka's own tools and Spark's connector against our broker, fetched by Maven
+	@sh scripts/preflight.sh --java >/dev/null
+	SPARKLOG_PEERS=1 $(BIN)/python -m pytest tests/peers $(PYTEST_ARGS)
 
 chaos: $(VENV)/.dev ## The crash tests, long, and SIM_OPERATIONS=1000000 simulated ones: CHAOS_ROUNDS=20 kills of Spark and of the broker, 500 of writers, 100 power cuts
 	@sh scripts/preflight.sh --java >/dev/null

@@ -1,0 +1,79 @@
+"""Kafka's administrative tools against our broker."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from sparklog.client import SparkLog
+from tests.peers.conftest import Tool, numbered
+
+
+def test_topics(tool: Tool, log: SparkLog) -> None:
+    words = ("--topic", "made", "--partitions", "3", "--config", "retention.ms=1000000")
+    assert "Created topic made." in tool("kafka-topics", "--create", *words)
+    tool("kafka-topics", "--alter", "--topic", "made", "--partitions", "5")
+    text = tool("kafka-topics", "--describe", "--topic", "made")
+    assert "PartitionCount: 5" in text
+    assert "retention.ms=1000000" in text
+    assert "made" in tool("kafka-topics", "--list").split()
+    tool("kafka-topics", "--delete", "--topic", "made")
+    log.refresh()
+    assert "made" not in log.topics()
+
+
+def test_configs(tool: Tool, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    tool("kafka-configs", "--alter", *entity, "--add-config", "retention.ms=77777,cleanup.policy=compact")
+    text = tool("kafka-configs", "--describe", *entity)
+    assert "retention.ms=77777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=77777" in text
+    tool("kafka-configs", "--alter", *entity, "--delete-config", "retention.ms")
+    text = tool("kafka-configs", "--describe", *entity)
+    assert "77777" not in text
+    assert "cleanup.policy=compact" in text
+    text = tool("kafka-configs", "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all")
+    assert "num.partitions=1 " in text
+
+
+def test_consumer_groups(tool: Tool, log: SparkLog, new_topic: Callable[..., str]) -> None:
+    topic, group = new_topic(2), "audited"
+    for partition in (0, 1):
+        log.append(topic, numbered(100), partition=partition)
+    limits = ("--from-beginning", "--max-messages", "200", "--timeout-ms", "30000")
+    tool("kafka-console-consumer", "--topic", topic, "--group", group, *limits)
+    assert group in tool("kafka-consumer-groups", "--list").split()
+    text = tool("kafka-consumer-groups", "--describe", "--group", group)
+    assert [line.split()[2:6] for line in text.splitlines() if topic in line] == [
+        ["0", "100", "100", "0"],
+        ["1", "100", "100", "0"],
+    ]
+    assert "Empty" in tool("kafka-consumer-groups", "--describe", "--group", group, "--state")
+    reset = ("--reset-offsets", "--group", group, "--topic", topic, "--execute")
+    tool("kafka-consumer-groups", *reset, "--shift-by", "-30")
+    assert {offset.offset for offset in log.describe_offsets(group).values()} == {70}
+    tool("kafka-consumer-groups", *reset, "--to-datetime", "2020-01-01T00:00:00.000")
+    assert log.committed_offsets(group) == {(topic, 0): 0, (topic, 1): 0}
+    tool("kafka-consumer-groups", "--delete-offsets", "--group", group, "--topic", topic)
+    assert log.committed_offsets(group) == {}
+    tool("kafka-consumer-groups", "--delete", "--group", group)
+
+
+def test_offsets_and_deleted_records(
+    tool: Tool, log: SparkLog, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic(2)
+    log.append(topic, numbered(100), partition=1)
+    latest = tool("kafka-get-offsets", "--topic", topic).split()
+    assert latest == [f"{topic}:0:0", f"{topic}:1:100"]
+    request = tmp_path / "records.json"
+    where = {"topic": topic, "partition": 1, "offset": 40}
+    request.write_text(json.dumps({"partitions": [where], "version": 1}))
+    assert "low_watermark: 40" in tool("kafka-delete-records", "--offset-json-file", str(request))
+    assert f"{topic}:1:40" in tool("kafka-get-offsets", "--topic", topic, "--time", "earliest").split()
+
+
+def test_cluster(tool: Tool, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    assert "Produce(0): 0 to" in tool("kafka-broker-api-versions")
+    text = tool("kafka-log-dirs", "--describe", "--topic-list", topic)
+    assert f'"partition":"{topic}-0"' in text
