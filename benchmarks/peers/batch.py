@@ -1,0 +1,115 @@
+"""a and b: Spark writes records in a batch, and reads them, into nothing and into an aggregation."""
+
+import shutil
+from dataclasses import dataclass, field
+
+from benchmarks.peers.results import Results
+from benchmarks.peers.sides import Side, SideError
+from benchmarks.peers.usage import Usage
+
+KEY_BYTES = 12
+TUNED = {"kafka.linger.ms": "20", "kafka.batch.size": "262144"}
+MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A side with settings of its own."""
+
+    name: str
+    side: Side
+    options: dict[str, str] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)  # the topic's
+
+
+def contenders(sides: list[Side]) -> list[Contender]:
+    """Each side as it comes; Kafka also tuned, and as durable as we are."""
+    found = []
+    for side in sides:
+        found.append(Contender(name=side.name, side=side))
+        if side.name == "kafka":
+            found.append(Contender(name="kafka tuned", side=side, options=TUNED))
+            found.append(Contender(name="kafka flush.messages=1", side=side, configs={"flush.messages": "1"}))
+    return found
+
+
+def run(
+    sides: list[Side], results: Results, *, sizes: dict[int, int], codecs: list[str], repetitions: int
+) -> None:
+    """Interleaved: every contender writes, then every side reads; whoever went first goes last next time.
+
+    Args:
+        sizes: value bytes -> records.
+    """
+    everyone = contenders(sides)
+    for side in sides:
+        _warm_up(side)
+    number = 0
+    for value_bytes, records in sizes.items():
+        for codec in codecs:
+            for turn in range(repetitions):
+                number += 1
+                order = everyone if turn % 2 == 0 else everyone[::-1]
+                for position, one in enumerate(order):
+                    topic = f"batch-{number}-{position}"
+                    try:
+                        _write(one, topic, records, value_bytes, codec, results)
+                        if one.side.name == one.name:
+                            _read(one.side, topic, records, value_bytes, codec, results)
+                    except SideError as error:
+                        results.note(str(error).splitlines()[0])
+                    _forget(one.side, topic)
+
+
+def _warm_up(side: Side) -> None:
+    side.create_topic("warm-up")
+    for _ in range(2):
+        side.ask("write", topic="warm-up", records=50_000, value_bytes=100, codec="none", options={})
+        for into in ("noop", "aggregation"):
+            side.ask("read", topic="warm-up", into=into)
+
+
+def _write(one: Contender, topic: str, records: int, value_bytes: int, codec: str, results: Results) -> None:
+    one.side.create_topic(topic, configs=one.configs)
+    before = one.side.disk_bytes()
+    with Usage(one.side.groups) as usage:
+        answer = one.side.ask(
+            "write", topic=topic, records=records, value_bytes=value_bytes, codec=codec, options=one.options
+        )
+    size = records * (value_bytes + KEY_BYTES) / MB
+    row = usage.row()
+    values = {
+        "mb_per_s": round(size / answer["seconds"], 1),
+        "records_per_s": round(records / answer["seconds"]),
+        **row,
+        "disk_per_input_byte": round((one.side.disk_bytes() - before) / MB / size, 3),
+        "written_per_input_byte": round(row["written_mb"] / size, 3),
+    }
+    results.add("write", f"{records} x {value_bytes} B, {codec}", one.name, **values)
+
+
+def _read(side: Side, topic: str, records: int, value_bytes: int, codec: str, results: Results) -> None:
+    size = records * (value_bytes + KEY_BYTES) / MB
+    for into in ("noop", "aggregation"):
+        with Usage(side.groups) as usage:
+            answer = side.ask("read", topic=topic, into=into)
+        values = {
+            "mb_per_s": round(size / answer["seconds"], 1),
+            "records_per_s": round(records / answer["seconds"]),
+            **usage.row(),
+        }
+        results.add("read", f"{records} x {value_bytes} B, {codec}, {into}", side.name, **values)
+    found = side.ask("count", topic=topic)["records"]
+    if found != records:
+        results.note(f"{side.name}: {topic} has {found} records, not {records}")
+
+
+def _forget(side: Side, topic: str) -> None:
+    """Free the disk, where that is at once."""
+    if side.name in {"parquet", "delta"}:
+        shutil.rmtree(side.storage / topic, ignore_errors=True)
+    elif side.name == "kafka":
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": side.place, "log_level": 0})
+        admin.delete_topics([topic])[topic].result(30)

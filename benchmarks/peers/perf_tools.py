@@ -1,0 +1,89 @@
+"""e: Kafka's own perf tests against our broker and against Kafka's, with the tools' default settings."""
+
+import contextlib
+import re
+import subprocess
+from pathlib import Path
+
+from benchmarks.peers.fetching import Jars
+from benchmarks.peers.kafka_process import kafka_broker
+from benchmarks.peers.kafka_tools import command
+from benchmarks.peers.results import Results
+from benchmarks.peers.sides import allocated_bytes, create_kafka_topic, sparklog_broker
+from benchmarks.peers.usage import MB, Usage
+
+TOOL_SECONDS = 600
+PRODUCED = re.compile(r"([\d.]+) ms avg latency.* ([\d.]+) ms 50th.* ([\d.]+) ms 99th")
+
+
+def run(
+    jars: Jars, parent: Path, results: Results, *, sizes: dict[int, int], codecs: list[str], repetitions: int
+) -> None:
+    """Both brokers run all the time, idle while the other works; each is warmed up."""
+    with contextlib.ExitStack() as stack:
+        ours, our_pid, root = stack.enter_context(sparklog_broker(parent))
+        kafka = stack.enter_context(kafka_broker(jars, parent))
+        brokers = [
+            ("sparklog", ours, our_pid, root, {}),
+            ("kafka", kafka.bootstrap, kafka.pid, kafka.log_dir, {}),
+            ("kafka flush.messages=1", kafka.bootstrap, kafka.pid, kafka.log_dir, {"flush.messages": "1"}),
+        ]
+        for broker in brokers:
+            _both(jars, broker, f"warm-up-{len(broker[0])}", (100, 50_000, "none"), None)
+        shapes = [(size, records, codec) for size, records in sizes.items() for codec in codecs]
+        for number, shape in enumerate(shapes):
+            for turn in range(repetitions):
+                for position, broker in enumerate(brokers if turn % 2 == 0 else brokers[::-1]):
+                    _both(jars, broker, f"perf-{number}-{turn}-{position}", shape, results)
+
+
+def _both(
+    jars: Jars, broker: tuple[str, str, int, Path, dict[str, str]], topic: str,
+    shape: tuple[int, int, str], results: Results | None,
+) -> None:  # fmt: skip
+    name, bootstrap, pid, storage, configs = broker
+    size, records, codec = shape
+    create_kafka_topic(bootstrap, topic, configs=configs)
+    before = allocated_bytes(storage)
+    words = ("--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(records))
+    load = ("--record-size", str(size), "--throughput", "-1")
+    settings = ("--command-property", f"compression.type={codec}")
+    megabytes = records * size / MB
+    work = f"{records} x {size} B, {codec}"
+    text, usage = _measured(command(jars, "kafka-producer-perf-test", *words, *load, *settings), pid)
+    if results is None:
+        return
+    last = text.splitlines()[-1] if text else ""
+    rate, latency = re.search(r"([\d.]+) records/sec", last), PRODUCED.search(last)
+    if rate is None or latency is None:
+        results.note(f"{name}: kafka-producer-perf-test: {text.strip()[-300:]}")
+        return
+    values = {
+        "mb_per_s": round(float(rate[1]) * size / MB, 1),
+        "records_per_s": round(float(rate[1])),
+        "latency_p50_ms": float(latency[2]),
+        "latency_p99_ms": float(latency[3]),
+        **usage.row(),
+        "disk_per_input_byte": round((allocated_bytes(storage) - before) / MB / megabytes, 3),
+    }
+    results.add("produce", work, name, **values)
+    if configs:
+        return
+    text, usage = _measured(command(jars, "kafka-consumer-perf-test", *words, "--timeout", "60000"), pid)
+    try:
+        figures = text.splitlines()[-1].split(", ")
+        mb_per_s = float(figures[8]) * (1 << 20) / MB  # fetch.MB.sec: without joining the group
+        per_s = float(figures[9])
+    except (IndexError, ValueError):
+        results.note(f"{name}: kafka-consumer-perf-test: {text.strip()[-300:]}")
+        return
+    results.add("consume", work, name, mb_per_s=round(mb_per_s, 1), records_per_s=round(per_s), **usage.row())
+
+
+def _measured(words: list[str], broker_pid: int) -> tuple[str, Usage]:
+    with (
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+        Usage({"broker": [broker_pid], "client": [process.pid]}) as usage,
+    ):
+        text, _ = process.communicate(timeout=TOOL_SECONDS)
+    return text, usage

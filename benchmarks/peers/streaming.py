@@ -1,0 +1,68 @@
+"""c: Spark copies one topic to another: all there is, and a steady stream, timed record by record."""
+
+import json
+import subprocess
+import sys
+
+from benchmarks.peers.batch import KEY_BYTES, MB
+from benchmarks.peers.results import Results
+from benchmarks.peers.sides import REPOSITORY, Side, SideError
+from benchmarks.peers.usage import Usage
+
+MICRO_BATCHES = 8
+VALUE_BYTES = 100
+
+
+def copies(sides: list[Side], results: Results, *, records: int, repetitions: int) -> None:
+    """Throughput with Trigger.AvailableNow, in eight micro-batches where the source can be told so."""
+    size = records * (VALUE_BYTES + KEY_BYTES) / MB
+    for side in sides:
+        side.create_topic("copy-in")
+        side.ask("write", topic="copy-in", records=records, value_bytes=VALUE_BYTES, codec="none", options={})
+    for turn in range(repetitions + 1):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            topic = f"copy-out-{turn}"
+            side.create_topic(topic)
+            limited = side.name in {"sparklog", "kafka"}
+            options = {"maxOffsetsPerTrigger": str(records // MICRO_BATCHES)} if limited else {}
+            before = side.disk_bytes()
+            try:
+                with Usage(side.groups) as usage:
+                    answer = side.ask("copy", source="copy-in", sink=topic, options=options)
+            except SideError as error:
+                results.note(str(error).splitlines()[0])
+                continue
+            if turn == 0:
+                continue  # it warmed up
+            values = {
+                "mb_per_s": round(size / answer["seconds"], 1),
+                "records_per_s": round(records / answer["seconds"]),
+                "micro_batches": answer["micro_batches"],
+                **usage.row(),
+                "disk_per_input_byte": round((side.disk_bytes() - before) / MB / size, 3),
+            }
+            results.add("copy", f"{records} x {VALUE_BYTES} B", side.name, **values)
+
+
+def latencies(sides: list[Side], results: Results, *, rate: int, seconds: int, repetitions: int) -> None:
+    """From the moment a record is due to the moment a consumer of the copy has it in its hands."""
+    for turn in range(repetitions):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            if side.name not in {"sparklog", "kafka"}:
+                continue
+            source, sink = f"steady-in-{turn}", f"steady-out-{turn}"
+            side.create_topic(source)
+            side.create_topic(sink)
+            side.ask("start_copy", source=source, sink=sink)
+            words = [side.name, side.place, source, sink, str(rate), str(seconds)]
+            with Usage(side.groups) as usage:
+                done = subprocess.run(
+                    [sys.executable, "-m", "benchmarks.peers.steady_load", *words],
+                    cwd=REPOSITORY, capture_output=True, text=True, timeout=seconds * 10 + 120, check=False,
+                )  # fmt: skip
+            stopped = side.ask("stop_copy")
+            if done.returncode != 0:
+                results.note(f"{side.name}: latency: {done.stderr.strip()[-300:]}")
+                continue
+            found = json.loads(done.stdout.splitlines()[-1])
+            results.add("latency", f"{rate} records/s", side.name, **found, **stopped, **usage.row())
