@@ -33,9 +33,9 @@ demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of fli
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)" $(if $(ROOT),--root "$(ROOT)")
 
-test: $(VENV)/.dev ## All tests, Spark included (PYTEST_ARGS="tests/format -k codec" for some)
+test: $(VENV)/.dev ## All tests, Spark included, in two processes (PYTEST_ARGS="tests/format -k codec" for some)
 	@sh scripts/preflight.sh --java >/dev/null
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## Lint, formatting, types and the layers' imports
 	$(BIN)/ruff check .

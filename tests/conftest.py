@@ -20,6 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_STARTS_SPARK = (
+    "tests/spark/",
+    "tests/integration/",
+    "tests/crash/test_spark_kill.py",
+    "tests/cli/test_doctor.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For several processes (-n 2 --dist loadgroup): one has all that starts Spark, which is too large to run
+    twice at once; of the rest, a module's tests stay together, and share its fixtures.
+    """
+    for item in items:
+        module = item.nodeid.partition("::")[0]
+        uses_spark = "spark" in getattr(item, "fixturenames", ()) or module.startswith(_STARTS_SPARK)
+        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else module))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, s3_reserved: SeaweedServer) -> "Iterator[SparkSession]":
     """One small local session for the whole run, with sparklog registered."""
