@@ -49,6 +49,7 @@ class UncheckedPart:
     partition: int
     size_bytes: int
     check: Callable[[], AppendPart]  # raises what the client is to be told
+    is_quick: bool = False  # checking takes microseconds: another thread would cost more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

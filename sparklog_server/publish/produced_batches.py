@@ -45,6 +45,8 @@ from sparklog.format.schema import TimestampType
 from sparklog.log.config import TimestampMode, TopicConfig
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, RefusedBatchError, UncheckedPart
 
+QUICK_BYTES, QUICK_COMPRESSED_BYTES = 32 << 10, 4 << 10  # up to here validating is quick
+_ATTRIBUTES_LOW_BYTE = 22
 _FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
@@ -111,8 +113,21 @@ def unchecked_part(
         )
 
     return UncheckedPart(
-        topic_id=topic_id, topic=topic, partition=partition, size_bytes=len(data), check=check
+        topic_id=topic_id,
+        topic=topic,
+        partition=partition,
+        size_bytes=len(data),
+        check=check,
+        is_quick=_is_quick(data),
     )
+
+
+def _is_quick(data: BytesLike) -> bool:
+    """What is compressed may be a thousand times as large."""
+    size = len(data)
+    if size <= QUICK_COMPRESSED_BYTES:
+        return True
+    return size <= QUICK_BYTES and not data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
 
 
 def check_produced(

@@ -1,5 +1,6 @@
 """What clients hand in: every rule has a batch that breaks it, and what passes is stored as it came."""
 
+import random
 import struct
 
 import pytest
@@ -16,7 +17,7 @@ from sparklog.format.record_batch import (
     validate_batch,
 )
 from sparklog_server.publish.parts import RefusedBatchError
-from sparklog_server.publish.produced_batches import BatchRules, check_produced
+from sparklog_server.publish.produced_batches import BatchRules, check_produced, unchecked_part
 from tests.server.publish.batches import NOW_MS, batch, raw_header, rules, with_header
 
 CODECS = list(Codec)
@@ -57,6 +58,34 @@ def test_what_passes_is_stored_byte_for_byte(codec: Codec, count: int) -> None:
     assert encoded.batch_record_count.tolist() == [count]
     assert encoded.size.tolist() == [len(data)]
     assert appended_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("codec", "size", "expected"),
+    [
+        (Codec.NONE, 100, True),
+        (Codec.NONE, 20_000, True),
+        (Codec.NONE, 40_000, False),
+        (Codec.LZ4, 100, True),
+        (Codec.ZSTD, 20_000, False),  # may be a thousand times as large
+    ],
+)
+def test_small_batches_are_quick_to_check(codec: Codec, size: int, *, expected: bool) -> None:
+    data = batch([random.Random(1).randbytes(size).hex()[:size].encode()], codec=codec)
+    part = unchecked_part(
+        data, rules(), topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=9
+    )
+    assert part.is_quick is expected
+
+
+@pytest.mark.parametrize("data", [b"", b"short"])
+def test_what_is_no_batch_is_quick_to_refuse(data: bytes) -> None:
+    part = unchecked_part(
+        data, rules(), topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=9
+    )
+    assert part.is_quick
+    with pytest.raises(RefusedBatchError):
+        part.check()
 
 
 def test_leader_epoch_is_the_brokers() -> None:

@@ -15,8 +15,8 @@ from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.broker_epoch import BrokerEpoch
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
+from sparklog_server.publish.produced_batches import QUICK_BYTES
 from sparklog_server.publish.producer_ids import BLOCK_IDS, ProducerIds
-from sparklog_server.publish.publisher import SMALL_BYTES
 from tests.server.publish.batches import batch, part
 from tests.server.publish.conftest import opened
 from tests.server.publish.surroundings import Surroundings
@@ -48,6 +48,7 @@ def unchecked(
         partition=ready.partition,
         size_bytes=size or ready.size_bytes,
         check=check or (lambda: ready),
+        is_quick=(size or ready.size_bytes) <= QUICK_BYTES,
     )
 
 
@@ -105,7 +106,7 @@ def test_what_comes_during_a_group_makes_the_next_one(log: SparkLog, store: Memo
     run(log, scenario)
 
 
-@pytest.mark.parametrize("size", [1, SMALL_BYTES + 1])
+@pytest.mark.parametrize("size", [1, QUICK_BYTES + 1])
 def test_order_of_submit_whatever_validation_takes(log: SparkLog, size: int) -> None:
     gate = Gate()
 
@@ -117,7 +118,7 @@ def test_order_of_submit_whatever_validation_takes(log: SparkLog, size: int) -> 
             return slow
 
         # The publisher must not be who waits at the gate: a large part goes to a checker.
-        first = broker.publisher.submit([unchecked(slow, check, SMALL_BYTES + 1)])
+        first = broker.publisher.submit([unchecked(slow, check, QUICK_BYTES + 1)])
         await gate.until_reached()
         behind = broker.publisher.submit([unchecked(orders(log, 0, batch([b"quick"])), size=size)])
         beside = broker.publisher.submit([unchecked(orders(log, 1), size=size)])
@@ -136,7 +137,7 @@ def test_pipelined_producer_with_validation_of_all_sizes(log: SparkLog) -> None:
         futures = []
         for number in range(200):
             ready = orders(log, producer=(1, 0, 2 * number))
-            size = SMALL_BYTES + 1 if number % 3 else 1
+            size = QUICK_BYTES + 1 if number % 3 else 1
             futures.append(broker.publisher.submit([unchecked(ready, size=size)]))
             if number % 10 == 0:
                 await asyncio.sleep(0)
@@ -397,7 +398,7 @@ def test_stopping_publishes_what_was_submitted(log: SparkLog, store: MemoryStore
         store.hook = gate.hook
         first = publisher.submit([orders(log)])
         await gate.until_reached()
-        later = [publisher.submit([unchecked(orders(log), size=size)]) for size in (1, SMALL_BYTES + 1)]
+        later = [publisher.submit([unchecked(orders(log), size=size)]) for size in (1, QUICK_BYTES + 1)]
         stopping = asyncio.create_task(publisher.stop())
         await asyncio.sleep(0)
         with pytest.raises(RetriableError, match="stopping"):
