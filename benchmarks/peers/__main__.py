@@ -51,7 +51,7 @@ def arguments() -> argparse.Namespace:
         "--dir", type=Path, help="on the file system to measure (default: the temporary directory)"
     )
     chosen = parser.parse_args()
-    chosen.records = chosen.records or (200_000 if chosen.quick else 1_000_000)
+    chosen.records = chosen.records or (500_000 if chosen.quick else 1_000_000)
     chosen.backfill_records = chosen.backfill_records or (400_000 if chosen.quick else 4_000_000)
     chosen.perf_records = chosen.perf_records or (500_000 if chosen.quick else 3_000_000)
     chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)
@@ -85,7 +85,7 @@ def start_sides(
             side.ask("write", topic="probe", records=10, value_bytes=100, codec="none", options={})
             assert side.ask("count", topic="probe")["records"] == 10
         except (NotFetchedError, SideError, OSError) as error:
-            results.note(f"without {name}: {str(error).splitlines()[0][:300]}")
+            results.note(f"without {name}: {' '.join(str(error).split())[:300]}")
             continue
         sides.append(side)
     return sides

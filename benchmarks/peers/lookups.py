@@ -72,7 +72,7 @@ def backfills(sides: list[Side], results: Results, *, records: int, repetitions:
                             "between", topic="history", start_ms=start_ms, end_ms=end_ms, mode=mode
                         )
                 except SideError as error:
-                    results.note(str(error).splitlines()[0])
+                    results.note(str(error)[:300])
                     continue
                 if answer["records"] != records // CHUNKS:
                     results.note(f"{side.name} {mode}: {answer['records']} of {records // CHUNKS} records")

@@ -31,7 +31,8 @@ NOT_SUMMED = ("seconds", "p50_ms", "p99_ms", "mb_per_s")
 class Results:
     """What was measured, one row a repetition; `key` is what must be equal to be compared."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self.rows: list[Row] = []
         self.notes: list[str] = []
 
@@ -39,7 +40,8 @@ class Results:
         row = {"section": section, "work": work, "contender": contender, **values}
         row["load"] = round(os.getloadavg()[0], 1)
         self.rows.append(row)
-        print("  " + json.dumps(row), flush=True)
+        if not self._quiet:
+            print("  " + json.dumps(row), flush=True)
 
     def note(self, text: str) -> None:
         self.notes.append(text)

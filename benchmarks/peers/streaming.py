@@ -30,7 +30,7 @@ def copies(sides: list[Side], results: Results, *, records: int, repetitions: in
                 with Usage(side.groups) as usage:
                     answer = side.ask("copy", source="copy-in", sink=topic, options=options)
             except SideError as error:
-                results.note(str(error).splitlines()[0])
+                results.note(str(error)[:300])
                 continue
             if turn == 0:
                 continue  # it warmed up
