@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -93,6 +94,7 @@ def start_sides(
 
 def main() -> int:
     chosen = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended then, too
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     parts = chosen.only.split(",")
     results = Results()
