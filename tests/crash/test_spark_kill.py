@@ -1,5 +1,7 @@
 """A streaming write killed with SIGKILL at random moments writes every row exactly once, in order.
 
+A bystander reads the topic all the while, and the history checker judges what it has seen.
+
 SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 20), SPARKLOG_SEED repeats a run.
 Odd rounds kill the driver with everything below it, even ones a Python worker under a living driver.
 """
@@ -10,6 +12,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +24,10 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
+from tests.history.checker import check
+from tests.history.events import read_history
+from tests.history.recorder import HistoryWriter
+from tests.history.verdict import Name
 
 JOB = Path(__file__).with_name("streaming_job.py")
 ROUNDS = int(os.environ.get("SPARKLOG_CHAOS_ROUNDS", "2"))
@@ -96,6 +103,67 @@ def cmdline(process: psutil.Process) -> list[str]:
     return words or [""]
 
 
+class Bystander:
+    """Reads topic out while it is written, in a thread, and records what it sees."""
+
+    def __init__(self, root: str, histories: Path) -> None:
+        self._log = sparklog.open(root, create=False)
+        self._ends: dict[int, int] = {}
+        self._history = HistoryWriter(histories / "bystander.jsonl", "bystander")
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="bystander")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.wait(0.05):
+                read_on(self._log, self._history, self._ends)
+        except BaseException as error:
+            self._failure = error
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._history.close()
+        if self._failure is not None:
+            raise self._failure
+
+
+def read_on(log: SparkLog, history: HistoryWriter, ends: dict[int, int], *, final: bool = False) -> None:
+    """Poll every partition of topic out from where the last poll ended."""
+    topic = log.refresh().topics.get("out")
+    for partition in range(len(topic.partitions) if topic else 0):
+        polling = history.poll(final=final)
+        values: list[str] = []
+        offsets: list[int] = []
+        for rows in log.read_batches("out", partition, ends.get(partition, 0)):
+            keys = map(bytes.decode, rows.column("key").to_pylist())
+            numbers = map(bytes.decode, rows.column("value").to_pylist())
+            values += [f"out/{key}/{number}" for key, number in zip(keys, numbers, strict=True)]
+            offsets += rows.column("offset").to_pylist()
+        if offsets or final:
+            polling.ok({f"out-{partition}": (values, offsets)})
+            ends[partition] = offsets[-1] + 1 if offsets else 0
+
+
+class Senders:
+    """What the query is to write, as the sends of one process per key: a key keeps its order."""
+
+    def __init__(self, histories: Path) -> None:
+        self._histories = [HistoryWriter(histories / f"key-{n}.jsonl", f"key-{n}") for n in range(KEYS)]
+        self._sending = [
+            history.send({"out": [f"out/{history.name}/{row}" for row in range(number, ROWS, KEYS)]})
+            for number, history in enumerate(self._histories)
+        ]
+
+    def done(self) -> None:
+        """The query has ended: all of it is acknowledged."""
+        for sending, history in zip(self._sending, self._histories, strict=True):
+            sending.ok()
+            history.close()
+
+
 def wait_for(condition: Callable[[], bool], process: Job, seconds: float = 90) -> bool:
     end = time.monotonic() + seconds
     while not condition():
@@ -112,27 +180,42 @@ def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root: str,
     log = sparklog.open(root, create=True)
     fill(log)
     checkpoint = str(tmp_path / "checkpoint")
+    histories = tmp_path / "histories"
+    histories.mkdir()
+    senders = Senders(histories)
+    bystander = Bystander(root, histories)
     interrupted = 0
-    for number in range(ROUNDS):
-        before = written(log)
-        process = start(root, checkpoint, str(MAX_OFFSETS))
+    try:
+        for number in range(ROUNDS):
+            before = written(log)
+            process = start(root, checkpoint, str(MAX_OFFSETS))
+            try:
+                assert wait_for(partial(grown, log, before), process), "the query makes no progress"
+                signal.sigtimedwait([], rng.uniform(0, 1.5))
+                if number % 2:
+                    kill_a_worker(process, rng)
+                    wait_for(lambda: False, process, seconds=5)
+            finally:
+                kill_group(process)
+            interrupted += before < written(log) < ROWS
+            print(f"round {number}: killed at {written(log)} of {ROWS} rows")
+        assert interrupted == ROUNDS, "a kill came too late to interrupt anything"
+        process = start(root, checkpoint, "20000", "--once")
         try:
-            assert wait_for(partial(grown, log, before), process), "the query makes no progress"
-            signal.sigtimedwait([], rng.uniform(0, 1.5))
-            if number % 2:
-                kill_a_worker(process, rng)
-                wait_for(lambda: False, process, seconds=5)
+            assert process.wait(180) == 0
         finally:
             kill_group(process)
-        interrupted += before < written(log) < ROWS
-        print(f"round {number}: killed at {written(log)} of {ROWS} rows")
-    assert interrupted == ROUNDS, "a kill came too late to interrupt anything"
-    process = start(root, checkpoint, "20000", "--once")
-    try:
-        assert process.wait(180) == 0
+        senders.done()
     finally:
-        kill_group(process)
+        bystander.stop()
     verify(log)
+    with HistoryWriter(histories / "last.jsonl", "last") as history:
+        read_on(log, history, {}, final=True)
+    verdict = check(read_history(sorted(histories.glob("*.jsonl"))))
+    # A key's rows are one send that lasts as long as the query: those of different keys overlap in circles.
+    assert verdict.names <= {Name.G0}, verdict
+    assert verdict.acknowledged == ROWS
+    assert verdict.read == ROWS
 
 
 def verify(log: SparkLog) -> None:

@@ -115,5 +115,5 @@ def test_a_directory_with_something_else_in_it_is_no_root(spark: SparkSession, t
     refused(spark, str(tmp_path), r"SPARKLOG_ROOT_NOT_FOUND")
 
 
-def test_an_object_store_is_refused_by_name(spark: SparkSession) -> None:
-    refused(spark, "s3://bucket/prefix", r"SPARKLOG_UNSUPPORTED_STORE.*s3")
+def test_an_object_store_of_another_kind_is_refused_by_name(spark: SparkSession) -> None:
+    refused(spark, "gs://bucket/prefix", r"SPARKLOG_UNSUPPORTED_STORE.*gs")
