@@ -121,6 +121,9 @@ def _oldest_to_keep(store: Store, image: Image, snapshots: list[int], snapshots_
             continue
         intact += 1
         if intact >= snapshots_kept:
+            # Its writer may not be done: what we are about to remove must not outlive a power cut in vain.
+            store.sync_directory(snapshot_directory(snapshot))
+            store.sync_directory(DIRECTORY)
             return snapshot
     return None
 
