@@ -121,7 +121,11 @@ class KafkaPythonMember(Member):
             )
             try:
                 while not self._ending.is_set():
-                    records = consumer.poll(timeout_ms=100)
+                    try:
+                        records = consumer.poll(timeout_ms=100)
+                    except kafka.errors.KafkaConnectionError:  # told, not hidden, while there is no broker
+                        self._ending.wait(0.1)
+                        continue
                     self._note(tp.partition for tp in consumer.assignment())
                     if records:
                         self._seen += [

@@ -15,10 +15,10 @@ def test_callbacks_come_in_order_and_cancelled_ones_do_not() -> None:
         timer = Timer(SystemClock())
         called: list[str] = []
         done = asyncio.Event()
-        timer.schedule(15, done.set)
-        timer.schedule(10, lambda: called.append("late"))
-        timer.schedule(5, lambda: called.append("cancelled")).cancel()
-        timer.schedule(1, lambda: called.append("early"))
+        timer.schedule(300, done.set)
+        timer.schedule(200, lambda: called.append("late"))
+        timer.schedule(150, lambda: called.append("cancelled")).cancel()
+        timer.schedule(100, lambda: called.append("early"))
         timer.schedule(0, lambda: called.append("now"))
         await done.wait()
         return called
