@@ -94,7 +94,6 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined
         self._pipelined: set[asyncio.Task[None]] = set()
-        self._last: asyncio.Task[None] | None = None
         self._last_turn: asyncio.Future[None] | None = None  # done when its response stands in the queue
         self._serving = False
         self._draining = False
@@ -190,7 +189,7 @@ class Connection:
             await asyncio.wait(self._pipelined, return_when=asyncio.FIRST_COMPLETED)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._answer_pipelined(request, self._last_turn, turn))
-        self._last, self._last_turn = task, turn
+        self._last_turn = turn
         self._pipelined.add(task)
         task.add_done_callback(self._pipelined.discard)
 
@@ -320,10 +319,10 @@ class Connection:
             )
 
     async def _wait_for_pipelined(self) -> None:
-        if self._last is not None:
-            if not self._last.done():
-                await asyncio.wait([self._last])
-            self._last = self._last_turn = None
+        # All of them: the last may have nothing to send (acks=0) while one before it is still being sent.
+        if self._pipelined:
+            await asyncio.wait(self._pipelined)
+        self._last_turn = None
 
     def _shutdown(self, how: int) -> None:
         with contextlib.suppress(OSError):
