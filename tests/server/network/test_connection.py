@@ -66,6 +66,26 @@ def test_one_request_at_a_time_unless_pipelined(run: Run) -> None:
     assert run(lambda: main(True)) == (MAX_PIPELINED, expected)
 
 
+def test_a_response_waits_for_a_pipelined_one_behind_which_came_one_without(run: Run) -> None:
+    """As acks=1, acks=0 and then another API: the first is still being sent when the second is done."""
+    large = bytes(32 << 20)
+    handled: list[int] = []
+
+    async def handler(_request: Any, context: Any, _broker: Any) -> Response | None:
+        handled.append(context.correlation_id)
+        return Response(chunks=[large]) if context.correlation_id == 0 else None
+
+    async def main() -> None:
+        async with serving(handler, pipelined=True) as served:
+            reader, writer = await served.connect()
+            writer.write(request(0) + request(1) + struct.pack(">ihhih", 10, 18, 0, 2, -1))
+            await until(lambda: handled == [0, 1])  # and the client has taken nothing yet
+            assert await response(reader) == (0, large)
+            assert (await response(reader))[0] == 2
+
+    run(main)
+
+
 def test_requests_beyond_the_queue_wait(run: Run) -> None:
     async def main() -> None:
         gate = asyncio.Event()
