@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 
 import sparklog
@@ -251,7 +252,11 @@ def bench_read(server: SeaweedServer, megabytes: int, batch_mb: float) -> dict[s
 
 
 def bench_spark(server: SeaweedServer, rounds: int, megabytes: int) -> None:
-    """Batch jobs, so that nothing but the data path counts; directory and S3 take turns."""
+    """Batch jobs, so that nothing but the data path counts; directory and S3 take turns.
+
+    The server's processor time is told beside them: where it and the job share all processors, S3 cannot be
+    more than job / (job + server) of the directory, whatever our side does.
+    """
     os.environ.update(server.environment)  # workers inherit it
     from benchmarks.bench_spark import input_rows, read_job, session, spread, write_job
 
@@ -261,6 +266,7 @@ def bench_spark(server: SeaweedServer, rounds: int, megabytes: int) -> None:
             rows = megabytes * MB // (value_bytes + 12) // 20_000 * 20_000
             df = input_rows(spark, rows, value_bytes, "json")
             seconds: dict[tuple[str, str], list[float]] = {}
+            server_s: dict[str, list[float]] = {}
             for number in range(rounds + 1):
                 with tempfile.TemporaryDirectory(prefix="bench-s3-root-") as directory:
                     roots = [("directory", f"{directory}/root"), ("s3", server.new_root())]
@@ -272,18 +278,28 @@ def bench_spark(server: SeaweedServer, rounds: int, megabytes: int) -> None:
                             ("source", read_job(spark, "sparklog", {"subscribe": "t"}, root)),
                         )
                         for side, job in jobs:
+                            before = server_cpu_s(server)
                             seconds.setdefault((side, name), []).append(timed(job))
+                            if name == "s3":
+                                server_s.setdefault(side, []).append(server_cpu_s(server) - before)
             for side in ("sink", "source"):
                 on_directory, on_s3 = seconds[side, "directory"][1:], seconds[side, "s3"][1:]
                 ratios = [theirs / ours for theirs, ours in zip(on_directory, on_s3, strict=True)]
                 rates = [rows * (value_bytes + 12) / MB / np.median(took) for took in (on_directory, on_s3)]
                 print(
                     f"  {side:6} {value_bytes:5} B {codec:4}  S3 is {spread(ratios)} of the directory   "
-                    f"{rates[1]:.0f} of {rates[0]:.0f} MB/s",
+                    f"{rates[1]:.0f} of {rates[0]:.0f} MB/s; the server's CPU "
+                    f"{np.median(server_s[side][1:]):.1f} s of {np.median(on_s3):.1f} s on {os.cpu_count()}",
                     flush=True,
                 )
     finally:
         spark.stop()
+
+
+def server_cpu_s(server: SeaweedServer) -> float:
+    """What the server has used so far."""
+    times = psutil.Process(server.pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def timed(action: Callable[[], object]) -> float:

@@ -70,6 +70,12 @@ class SeaweedServer:
             "SPARKLOG_CACHE_DIR": str(self._directory / "cache"),
         }
 
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None, "it has not been started"
+        return self._process.pid
+
     def new_root(self) -> str:
         """A prefix that nobody has used."""
         return f"s3://{BUCKET}/{uuid.uuid4().hex}"

@@ -2,7 +2,7 @@
 
 Invariants:
     - an object is not there before sync() has finished it, and never changes afterwards;
-    - memory: the part being filled, and a few parts on their way.
+    - memory: the part being filled, the one before it, and a few on their way; each byte is copied once.
 Exclusive creation: a small object is put with If-None-Match. A large one is not, since multipart uploads
 are not conditional in practice; its name holds the writer's unique id.
 Concurrency: one user at a time; parts travel in the client's threads.
@@ -30,6 +30,7 @@ class S3AppendFile:
         self._client = client
         self._name, self._key, self._url = name, key, url
         self._buffer = bytearray()
+        self._full: bytearray | None = None  # kept back until another is full: less than two make one PUT
         self._position = 0
         self._upload: str | None = None
         self._parts: list[Future[dict[str, Any]]] = []
@@ -48,11 +49,15 @@ class S3AppendFile:
         self._refuse_unless_open()
         start = self._position
         for chunk in chunks:
-            self._buffer += memoryview(chunk).cast("B")
-        self._position = start + sum(memoryview(chunk).nbytes for chunk in chunks)
-        while len(self._buffer) >= 2 * PART_BYTES:  # so that a small object stays a single PUT
-            self._send_part(bytes(memoryview(self._buffer)[:PART_BYTES]))
-            del self._buffer[:PART_BYTES]
+            rest = memoryview(chunk).cast("B")
+            self._position += len(rest)
+            while len(rest):
+                room = PART_BYTES - len(self._buffer)
+                self._buffer += rest[:room]
+                rest = rest[room:]
+                if len(self._buffer) == PART_BYTES:
+                    self._send_full()
+                    self._full, self._buffer = self._buffer, bytearray()
         return start
 
     def sync(self) -> None:
@@ -65,8 +70,7 @@ class S3AppendFile:
         else:
             self._complete(self._upload)
         self._state = "finished"
-        self._buffer.clear()
-        self._parts.clear()
+        self._forget()
 
     def close(self) -> None:
         if self._pid != os.getpid():
@@ -77,12 +81,11 @@ class S3AppendFile:
             with contextlib.suppress(StorageError):
                 self._client.call("abort_multipart_upload", self._url, Key=self._key, UploadId=self._upload)
         self._state = "closed"
-        self._buffer.clear()
-        self._parts.clear()
+        self._forget()
 
     def _put(self) -> None:
         """Until it is known whether the object is there; then it is ours if its bytes are ours."""
-        data = bytes(self._buffer)
+        data = b"".join((self._full or b"", self._buffer))
         unsure: IndefinitePutError | None = None
 
         def attempt() -> None:
@@ -99,7 +102,9 @@ class S3AppendFile:
         self._client.resolve(attempt)
 
     def _complete(self, upload: str) -> None:
-        self._send_part(bytes(self._buffer))
+        self._send_full()
+        if self._buffer:
+            self._send_part(self._buffer)
         parts = [part.result() for part in self._parts]
         try:
             self._client.call(
@@ -114,7 +119,12 @@ class S3AppendFile:
             if self._client.get(self._url, self._key, 0, 1)[1] != self._position:
                 raise
 
-    def _send_part(self, data: bytes) -> None:
+    def _send_full(self) -> None:
+        if self._full is not None:
+            self._send_part(self._full)
+            self._full = None
+
+    def _send_part(self, data: bytearray) -> None:
         if self._upload is None:
             created = self._client.call("create_multipart_upload", self._url, Key=self._key)
             self._upload = str(created["UploadId"])
@@ -129,6 +139,10 @@ class S3AppendFile:
             return {"PartNumber": number, "ETag": answer["ETag"]}
 
         self._parts.append(self._client.submit(send))
+
+    def _forget(self) -> None:
+        self._full, self._buffer = None, bytearray()  # not cleared: a part under way may hold them
+        self._parts.clear()
 
     def _refuse_unless_open(self) -> None:
         if self._pid != os.getpid():
