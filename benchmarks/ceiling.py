@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from sparklog.spark.rows import SCHEMA_SQL, arrow_schema
+from sparklog.spark.rows import arrow_schema
+from sparklog.spark.schema import SCHEMA_SQL
 
 BATCH_ROWS = 10_000
 STREAM_PARTITIONS = 4  # as many tasks as the topic read by sparklog has partitions

@@ -2,21 +2,26 @@
 
 Spark makes a new instance for every plan, in several processes, from the options alone; so it holds
 nothing else, and each method parses them for its own kind of query.
+Each of those processes is started for one question, so what answers the others is not imported: Arrow,
+NumPy and the client take a quarter of a second of processor time.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.batch_reader import SparklogBatchReader, SparklogPushdownReader
-from sparklog.spark.batch_writer import SparklogBatchWriter
 from sparklog.spark.options import parse_sink_options, parse_source_options
-from sparklog.spark.rows import check_user_schema, sql_schema
-from sparklog.spark.stream_reader import SparklogStreamReader
-from sparklog.spark.stream_writer import SparklogStreamWriter
+from sparklog.spark.schema import check_user_schema, sql_schema
 from sparklog.spark.values import parse_bool
+
+if TYPE_CHECKING:
+    from sparklog.spark.batch_reader import SparklogBatchReader
+    from sparklog.spark.batch_writer import SparklogBatchWriter
+    from sparklog.spark.stream_reader import SparklogStreamReader
+    from sparklog.spark.stream_writer import SparklogStreamWriter
 
 
 class SparklogDataSource(DataSource):
@@ -33,20 +38,28 @@ class SparklogDataSource(DataSource):
     def schema(self) -> str:
         return sql_schema(include_headers=self._include_headers())
 
-    def reader(self, schema: StructType) -> SparklogBatchReader:
+    def reader(self, schema: StructType) -> "SparklogBatchReader":
+        from sparklog.spark.batch_reader import SparklogBatchReader, SparklogPushdownReader  # noqa: PLC0415
+
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=False)
         return SparklogPushdownReader(options) if options.filter_pushdown else SparklogBatchReader(options)
 
-    def streamReader(self, schema: StructType) -> SparklogStreamReader:
+    def streamReader(self, schema: StructType) -> "SparklogStreamReader":
+        from sparklog.spark.stream_reader import SparklogStreamReader  # noqa: PLC0415
+
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         return SparklogStreamReader(parse_source_options(self._given(), streaming=True))
 
-    def writer(self, schema: StructType, overwrite: bool) -> SparklogBatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "SparklogBatchWriter":
+        from sparklog.spark.batch_writer import SparklogBatchWriter  # noqa: PLC0415
+
         _refuse_overwrite("mode overwrite" if overwrite else None)
         return SparklogBatchWriter(schema, parse_sink_options(self._given(), streaming=False))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:  # noqa: ARG002
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "SparklogStreamWriter":  # noqa: ARG002
+        from sparklog.spark.stream_writer import SparklogStreamWriter  # noqa: PLC0415
+
         # Spark says "overwrite" for the output mode complete: every micro-batch holds the whole
         # result again. Kafka's sink appends it, and so do we; readers take the latest per key.
         return SparklogStreamWriter(schema, parse_sink_options(self._given(), streaming=True))

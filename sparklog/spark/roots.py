@@ -15,19 +15,22 @@ Concurrency: Spark's workers are single-threaded; a forked child starts with an 
 
 import logging
 import os
+from typing import TYPE_CHECKING
 
 import sparklog
-from sparklog.client import SparkLog
-from sparklog.client.broker_root import BrokerRoot, find_broker_root
 from sparklog.errors import RetriableError
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
+
+if TYPE_CHECKING:
+    from sparklog.client import SparkLog
+    from sparklog.client.broker_root import BrokerRoot
 
 logger = logging.getLogger("sparklog.spark")
 _Key = tuple[int, str, StorageOptions]
 _CHECK_REMOTE_MS = 5_000
-_opened: dict[_Key, SparkLog] = {}
+_opened: "dict[_Key, SparkLog]" = {}
 _checked_ms: dict[_Key, int] = {}
-_told: dict[str, BrokerRoot] = {}  # bootstrap servers -> their last answer
+_told: "dict[str, BrokerRoot]" = {}  # bootstrap servers -> their last answer
 
 
 def root_of_broker(bootstrap_servers: str) -> str:
@@ -37,6 +40,8 @@ def root_of_broker(bootstrap_servers: str) -> str:
         InvalidRequestError: the servers are no sparklog brokers, or their root is not visible here.
         RetriableError: BROKER_UNREACHABLE.
     """
+    from sparklog.client.broker_root import find_broker_root  # noqa: PLC0415 - few queries need it
+
     try:
         found = _told[bootstrap_servers] = find_broker_root(bootstrap_servers)
     except RetriableError as error:
@@ -50,7 +55,7 @@ def root_of_broker(bootstrap_servers: str) -> str:
 
 def open_root(
     root: str, *, create: bool, refresh: bool = True, storage: StorageOptions = NO_STORAGE_OPTIONS
-) -> SparkLog:
+) -> "SparkLog":
     """The log under `root`, its image as of now (or as of the last call without `refresh`).
 
     Args:
@@ -67,7 +72,7 @@ def open_root(
     return log
 
 
-def _is_due(key: _Key, log: SparkLog, *, writing: bool) -> bool:
+def _is_due(key: _Key, log: "SparkLog", *, writing: bool) -> bool:
     if writing or not log.store.traits.is_remote:
         return True
     now_ms = log.clock.monotonic_ms()

@@ -1,4 +1,4 @@
-"""The rows of the source: the columns of Spark's Kafka connector, as Spark and as Arrow types.
+"""The rows of the source (schema.py), as Arrow batches.
 
 Cost matters here: every record passes through. Columns that are constant within a chunk (topic,
 partition, timestampType) are made once per task and sliced, never rebuilt.
@@ -9,27 +9,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from sparklog.errors import InvalidRequestError
 from sparklog.format.decode import DecodedRecords
-
-HEADERS_SQL = "headers array<struct<key:string,value:binary>>"
-SCHEMA_SQL = (
-    "key binary, value binary, topic string, partition int, offset bigint, "
-    "timestamp timestamp, timestampType int"
-)
 
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
 
 
-def sql_schema(*, include_headers: bool) -> str:
-    """The fixed schema of the source, in Spark SQL."""
-    return f"{SCHEMA_SQL}, {HEADERS_SQL}" if include_headers else SCHEMA_SQL
-
-
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The same in Arrow, exactly as Spark expects it from a Python source."""
+    """The schema in Arrow, exactly as Spark expects it from a Python source."""
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -89,19 +77,3 @@ def to_rows(
     for records in decoded:
         if records.num_rows:
             yield builder.rows(records)
-
-
-def check_user_schema(names: list[str], *, include_headers: bool) -> None:
-    """The schema is fixed, as Kafka's is.
-
-    Raises:
-        InvalidRequestError: the user gave a schema of their own.
-    """
-    expected = arrow_schema(include_headers=include_headers).names
-    if names != expected:
-        raise InvalidRequestError(
-            "INVALID_COLUMN",
-            f"the source has a fixed schema ({', '.join(expected)}), and a schema with "
-            f"{', '.join(names)} was given",
-            fix="remove schema(...), and parse the column value instead",
-        )

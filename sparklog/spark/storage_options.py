@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.storage.s3_options import parse_storage_options
-
 _PREFIX = "s3."
 _PLAIN = {"anon", "endpoint_url", "key", "profile", "region", "secret", "token"}
 _HADOOP = {
@@ -64,5 +62,8 @@ def parse_storage(given: Mapping[str, str], root: str, *, streaming: bool = Fals
     values = {name: value for option, value in given.items() if (name := storage_name(option)) is not None}
     if streaming and root.lower().startswith(("s3:", "s3a:", "s3n:")):
         values.setdefault("refresh_interval_ms", str(STREAM_REFRESH_MS))
-    parse_storage_options(values)
+    if values:
+        from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415 - few queries need it
+
+        parse_storage_options(values)
     return StorageOptions(tuple(sorted(values.items())))

@@ -6,10 +6,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError, UnknownTopicError
-from sparklog.metadata import Image
 from sparklog.spark.values import invalid, parse_json_object
+
+if TYPE_CHECKING:
+    from sparklog.metadata import Image
 
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 
@@ -22,7 +25,7 @@ class Subscription:
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
 
-    def resolve(self, image: Image, *, must_exist: bool) -> list[tuple[str, int]]:
+    def resolve(self, image: "Image", *, must_exist: bool) -> list[tuple[str, int]]:
         """The (topic, partition) pairs to read, in order of topic and partition.
 
         Args:
@@ -53,7 +56,7 @@ class Subscription:
         return [(name, p) for name in sorted(names) for p in range(len(image.topics[name].partitions))]
 
 
-def _missing(names: list[str], image: Image) -> UnknownTopicError:
+def _missing(names: list[str], image: "Image") -> UnknownTopicError:
     known = ", ".join(sorted(name for name in image.topics if not name.startswith("__"))[:10]) or "none yet"
     return UnknownTopicError(
         "TOPIC_MISSING",

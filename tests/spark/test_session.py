@@ -73,3 +73,15 @@ def test_configure_refuses_a_session_that_runs_another_python(monkeypatch: pytes
 def test_importing_sparklog_spark_does_not_import_pyspark() -> None:
     code = "import sys, sparklog.spark; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_spark_learns_of_the_source_without_loading_arrow() -> None:
+    code = (
+        "import sys, pyspark_sparklog; assert pyspark_sparklog.DefaultSource;"
+        "source = pyspark_sparklog.DefaultSource({'path': '/nowhere', 'subscribe': 't'}); source.schema();"
+        "sys.exit(', '.join({'pyarrow', 'numpy', 'sparklog.client'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
