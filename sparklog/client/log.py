@@ -107,9 +107,13 @@ class SparkLog:
         """Topics, partitions and extents, as of the last refresh. Immutable."""
         return self.metadata.image
 
-    def refresh(self) -> Image:
-        """Look for new commits; cheap when there are none."""
-        return self.metadata.refresh()
+    def refresh(self, *, force: bool = False) -> Image:
+        """Look for new commits; cheap when there are none.
+
+        Args:
+            force: look even if the refresh interval of an object store is not over.
+        """
+        return self.metadata.refresh(force=force)
 
     def is_same_root(self) -> bool:
         """Is this root still what lies under its URL? (It may have been removed, and another one made.)"""

@@ -16,6 +16,7 @@ from sparklog.spark.ranges import OffsetRange
 from sparklog.spark.resolve import partition_state
 from sparklog.spark.rows import to_rows
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
+from sparklog.spark.workers import settle_in
 from sparklog.storage import Store, open_store
 
 _stores: dict[tuple[int, str, StorageOptions], Store] = {}
@@ -66,6 +67,7 @@ def read_input_partition(
     if not isinstance(partition, SparklogInputPartition):
         # Spark makes up an empty partition when there is nothing to read.
         return
+    settle_in()
     key = (os.getpid(), partition.root, storage)
     store = _stores.get(key)
     if store is None:

@@ -19,6 +19,7 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.roots import open_root
+from sparklog.spark.workers import settle_in
 from sparklog.spark.write_task import TaskResult, append_options, write_task
 
 
@@ -26,6 +27,7 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one query."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        settle_in()  # once per micro-batch in the worker that makes it, and in the one that commits
         self._options = options
         self._columns = check_columns(schema, options)
         append_options(options)  # a wrong codec is better refused here than in every task

@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sparklog.allocator import keep_freed_memory
 from sparklog.client import AppendOptions, StagedAppend
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.roots import open_root
+from sparklog.spark.workers import settle_in
 
 # Set by Spark for every task of a streaming query; the sink's commit itself is told neither the
 # query nor (in the task) the batch.
@@ -46,7 +46,7 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
     """
     context = TaskContext.get()
     assert context is not None, "write tasks run on executors"
-    keep_freed_memory()  # of this Python worker, which goes from task to task
+    settle_in()
     log = open_root(options.root, create=True, storage=options.storage)
     with log.appender(append_options(options), sticky_turn=context.partitionId()) as appender:
         for arrow_batch in rows:

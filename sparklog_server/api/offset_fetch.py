@@ -3,6 +3,9 @@
 Does: committed offsets by partition, or (null topics) all of a group; -1 where nothing is committed.
 Does not: member epochs of KIP-848. `require_stable` changes nothing: there are no transactions whose offsets
     could still be open.
+Errors are told for the group and for each partition that was asked for, also in versions where Kafka tells
+    them for the group only: aiokafka looks at the partitions alone, and would start a group anew
+    (auto.offset.reset) while its offsets are still being loaded.
 Versions: 2 all topics, error code; 5 leader epochs; 6 flexible; 7 require_stable (KIP-447); 8 several groups
     (KIP-709).
 """
@@ -22,7 +25,6 @@ from sparklog_server.protocol.registry import RequestContext, api
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
-_ERROR_CODE_SINCE = 2
 _GROUPS_SINCE = 8
 _NOTHING = OffsetValue(offset=-1, commit_timestamp_ms=-1)
 
@@ -39,29 +41,14 @@ async def handle_offset_fetch(request: Any, context: RequestContext, broker: "Br
                 make(types.OffsetFetchResponseGroup, group_id=one.group_id, topics=topics, error_code=error)
             )
         return make(types.OffsetFetchResponse, groups=answers)
-    error, topics = _topics(
-        types,
-        broker,
-        request.group_id,
-        request.topics,
-        "Topic",
-        errors_in_partitions=version < _ERROR_CODE_SINCE,
-    )
+    error, topics = _topics(types, broker, request.group_id, request.topics, "Topic")
     return make(types.OffsetFetchResponse, topics=topics, error_code=error)
 
 
 def _topics(
-    types: ModuleType,
-    broker: "Broker",
-    group_id: str,
-    asked: Any,
-    suffix: str,
-    *,
-    errors_in_partitions: bool = False,
+    types: ModuleType, broker: "Broker", group_id: str, asked: Any, suffix: str
 ) -> tuple[ErrorCode, list[Any]]:
     error, committed = broker.groups.fetch(group_id)
-    if error and not errors_in_partitions:
-        return error, []
     wanted: Iterable[tuple[str, Iterable[int]]]
     if asked is None:
         wanted = [

@@ -32,7 +32,7 @@ def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> 
 class ServerProcess:
     """One broker at a time on one root; errors go to a file, so that no pipe fills up."""
 
-    def __init__(self, root: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, root: Path | str, settings: dict[str, str] | None = None) -> None:
         self.root = root
         self.settings = settings or {}
         self.host, self.port = "127.0.0.1", 0
@@ -53,7 +53,10 @@ class ServerProcess:
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self._errors, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
-        assert line, f"the broker ended: {self.process.wait(READY_SECONDS)}\n{self.errors()}"
+        if not line:
+            code, errors = self._collect(), self.errors()
+            self._errors.close()
+            raise AssertionError(f"the broker ended: {code}\n{errors}")
         self.port = int(line.rpartition(":")[2])
 
     def kill(self) -> None:
@@ -99,7 +102,7 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def serving(root: Path, settings: dict[str, str] | None = None) -> Iterator[ServerProcess]:
+def serving(root: Path | str, settings: dict[str, str] | None = None) -> Iterator[ServerProcess]:
     """A broker for as long as the context lasts."""
     server = ServerProcess(root, settings)
     try:

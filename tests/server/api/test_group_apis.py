@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kio.index import load_payload_module
+from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
@@ -253,6 +254,24 @@ def test_leader_epochs_come_back(asker: Asker) -> None:
     topics = [{"_": "OffsetFetchRequestTopic", "name": "orders", "partition_indexes": (0, 1)}]
     (topic,) = asker.ask(FETCH, 5, group_id="g", topics=topics).topics
     assert [one.committed_leader_epoch for one in topic.partitions] == [3, -1]
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_while_offsets_are_loaded_every_partition_says_so(
+    asker: Asker, running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    loading = ErrorCode.coordinator_load_in_progress
+    monkeypatch.setattr(running_broker.broker.groups, "fetch", lambda _: (loading, {}))
+    suffix = "Topics" if version >= 8 else "Topic"
+    topics = [{"_": f"OffsetFetchRequest{suffix}", "name": "orders", "partition_indexes": (0, 1)}]
+    if version >= 8:
+        group = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": topics}
+        (answer,) = asker.ask(FETCH, version, groups=[group]).groups
+    else:
+        answer = asker.ask(FETCH, version, group_id="g", topics=topics)
+    assert version < 2 or answer.error_code == loading
+    (topic,) = answer.topics
+    assert [(one.committed_offset, one.error_code) for one in topic.partitions] == [(-1, loading)] * 2
 
 
 def test_several_groups_at_once(asker: Asker) -> None:
