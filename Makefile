@@ -10,8 +10,8 @@ INSTALL_INPUTS := pyproject.toml setup.cfg constraints.txt
 
 # Spark looks the data source up, and starts its workers, with this interpreter. A SPARK_HOME of
 # another Spark would win over the installed one; the loopback address spares a host name look-up.
-export PYSPARK_PYTHON := $(abspath $(BIN)/python)
-export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+export PYSPARK_PYTHON := $(abspath $(BIN)/sparklog-python)
+export PYSPARK_DRIVER_PYTHON := $(abspath $(BIN)/python)
 export SPARK_LOCAL_IP ?= 127.0.0.1
 unexport SPARK_HOME PYTHONPATH PYTHONHOME
 

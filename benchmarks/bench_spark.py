@@ -8,7 +8,6 @@ import argparse
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import psutil
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 # Workers import this package to find the ceiling's classes.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")])
@@ -55,7 +53,9 @@ def session() -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.noDataProgressEventInterval": "1s",
     }
-    spark = SparkSession.builder.master("local[2]").appName("bench").config(map=settings).getOrCreate()
+    spark = (
+        sparklog.spark.configure(SparkSession.builder.config(map=settings)).master("local[2]").getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     sparklog.spark.register(spark)
     spark.dataSource.register(CeilingDataSource)

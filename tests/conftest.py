@@ -4,7 +4,6 @@ SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 s
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -42,7 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, s3_reserved: SeaweedServer) -> "Iterator[SparkSession]":
     """One small local session for the whole run, with sparklog registered."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from sparklog.spark.interpreter import worker_python
+
+    os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 

@@ -7,14 +7,11 @@ that CPU and memory can be told apart, and none profits from what another has wa
 """
 
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
-
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -44,11 +41,13 @@ def session(side: str, jars: str) -> SparkSession:
         builder = builder.config("spark.jars", jars)
     if side == "delta":
         builder = builder.config(map=DELTA)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
     if side == "sparklog":
         import sparklog.spark
 
+        sparklog.spark.configure(builder)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    if side == "sparklog":
         sparklog.spark.register(spark)
     return spark
 

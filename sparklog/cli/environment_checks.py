@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparklog.spark.interpreter import worker_python
+
 MINIMUM_JAVA = 17
 MINIMUM_SPARK = (4, 2)
 PROBE_TIMEOUT_S = 60
@@ -90,7 +92,7 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
     command = named or "python3"
     found = shutil.which(command, path=environment.get("PATH"))
     origin = f"{check}={named}" if named else "not set, so Spark runs the PATH's python3"
-    fix = f"export PYSPARK_PYTHON={sys.executable}, or call sparklog.spark.configure(builder)"
+    fix = f"export PYSPARK_PYTHON={worker_python()}, or call sparklog.spark.configure(builder)"
     if found is None:
         return Finding(check, Status.FAIL, f"{origin}: no such program", fix)
     code = "import sys, sparklog, pyspark_sparklog; print(sys.version_info[:2])"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.spark.interpreter import worker_python
 
 JOBS = Path(__file__).parent / "jobs"
 SPARK_CONF = {
@@ -125,6 +126,6 @@ def spark_submit() -> Path:
 def spark_environment() -> dict[str, str]:
     """The environment of this process, with this interpreter for Spark and no other Spark."""
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    environment["PYSPARK_PYTHON"], environment["PYSPARK_DRIVER_PYTHON"] = worker_python(), sys.executable
     environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return environment

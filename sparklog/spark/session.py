@@ -8,9 +8,11 @@ interpreter is the one in which sparklog is installed, which an environment that
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
+from sparklog.spark.interpreter import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,12 +22,19 @@ if TYPE_CHECKING:
 _REDACTION = "spark.sql.redaction.options.regex"
 _REDACTION_DEFAULT = "(?i)url"
 _REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$"
+# Over TCP every hand-over of a task to a Python worker waits 40 ms: the JVM's second small write (Nagle) for
+# an acknowledgement that the other end delays. The directory is named because Java's may be too long for a
+# socket (107 bytes, of which Spark uses 43), and because it must be there on every executor.
+_SOCKETS = "spark.python.unix.domain.socket."
+_SOCKET_DIRECTORY = "/tmp"  # noqa: S108 - Spark's sockets have random names, and only their owner may write
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     """Prepare the environment for a session that is about to be built.
 
-    Sets PYSPARK_PYTHON to this interpreter unless it is set already, and hides the option key in plans.
+    Sets PYSPARK_PYTHON to this environment's interpreter (interpreter.py), connects Spark to its Python
+    workers by Unix sockets, and hides the option key in plans; each unless the builder or the environment
+    says otherwise.
 
     Example:
         ``spark = sparklog.spark.configure(SparkSession.builder.appName("etl")).getOrCreate()``
@@ -36,14 +45,17 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     from pyspark import SparkContext  # noqa: PLC0415 - importing sparklog.spark must stay cheap
 
     active = SparkContext._active_spark_context
-    if active is not None and os.path.realpath(active.pythonExec) != os.path.realpath(sys.executable):
+    ours = {os.path.realpath(sys.executable), os.path.realpath(worker_python())}
+    if active is not None and os.path.realpath(active.pythonExec) not in ours:
         raise InvalidRequestError(
             "WRONG_PYTHON",
             f"Spark is running already, with the Python workers' interpreter {active.pythonExec}, and "
             f"sparklog is installed for {sys.executable}",
             fix="stop that session, and call configure before the first one (or set PYSPARK_PYTHON)",
         )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+    if f"{_SOCKETS}enabled" not in builder._options and Path(_SOCKET_DIRECTORY).is_dir():
+        builder.config(f"{_SOCKETS}enabled", "true").config(f"{_SOCKETS}dir", _SOCKET_DIRECTORY)
     if _REDACTION not in builder._options:
         builder.config(_REDACTION, _REDACTION_WITH_KEYS)
     return builder

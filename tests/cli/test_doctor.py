@@ -13,6 +13,7 @@ from sparklog.cli import environment_checks as checks
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.root_checks import check_put_if_absent, check_root
 from sparklog.errors import StorageError
+from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, open_store
 
 Run = Callable[..., Result]
@@ -40,7 +41,7 @@ def test_interpreter_without_sparklog_is_refused_when_named(tmp_path: Path) -> N
     found = checks.check_worker_python(environment(PYSPARK_PYTHON=str(other)))
     assert found.status is Status.FAIL
     assert "cannot import sparklog" in found.detail
-    assert sys.executable in found.fix
+    assert worker_python() in found.fix
     assert checks.check_worker_python(environment(PATH=str(tmp_path))).status is Status.WARN
     assert checks.check_worker_python(environment(PYSPARK_PYTHON="/nowhere")).status is Status.FAIL
 

@@ -59,7 +59,7 @@ def real_requests(server: ServerProcess) -> list[bytes]:
     requests: dict[bytes, None] = {}
     proxy = CuttingProxy(lambda key: False, requests.setdefault)
     with serving(
-        server.root.with_name("recorded"),
+        Path(server.root).with_name("recorded"),
         {
             **server.settings,
             "num.partitions": "2",

@@ -3,10 +3,7 @@
 Usage: python streaming_job.py ROOT CHECKPOINT MAX_OFFSETS [--once]
 """
 
-import os
 import sys
-
-os.environ["PYSPARK_PYTHON"] = sys.executable
 
 from pyspark.sql import SparkSession
 

@@ -8,6 +8,7 @@ from sparklog.clock import SystemClock
 from sparklog.demo import processes
 from sparklog.demo.processes import SparkJob, session_members, spark_environment, spark_submit
 from sparklog.errors import SparklogError
+from sparklog.spark.interpreter import worker_python
 
 # What spark-submit looks like from outside: a leader with a child that leaves its process group,
 # as PySpark's worker daemon does.
@@ -69,6 +70,7 @@ def test_finished_job_is_not_running_and_may_be_killed(
 def test_spark_gets_this_interpreter_and_no_other_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/old-spark")
     environment = spark_environment()
-    assert environment["PYSPARK_PYTHON"] == sys.executable
+    assert environment["PYSPARK_PYTHON"] == worker_python()
+    assert environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert "SPARK_HOME" not in environment
     assert spark_submit().is_file()

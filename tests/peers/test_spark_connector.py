@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.peers.fetching import Jars
 from sparklog.client import SparkLog
+from sparklog.spark.interpreter import worker_python
 from tests.compat.embedded import stored_records
 from tests.compat.server_process import ServerProcess
 
@@ -50,7 +51,7 @@ def test_spark_writes_copies_and_reads(
     jars = ",".join(map(str, connector_jars.files))
     done = subprocess.run(
         [sys.executable, str(job), server.bootstrap, jars, str(tmp_path / "checkpoint")],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "PYSPARK_PYTHON": worker_python(), "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
         timeout=240,

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import sparklog
 import sparklog.spark
 from sparklog.errors import InvalidRequestError
+from sparklog.spark.interpreter import worker_python
 
 DISCOVERY = """
 import sys
@@ -57,7 +58,8 @@ def test_configure_sets_the_interpreter_unless_it_is_set(monkeypatch: pytest.Mon
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     builder = SparkSession.builder
     assert sparklog.spark.configure(builder) is builder
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == worker_python()
+    assert builder._options["spark.python.unix.domain.socket.enabled"] == "true"
     monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere/python")
     sparklog.spark.configure(builder)
     assert os.environ["PYSPARK_PYTHON"] == "/somewhere/python"
