@@ -17,8 +17,11 @@ unexport SPARK_HOME PYTHONPATH PYTHONHOME
 
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
-CHAOS_ROUNDS ?= 20
-SIM_OPERATIONS ?= 1000000
+# Ten minutes. For an hour: CHAOS_ROUNDS=20 CHAOS_KILLS=250 CHAOS_CUTS=100 SIM_OPERATIONS=1000000
+CHAOS_ROUNDS ?= 4
+CHAOS_KILLS ?= 100
+CHAOS_CUTS ?= 40
+SIM_OPERATIONS ?= 40000
 SIM_FIRST_SEED ?= $(shell date +%s)
 BENCH_ARGS ?=
 
@@ -58,10 +61,10 @@ compat-peers: $(VENV)/.dev ## Kafka's own tools and Spark's connector against ou
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_PEERS=1 $(BIN)/python -m pytest tests/peers $(PYTEST_ARGS)
 
-chaos: $(VENV)/.dev ## The crash tests, long, and SIM_OPERATIONS=1000000 simulated ones: CHAOS_ROUNDS=20 kills of Spark and of the broker, 500 of writers, 100 power cuts
+chaos: $(VENV)/.dev ## The crash tests, ten minutes of them, and a report (longer: CHAOS_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS)
 	@sh scripts/preflight.sh --java >/dev/null
-	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=60 SPARKLOG_FUZZ_FRAMES=100000 \
-		SPARKLOG_CHAOS_KILLS=250 SPARKLOG_CHAOS_CUTS=100 SPARKLOG_HISTORY_SECONDS=120 \
+	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=15 SPARKLOG_FUZZ_FRAMES=100000 \
+		SPARKLOG_CHAOS_KILLS=$(CHAOS_KILLS) SPARKLOG_CHAOS_CUTS=$(CHAOS_CUTS) SPARKLOG_HISTORY_SECONDS=30 \
 		SPARKLOG_SIM_OPERATIONS=$(SIM_OPERATIONS) SPARKLOG_SIM_FIRST_SEED=$(SIM_FIRST_SEED) \
 		SPARKLOG_SIM_JOBS=$$(nproc 2>/dev/null || echo 1) \
 		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/compat/test_broker_hostile.py \

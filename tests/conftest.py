@@ -4,7 +4,7 @@ SPARKLOG_TEST_STORE=s3 puts the log of every test that uses `root` into the S3 s
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,6 +36,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         module = item.nodeid.partition("::")[0]
         uses_spark = "spark" in getattr(item, "fixturenames", ()) or module.startswith(_STARTS_SPARK)
         item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else module))
+
+
+@pytest.fixture
+def report(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Say what a run of a crash test did; `make chaos` shows it at the end."""
+
+    def say(text: str) -> None:
+        record_property("chaos", text)
+        print(text, flush=True)
+
+    return say
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if "SPARKLOG_CHAOS_KILLS" not in os.environ:
+        return
+    terminalreporter.section("chaos")
+    for one in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:
+        texts = [str(text) for name, text in one.user_properties if name == "chaos"]
+        if texts:
+            terminalreporter.write_line(f"{one.nodeid}: {one.outcome}, {one.duration:.0f} s")
+        for text in texts:
+            terminalreporter.write_line("    " + text.replace("\n", "\n    "))
 
 
 @pytest.fixture(scope="session")

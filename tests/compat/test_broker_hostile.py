@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -115,8 +115,10 @@ def send_mutated(server: ServerProcess, requests: list[bytes], count: int, dice:
 
 
 @pytest.mark.timeout(120 + FRAMES // 100)
-def test_requests_of_real_clients_with_something_done_to_them(server: ServerProcess, log: SparkLog) -> None:
-    print("SPARKLOG_SEED", SEED)
+def test_requests_of_real_clients_with_something_done_to_them(
+    server: ServerProcess, log: SparkLog, report: Callable[[str], None]
+) -> None:
+    report(f"SPARKLOG_SEED={SEED}")
     requests = real_requests(server)
     keys = {struct.unpack_from(">h", request)[0] for request in requests}
     assert keys >= {0, 1, 2, 3, 8, 9, 10, 11, 12, 14, 18, 22}, keys
@@ -142,7 +144,8 @@ def test_requests_of_real_clients_with_something_done_to_them(server: ServerProc
         threads[0].join(0.1)
         slowest = max(slowest, answer_seconds(server))
     assert not errors
-    print(f"slowest answer {slowest:.3f} s, RSS {rss / MIB:.0f} -> {server.resident_bytes() / MIB:.0f} MiB")
+    memory = f"RSS {rss / MIB:.0f} -> {server.resident_bytes() / MIB:.0f} MiB"
+    report(f"{FRAMES} frames, slowest answer {slowest:.3f} s, {memory}")
     assert slowest < 1
     until(lambda: server.descriptors() <= descriptors + 10, 30, "connections are closed")
     assert server.resident_bytes() - rss < 64 * MIB

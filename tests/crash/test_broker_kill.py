@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -128,8 +128,8 @@ def check_group(log: SparkLog, consumers: list[Worker], found: dict[tuple[int, i
 
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 @pytest.mark.parametrize("writer_count", [0, 4])
-def test_kills_under_load(tmp_path: Path, writer_count: int) -> None:
-    print("SPARKLOG_SEED", SEED)
+def test_kills_under_load(tmp_path: Path, writer_count: int, report: Callable[[str], None]) -> None:
+    report(f"SPARKLOG_SEED={SEED}")
     dice = random.Random(SEED)
     settings = {
         "offsets.topic.num.partitions": "2",
@@ -147,7 +147,7 @@ def test_kills_under_load(tmp_path: Path, writer_count: int) -> None:
             committed: dict[tuple[str, int], int] = {}
             for number in range(ROUNDS):
                 recovery_s = kill_in_the_middle(server, producers + consumers[:1] + writers, dice)
-                print(f"round {number}: all got on {recovery_s:.1f} s after the start of the broker")
+                report(f"round {number}: all got on {recovery_s:.1f} s after the start of the broker")
                 for one in [*dice.sample(writers, writer_count // 4), *consumers[1:][: number % 2]]:
                     one.kill()
                     one.start()

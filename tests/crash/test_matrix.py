@@ -5,7 +5,7 @@ SPARKLOG_CHAOS_KILLS sets the number of kills on each store (make chaos: 250), S
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from tests.seaweed import SeaweedServer
 CHAOS = "SPARKLOG_CHAOS_KILLS" in os.environ
 KILLS = int(os.environ.get("SPARKLOG_CHAOS_KILLS", "24"))
 SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
-RESTARTS = 3 if CHAOS else 1
+RESTARTS = max(1, KILLS // 80)
 STORES = ["directory", "s3"]
 
 
@@ -46,11 +46,13 @@ def matrix(children: Children, request: pytest.FixtureRequest, tmp_path: Path) -
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)
-def test_killed_at_every_point_nothing_is_lost_or_repeated(matrix: Matrix) -> None:
-    print("SPARKLOG_SEED", SEED)
+def test_killed_at_every_point_nothing_is_lost_or_repeated(
+    matrix: Matrix, report: Callable[[str], None]
+) -> None:
+    report(f"SPARKLOG_SEED={SEED}")
     matrix.run(KILLS if CHAOS or not matrix.remote else KILLS // 3)
     tally = matrix.finish()
-    print("s3" if matrix.remote else "directory", tally)
+    report(str(tally))
     assert tally.anomalies == []
 
 
@@ -122,7 +124,7 @@ def test_a_task_that_wakes_up_after_its_batch_was_committed_adds_nothing(
 
 @pytest.mark.parametrize("role", ["embedded", "sink", "broker"] if CHAOS else ["embedded"])
 def test_writers_wait_for_a_store_that_is_killed_and_comes_back(
-    children: Children, s3_server: SeaweedServer, tmp_path: Path, role: str
+    children: Children, s3_server: SeaweedServer, tmp_path: Path, role: str, report: Callable[[str], None]
 ) -> None:
     with Matrix(children, s3_server.new_root(), tmp_path, SEED, remote=True) as matrix:
         matrix.run(0)
@@ -135,7 +137,7 @@ def test_writers_wait_for_a_store_that_is_killed_and_comes_back(
             assert matrix.children.wait(writer, lambda: len(matrix.acked(role))) == 0
             assert len(matrix.acked(role)) == before + 8
         tally = matrix.finish()
-    print(tally)
+    report(f"{RESTARTS} kills of the store, {tally.operations} operations, {len(tally.anomalies)} anomalies")
     assert tally.anomalies == []
 
 

@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,8 +89,10 @@ def copied(image: Path, device: str, number: int) -> Path:
 
 
 @pytest.mark.timeout(60 + 5 * CUTS)
-def test_what_was_acknowledged_survives_a_power_cut(disk: tuple[Path, Path, str], tmp_path: Path) -> None:
-    print("SPARKLOG_SEED", SEED)
+def test_what_was_acknowledged_survives_a_power_cut(
+    disk: tuple[Path, Path, str], tmp_path: Path, report: Callable[[str], None]
+) -> None:
+    report(f"SPARKLOG_SEED={SEED}")
     image, root, device = disk
     dice = random.Random(SEED)
     points = [cell for cell in cells(remote=False) if cell[1]]
@@ -131,7 +133,7 @@ def test_what_was_acknowledged_survives_a_power_cut(disk: tuple[Path, Path, str]
             operations = sum(len(matrix.acked(name)) for name in WRITERS)
     finally:
         children.close()
-    print(
+    report(
         f"{CUTS} power cuts, {held} of them in the middle of something, {operations} operations: nothing lost"
     )
     assert held > CUTS // 2

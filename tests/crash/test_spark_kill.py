@@ -173,9 +173,11 @@ def wait_for(condition: Callable[[], bool], process: Job, seconds: float = 90) -
     return True
 
 
-def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root: str, tmp_path: Path) -> None:
+def test_killed_at_random_moments_every_row_arrives_once_and_in_order(
+    root: str, tmp_path: Path, report: Callable[[str], None]
+) -> None:
     seed = int(os.environ.get("SPARKLOG_SEED", random.SystemRandom().randrange(2**32)))
-    print(f"SPARKLOG_SEED={seed}")
+    report(f"SPARKLOG_SEED={seed}")
     rng = random.Random(seed)
     log = sparklog.open(root, create=True)
     fill(log)
@@ -198,7 +200,7 @@ def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root: str,
             finally:
                 kill_group(process)
             interrupted += before < written(log) < ROWS
-            print(f"round {number}: killed at {written(log)} of {ROWS} rows")
+            report(f"round {number}: killed at {written(log)} of {ROWS} rows")
         assert interrupted == ROUNDS, "a kill came too late to interrupt anything"
         process = start(root, checkpoint, "20000", "--once")
         try:
@@ -216,6 +218,7 @@ def test_killed_at_random_moments_every_row_arrives_once_and_in_order(root: str,
     assert verdict.names <= {Name.G0}, verdict
     assert verdict.acknowledged == ROWS
     assert verdict.read == ROWS
+    report(f"{ROUNDS} kills, {ROWS} rows: none lost, none doubled; {verdict}")
 
 
 def verify(log: SparkLog) -> None:

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def read_everything(root: str, path: Path) -> None:
 
 @pytest.mark.timeout(300 + SECONDS)
 def test_killed_and_stopped_processes_leave_no_anomaly(
-    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: str, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     dice, clock = random.Random(SEED), SystemClock()
     sparklog.open(root).create_topic(TOPIC, PARTITIONS)
@@ -112,9 +113,7 @@ def test_killed_and_stopped_processes_leave_no_anomaly(
     assert codes == [0] * len(ROLES)
     read_everything(root, directory / "last.jsonl")
     verdict = check(read_history(sorted(directory.glob("*.jsonl"))))
-    if "SPARKLOG_HISTORY_SECONDS" in os.environ:
-        with capsys.disabled():
-            print(f"\n{crew.strikes} kills and pauses; {verdict}")
+    report(f"SPARKLOG_HISTORY_SEED={SEED}: {crew.strikes} kills and pauses; {verdict}")
     assert not verdict.names, verdict
     assert verdict.acknowledged > 0
     assert verdict.read >= verdict.acknowledged

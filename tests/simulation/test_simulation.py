@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -23,15 +24,11 @@ PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(7200)
-def test_histories_have_no_anomalies(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_histories_have_no_anomalies(caplog: pytest.LogCaptureFixture, report: Callable[[str], None]) -> None:
     caplog.set_level(logging.CRITICAL)
     campaign = Campaign(SystemClock(), first_seed=FIRST_SEED)
     campaign.run(OPERATIONS, jobs=JOBS)
-    with capsys.disabled():
-        if "SPARKLOG_SIM_OPERATIONS" in os.environ:
-            print(f"\n{campaign}")
+    report(str(campaign))
     assert not campaign.totals.failures, "\n".join(map(str, campaign.totals.failures))
     assert campaign.totals.faults.total() > 0
     assert set(campaign.totals.histories) == set(KINDS)
