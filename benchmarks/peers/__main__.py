@@ -139,7 +139,9 @@ def settings(chosen: argparse.Namespace) -> dict[str, str]:
         "arguments": " ".join(sys.argv[1:]) or "none",
         "Spark": f"local[{TASKS}], " + ", ".join(f"{key}={value}" for key, value in SESSION.items()),
         "topics": f"{PARTITIONS} partitions, keys of {batch.KEY_BYTES} bytes",
-        "sparklog": "no broker in Spark's path; its defaults; every commit is fsynced before it is visible",
+        "sparklog": "no broker in Spark's path; its defaults, its session by sparklog.spark.configure; "
+        "every commit is fsynced before it is visible",
+        "sparklog tuned": ", ".join(f"{key}={value}" for key, value in batch.OURS_TUNED.items()),
         "kafka": f"one node, KRaft, {HEAP}; the connector's and the broker's defaults (acks=all, no fsync)",
         "kafka tuned": ", ".join(f"{key}={value}" for key, value in batch.TUNED.items()),
         "kafka flush.messages=1": "the topic fsyncs each batch before it is acknowledged",

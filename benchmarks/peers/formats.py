@@ -43,17 +43,20 @@ def copy(
     topics: tuple[str, str],
     checkpoint: str,
     *,
-    options: dict[str, str],
+    options: dict[str, str] | None = None,
+    sink_options: dict[str, str] | None = None,
     available_now: bool,
 ) -> StreamingQuery:
     """Start a query that copies keys and values from one topic to another, from where the first begins."""
-    reader = spark.readStream.format(side).options(**options)
+    reader = spark.readStream.format(side).options(**(options or {}))
     if side == "parquet":
         reader = reader.schema(SCHEMA)
     elif side != "delta":
         reader = reader.option("startingOffsets", "earliest")
     df = _load(reader, side, place, topics[0]).select("key", "value")
-    writer = df.writeStream.format(side).option("checkpointLocation", checkpoint)
+    writer = (
+        df.writeStream.format(side).option("checkpointLocation", checkpoint).options(**(sink_options or {}))
+    )
     if available_now:
         writer = writer.trigger(availableNow=True)
     if side == "sparklog":

@@ -83,6 +83,16 @@ class Driver:
         self.side, self.place, self.directory = side, place, directory
         self.spark = session(side, jars)
         self._query: StreamingQuery | None = None
+        self._settings: dict[str, str] = {}
+
+    def settings(self, values: dict[str, str]) -> dict:
+        """Settings of the session for what comes next, instead of the last ones."""
+        for name in self._settings.keys() - values.keys():
+            self.spark.conf.unset(name)
+        for name, value in values.items():
+            self.spark.conf.set(name, value)
+        self._settings = values
+        return {}
 
     def write(self, topic: str, records: int, value_bytes: int, codec: str, options: dict[str, str]) -> dict:
         """Batch write."""
@@ -117,7 +127,7 @@ class Driver:
         )
         return {"seconds": seconds, "records": found[0]}
 
-    def copy(self, source: str, sink: str, options: dict[str, str]) -> dict:
+    def copy(self, source: str, sink: str, options: dict[str, str], sink_options: dict[str, str]) -> dict:
         """Streaming copy of all there is, and then stop."""
         checkpoint = tempfile.mkdtemp(dir=self.directory)
 
@@ -129,6 +139,7 @@ class Driver:
                 (source, sink),
                 checkpoint,
                 options=options,
+                sink_options=sink_options,
                 available_now=True,
             )
             query.awaitTermination()
@@ -141,9 +152,7 @@ class Driver:
         """A copy that goes on until stop_copy."""
         checkpoint = tempfile.mkdtemp(dir=self.directory)
         topics = (source, sink)
-        self._query = formats.copy(
-            self.spark, self.side, self.place, topics, checkpoint, options={}, available_now=False
-        )
+        self._query = formats.copy(self.spark, self.side, self.place, topics, checkpoint, available_now=False)
         return {}
 
     def stop_copy(self) -> dict:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from benchmarks.peers.batch import KEY_BYTES, MB
+from benchmarks.peers.batch import KEY_BYTES, MB, contenders
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import REPOSITORY, Side, SideError
 from benchmarks.peers.usage import Usage
@@ -19,16 +19,19 @@ def copies(sides: list[Side], results: Results, *, records: int, repetitions: in
     for side in sides:
         side.create_topic("copy-in")
         side.ask("write", topic="copy-in", records=records, value_bytes=VALUE_BYTES, codec="none", options={})
+    everyone = contenders(sides)
     for turn in range(repetitions + 1):
-        for side in sides if turn % 2 == 0 else sides[::-1]:
-            topic = f"copy-out-{turn}"
-            side.create_topic(topic)
+        for number, one in enumerate(everyone if turn % 2 == 0 else everyone[::-1]):
+            side, topic = one.side, f"copy-out-{turn}-{number}"
+            side.create_topic(topic, configs=one.configs)
             limited = side.name in {"sparklog", "kafka"}
             options = {"maxOffsetsPerTrigger": str(records // MICRO_BATCHES)} if limited else {}
             before = side.disk_bytes()
             try:
                 with Usage(side.groups) as usage:
-                    answer = side.ask("copy", source="copy-in", sink=topic, options=options)
+                    answer = one.ask(
+                        "copy", source="copy-in", sink=topic, options=options, sink_options=one.options
+                    )
             except SideError as error:
                 results.note(str(error)[:300])
                 continue
@@ -41,7 +44,7 @@ def copies(sides: list[Side], results: Results, *, records: int, repetitions: in
                 **usage.row(),
                 "disk_per_input_byte": round((side.disk_bytes() - before) / MB / size, 3),
             }
-            results.add("copy", f"{records} x {VALUE_BYTES} B", side.name, **values)
+            results.add("copy", f"{records} x {VALUE_BYTES} B", one.name, **values)
 
 
 def latencies(sides: list[Side], results: Results, *, rate: int, seconds: int, repetitions: int) -> None:
