@@ -1,6 +1,6 @@
 """sparklog beside Apache Kafka and its Spark connector, Parquet and Delta: one machine, one run.
 
-    python -m benchmarks.peers [--quick] [--records N] [--only batch,copy,latency,lookup,perf]
+    python -m benchmarks.peers [--quick] [--records N] [--only batch,copy,latency,lookup,growth,perf]
 
 What a peer needs is fetched by Maven (fetching.py); a peer that cannot be had is named in the report, and the
 rest runs. The report is printed, and kept as bench-output/peers.md, .json and .png.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peers import batch, fetching, lookups, perf_tools, streaming
+from benchmarks.peers import batch, fetching, growth, lookups, perf_tools, streaming
 from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_process import HEAP
 from benchmarks.peers.results import Results
@@ -30,7 +30,7 @@ from benchmarks.peers.sides import (
 )
 from benchmarks.peers.spark_driver import SESSION, TASKS
 
-PARTS = ("batch", "copy", "latency", "lookup", "perf")
+PARTS = ("batch", "copy", "latency", "lookup", "growth", "perf")
 
 
 def arguments() -> argparse.Namespace:
@@ -123,6 +123,8 @@ def main() -> int:
                     lookups.first_rows(sides, results, repetitions=repetitions)
                     count = chosen.backfill_records
                     lookups.backfills(sides, results, records=count, repetitions=repetitions)
+                if "growth" in parts:
+                    growth.run(sides, results, parent, records=chosen.records, repetitions=repetitions)
         if "perf" in parts and kafka is not None:
             codecs = [codec for codec in chosen.codecs if codec != "snappy"]
             sizes = {100: chosen.perf_records, 1000: chosen.perf_records // 5}

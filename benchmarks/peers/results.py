@@ -22,6 +22,9 @@ SECTIONS = {
     "latency": "c. streaming copy at a steady rate: from event time to visible",
     "first_row": "d. a new Spark process to its first row",
     "backfill": "d. records of a time, out of many",
+    "grow_write": "g. growth: writing",
+    "grow_read": "g. growth: reading",
+    "grow_publish": "g. growth: publishing one extent to a topic of so many, and opening its root",
     "produce": "e. kafka-producer-perf-test",
     "consume": "e. kafka-consumer-perf-test",
 }

@@ -61,10 +61,10 @@ def json_value(size: int, seed: int) -> bytes:
     return (text[: size - 1] + "}").encode()
 
 
-def input_rows(spark: SparkSession, records: int, value_bytes: int) -> DataFrame:
+def input_rows(spark: SparkSession, records: int, value_bytes: int, tasks: int = TASKS) -> DataFrame:
     """Keys of 12 bytes and values, cheap for Spark to make: each one of 97 prepared values."""
     values = F.array(*[F.lit(json_value(value_bytes, n)) for n in range(97)])
-    return spark.range(records, numPartitions=TASKS).select(
+    return spark.range(records, numPartitions=tasks).select(
         F.lpad(F.col("id").cast("string"), 12, "0").cast("binary").alias("key"),
         F.element_at(values, (F.col("id") % 97 + 1).cast("int")).alias("value"),
     )
@@ -94,9 +94,17 @@ class Driver:
         self._settings = values
         return {}
 
-    def write(self, topic: str, records: int, value_bytes: int, codec: str, options: dict[str, str]) -> dict:
+    def write(
+        self,
+        topic: str,
+        records: int,
+        value_bytes: int,
+        codec: str,
+        options: dict[str, str],
+        tasks: int | None = None,
+    ) -> dict:
         """Batch write."""
-        df = input_rows(self.spark, records, value_bytes)
+        df = input_rows(self.spark, records, value_bytes, tasks or TASKS)
         options = {**formats.codec_options(self.side, codec), **options}
         return {"seconds": timed(lambda: formats.write(df, self.side, self.place, topic, options))}
 
