@@ -233,3 +233,15 @@ def set_base_offset(batch: bytearray | memoryview, base_offset: int, partition_l
     """Sequence a stored batch in place: both fields lie outside the CRC."""
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, LENGTH_END, partition_leader_epoch)
+
+
+def whole_batches_bytes(data: memoryview) -> int:
+    """Where the last batch ends that is whole in `data`, going by the batches' lengths alone."""
+    position, size = 0, len(data)
+    while position + LENGTH_END <= size:
+        length = int.from_bytes(data[position + 8 : position + LENGTH_END], "big", signed=True)
+        end = position + LENGTH_END + length
+        if length <= 0 or end > size:
+            break
+        position = end
+    return position

@@ -21,7 +21,7 @@ from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.format.codec import BytesLike, Codec, decompress
 from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecords, decode_records
-from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END
+from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END, whole_batches_bytes
 from sparklog.log.names import is_dense
 from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import ByteRange, plan_read
@@ -237,7 +237,7 @@ def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int)
     """Whole batches from `position`: as many as fit into the step, at least one."""
     left = span.end_position - position
     data = memoryview(segment.read_exactly(span, position, min(max(step_bytes, HEADER.size), left)))
-    whole = _whole_batches_bytes(data)
+    whole = whole_batches_bytes(data)
     if whole:
         return data[:whole]
     length = int.from_bytes(data[8:LENGTH_END], "big", signed=True) if len(data) >= LENGTH_END else 0
@@ -251,18 +251,6 @@ def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int)
         )
     del data
     return memoryview(segment.read_exactly(span, position, needed))
-
-
-def _whole_batches_bytes(data: memoryview) -> int:
-    """Where the last batch ends that is whole in `data`, going by the batches' lengths alone."""
-    position, size = 0, len(data)
-    while position + LENGTH_END <= size:
-        length = int.from_bytes(data[position + 8 : position + LENGTH_END], "big", signed=True)
-        end = position + LENGTH_END + length
-        if length <= 0 or end > size:
-            break
-        position = end
-    return position
 
 
 def _validate_table(table: BatchTable, one: ByteRange, position: int, next_offset: int | None) -> int:

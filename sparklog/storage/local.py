@@ -26,13 +26,12 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from sparklog.errors import (
     AlreadyExistsError,
     FatalStorageError,
-    NotFoundError,
     RetriableError,
     StorageError,
 )
@@ -42,13 +41,14 @@ from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, write_a
 from sparklog.storage.local_tree import list_files, remove_tree
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
+from sparklog.storage.whole_files import WholeFiles
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_MODE = 0o666  # the umask decides
 _TRAITS = StoreTraits()
 
 
-class LocalStore:
+class LocalStore(WholeFiles):
     """See Store. `root` must exist; open_store creates it."""
 
     def __init__(self, root: Path) -> None:
@@ -288,19 +288,6 @@ class LocalStore:
 
     def _directory(self, prefix: str) -> str:
         return f"{self._root}/{validate_prefix(prefix)}".rstrip("/") or "/"
-
-    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
-        with self.open_read(name) as file:
-            return file.read(position, size)
-
-    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
-        return [self._read_if_there(name, max_bytes) for name in names]
-
-    def _read_if_there(self, name: str, max_bytes: int) -> bytes | None:
-        try:
-            return self.read(name, 0, max_bytes)
-        except NotFoundError:
-            return None
 
     def exists(self, name: str) -> bool:
         path = self._path(name)

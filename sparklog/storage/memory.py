@@ -9,7 +9,7 @@ Concurrency: any thread. Not shared with other processes; after a fork each has 
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +17,7 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.storage.base import BytesLike, StoredFile, StoreTraits
 from sparklog.storage.names import validate_name, validate_prefix
+from sparklog.storage.whole_files import WholeFiles
 
 
 class _File:
@@ -27,7 +28,7 @@ class _File:
         self.durable = False
 
 
-class MemoryStore:
+class MemoryStore(WholeFiles):
     """See Store."""
 
     def __init__(
@@ -82,19 +83,6 @@ class MemoryStore:
 
     def sync_directory(self, prefix: str) -> None:
         self._call("sync_directory", validate_prefix(prefix))
-
-    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
-        with self.open_read(name) as file:
-            return file.read(position, size)
-
-    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
-        return [self._read_if_there(name, max_bytes) for name in names]
-
-    def _read_if_there(self, name: str, max_bytes: int) -> bytes | None:
-        try:
-            return self.read(name, 0, max_bytes)
-        except NotFoundError:
-            return None
 
     def exists(self, name: str) -> bool:
         self._call("exists", validate_name(name))

@@ -19,7 +19,7 @@ import numpy as np
 
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
-from sparklog.format.record_batch import HEADER, LENGTH_END
+from sparklog.format.record_batch import HEADER, LENGTH_END, whole_batches_bytes
 from sparklog.log.names import is_dense
 from sparklog.log.read_plan import extent_span
 from sparklog.log.segment_file import Span
@@ -128,7 +128,7 @@ class StoredReader:
         """Where the last whole batch ends. The last piece is a part of its extent, and may cut a batch."""
         last = pieces[-1]
         start = len(data) - last.size
-        whole = _whole_batches_bytes(data[start:])
+        whole = whole_batches_bytes(data[start:])
         if whole == 0:
             pieces.pop()
             if not pieces and not at_least_one:
@@ -237,18 +237,6 @@ def _runs(pieces: Sequence[_Piece]) -> Iterator[tuple[Span, int, int]]:
         )
         yield span, first.position, before.position + before.size - first.position
         start = index
-
-
-def _whole_batches_bytes(data: memoryview) -> int:
-    """Where the last batch ends that is whole in `data`, going by the batches' lengths alone."""
-    position, size = 0, len(data)
-    while position + LENGTH_END <= size:
-        length = int.from_bytes(data[position + 8 : position + LENGTH_END], "big", signed=True)
-        end = position + LENGTH_END + length
-        if length <= 0 or end > size:
-            break
-        position = end
-    return position
 
 
 def _follows(

@@ -87,7 +87,26 @@ class Member:
         self._assigned = now
 
 
-class KafkaPythonMember(Member):
+class PythonMember(Member):
+    """What the two clients in Python call by the same names."""
+
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap,
+            "group_id": self.group,
+            "session_timeout_ms": self.session_ms,
+            "heartbeat_interval_ms": 150,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "retry_backoff_ms": 50,
+            "fetch_max_wait_ms": 100,
+        }
+        if self.instance_id is not None:
+            settings["group_instance_id"] = self.instance_id
+        return settings
+
+
+class KafkaPythonMember(PythonMember):
     """kafka-python 3."""
 
     def _run(self) -> None:
@@ -105,19 +124,8 @@ class KafkaPythonMember(Member):
                 "sticky": StickyPartitionAssignor,
                 COOPERATIVE: CooperativeStickyAssignor,
             }
-            more = {} if self.instance_id is None else {"group_instance_id": self.instance_id}
             consumer = kafka.KafkaConsumer(
-                self.topic,
-                bootstrap_servers=self.bootstrap,
-                group_id=self.group,
-                partition_assignment_strategy=[assignors[self.assignor]],
-                session_timeout_ms=self.session_ms,
-                heartbeat_interval_ms=150,
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                retry_backoff_ms=50,
-                fetch_max_wait_ms=100,
-                **more,
+                self.topic, partition_assignment_strategy=[assignors[self.assignor]], **self._settings()
             )
             try:
                 while not self._ending.is_set():
@@ -172,7 +180,7 @@ class ConfluentMember(Member):
             consumer.close()
 
 
-class AioMember(Member):
+class AioMember(PythonMember):
     """aiokafka."""
 
     def _run(self) -> None:
@@ -191,17 +199,7 @@ class AioMember(Member):
             "sticky": StickyPartitionAssignor,
         }
         consumer = aiokafka.AIOKafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group,
-            partition_assignment_strategy=[assignors[self.assignor]],
-            session_timeout_ms=self.session_ms,
-            heartbeat_interval_ms=150,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            retry_backoff_ms=50,
-            fetch_max_wait_ms=100,
-            group_instance_id=self.instance_id,
+            self.topic, partition_assignment_strategy=[assignors[self.assignor]], **self._settings()
         )
         await consumer.start()
         try:

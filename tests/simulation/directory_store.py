@@ -8,7 +8,7 @@ fsync. Others can act between any two of them.
 Concurrency: processes of one world; each has its own DirectoryStore over one Disk.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -24,6 +24,7 @@ from sparklog.metadata.paths import commit_of
 from sparklog.storage import BytesLike, StoredFile
 from sparklog.storage.base import StoreTraits
 from sparklog.storage.memory import MemoryReadFile
+from sparklog.storage.whole_files import WholeFiles
 from tests.simulation.world import START_MS, SimProcess, World
 
 _TRAITS = StoreTraits()
@@ -122,7 +123,7 @@ class Disk:
         self.turns.clear()
 
 
-class DirectoryStore:
+class DirectoryStore(WholeFiles):
     """See Store."""
 
     def __init__(self, disk: Disk, process: SimProcess) -> None:
@@ -189,19 +190,6 @@ class DirectoryStore:
         self._refuse_if_poisoned()
         self._fsync(prefix)
         self._disk.sync_directory(prefix)
-
-    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
-        with self.open_read(name) as file:
-            return file.read(position, size)
-
-    def read_many(self, names: Sequence[str], *, max_bytes: int) -> list[bytes | None]:
-        return [self._read_if_there(name, max_bytes) for name in names]
-
-    def _read_if_there(self, name: str, max_bytes: int) -> bytes | None:
-        try:
-            return self.read(name, 0, max_bytes)
-        except NotFoundError:
-            return None
 
     def exists(self, name: str) -> bool:
         self._step()
