@@ -346,7 +346,7 @@ def main() -> None:
                 for batch_mb in (0.1, 1, 8, 64):
                     print(json.dumps(bench_read(server, 64 if options.quick else 128, batch_mb)), flush=True)
             if "spark" in only:
-                bench_spark(server, 2 if options.quick else 5, 60 if options.quick else 120)
+                bench_spark(server, 2 if options.quick else 4, 60 if options.quick else 600)
         finally:
             server.stop()
 
