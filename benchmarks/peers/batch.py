@@ -1,5 +1,6 @@
 """a and b: Spark writes records in a batch, and reads them, into nothing and into an aggregation."""
 
+import itertools
 import shutil
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ OURS_TUNED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
 }
 MB = 1_000_000
+_naps = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +76,22 @@ def _turn(
     """Write a topic, read it where it is the side's plain one, and forget it; without results, quietly."""
     kept = results or Results(quiet=True)
     try:
+        wake(one.side)
         _write(one, topic, records, value_bytes, codec, kept)
         if one.side.name == one.name:
             _read(one.side, topic, records, value_bytes, codec, kept)
     except SideError as error:
         kept.note(str(error)[:300])
     _forget(one.side, topic)
+
+
+def wake(side: Side) -> str:
+    """Spark ends Python workers that nobody used for a minute; the other sides' turns take longer. A small topic."""
+    topic = f"awake-{next(_naps)}"
+    side.create_topic(topic)
+    side.ask("write", topic=topic, records=20_000, value_bytes=100, codec="none", options={})
+    side.ask("read", topic=topic, into="noop")
+    return topic
 
 
 def _write(one: Contender, topic: str, records: int, value_bytes: int, codec: str, results: Results) -> None:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from benchmarks.peers.batch import KEY_BYTES, MB, contenders
+from benchmarks.peers.batch import KEY_BYTES, MB, contenders, wake
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import REPOSITORY, Side, SideError
 from benchmarks.peers.usage import Usage
@@ -26,8 +26,11 @@ def copies(sides: list[Side], results: Results, *, records: int, repetitions: in
             side.create_topic(topic, configs=one.configs)
             limited = side.name in {"sparklog", "kafka"}
             options = {"maxOffsetsPerTrigger": str(records // MICRO_BATCHES)} if limited else {}
-            before = side.disk_bytes()
             try:
+                small = wake(side)
+                side.create_topic(f"{small}-copy")
+                side.ask("copy", source=small, sink=f"{small}-copy", options={}, sink_options={})
+                before = side.disk_bytes()
                 with Usage(side.groups) as usage:
                     answer = one.ask(
                         "copy", source="copy-in", sink=topic, options=options, sink_options=one.options
