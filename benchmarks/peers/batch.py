@@ -86,7 +86,7 @@ def _turn(
 
 
 def wake(side: Side) -> str:
-    """Spark ends Python workers that nobody used for a minute; the other sides' turns take longer. A small topic."""
+    """Use Spark's Python workers, which end when nobody did for a minute; the small topic that it took."""
     topic = f"awake-{next(_naps)}"
     side.create_topic(topic)
     side.ask("write", topic=topic, records=20_000, value_bytes=100, codec="none", options={})
