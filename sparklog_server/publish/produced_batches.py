@@ -16,15 +16,20 @@ Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateReco
 
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from kio.schema.errors import ErrorCode
 
 from sparklog.errors import CorruptLogError, SparklogError
-from sparklog.format.codec import BytesLike, Codec, compress
+from sparklog.format.codec import BytesLike, Codec, compress, decompress
 from sparklog.format.encoded_batches import EncodedBatches
-from sparklog.format.produced import InspectedRecords, inspect_records, validate_produced_header
+from sparklog.format.produced import (
+    InspectedRecords,
+    inspect_records,
+    inspect_together,
+    validate_produced_header,
+)
 from sparklog.format.record_batch import (
     CODEC_MASK,
     CRC_START,
@@ -46,6 +51,7 @@ from sparklog.log.config import TimestampMode, TopicConfig
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, RefusedBatchError, UncheckedPart
 
 QUICK_BYTES, QUICK_COMPRESSED_BYTES = 32 << 10, 4 << 10  # up to here validating is quick
+_TOGETHER_BYTES = 256 << 10  # of a batch, and beyond which a group takes no more: twice that is the most
 _ATTRIBUTES_LOW_BYTE = 22
 _FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
@@ -94,32 +100,108 @@ def unchecked_part(
 ) -> UncheckedPart:
     """A client's batch, to be checked by `check_produced` later, with the time of that moment."""
     data = records or b""
-
-    def check() -> AppendPart:
-        where = f"{topic}-{partition}"
-        encoded, header, appended_ms = check_produced(
-            data, rules, where=where, now_ms=now_ms(), api_version=api_version
-        )
-        has_producer = header.producer_id > NO_PRODUCER_ID
-        return AppendPart(
-            topic_id=topic_id,
-            topic=topic,
-            partition=partition,
-            encoded=encoded,
-            producer_id=header.producer_id if has_producer else -1,
-            producer_epoch=header.producer_epoch if has_producer else -1,
-            base_sequence=header.base_sequence if has_producer else -1,
-            log_append_time_ms=appended_ms,
-        )
-
     return UncheckedPart(
         topic_id=topic_id,
         topic=topic,
         partition=partition,
         size_bytes=len(data),
-        check=check,
+        check=ProducedCheck(data, rules, (topic_id, topic, partition), now_ms, api_version),
         is_quick=_is_quick(data),
     )
+
+
+class ProducedCheck:
+    """`check_produced` for one part, whole or in steps (`check_together`)."""
+
+    def __init__(
+        self,
+        data: BytesLike,
+        rules: BatchRules,
+        target: tuple[str, str, int],
+        now_ms: Callable[[], int],
+        api_version: int,
+    ) -> None:
+        self._view = memoryview(data).cast("B")
+        self._rules = rules
+        self._target = target
+        self._where = f"{target[1]}-{target[2]}"
+        self._now_ms = now_ms
+        self._api_version = api_version
+
+    def __call__(self) -> AppendPart:
+        header = self.open()
+        return self.finish(header, _inspect(self._view, header, self._rules, self._where))
+
+    def open(self) -> BatchHeader:
+        """The header, when all is well but perhaps the records. Raises: RefusedBatchError."""
+        return _open(self._view, self._rules, self._where, self._api_version)
+
+    def uncompressed(self, header: BatchHeader) -> tuple[BytesLike, BytesLike] | None:
+        """(header, body) as if uncompressed; None if that is large, or not to be had."""
+        head, body = self._view[: HEADER.size], self._view[HEADER.size :]
+        if header.codec is not Codec.NONE:
+            try:
+                limit = min(_TOGETHER_BYTES, self._rules.max_decompressed_bytes)
+                plain = decompress(header.codec, body, max_bytes=limit, where=self._where)
+            except SparklogError:
+                return None
+            length = HEADER.size - LENGTH_END + len(plain)
+            attributes = header.attributes & ~CODEC_MASK
+            header = dataclasses.replace(header, batch_length=length, attributes=attributes)
+            return encode_header(header, plain), plain
+        return (head, body) if len(body) <= _TOGETHER_BYTES else None
+
+    def finish(self, header: BatchHeader, inspected: InspectedRecords) -> AppendPart:
+        """The part. Raises: RefusedBatchError."""
+        topic_id, topic, partition = self._target
+        encoded, stored, appended_ms = _finish(
+            self._view, header, inspected, self._rules, where=self._where, now_ms=self._now_ms()
+        )
+        has_producer = stored.producer_id > NO_PRODUCER_ID
+        return AppendPart(
+            topic_id=topic_id,
+            topic=topic,
+            partition=partition,
+            encoded=encoded,
+            producer_id=stored.producer_id if has_producer else -1,
+            producer_epoch=stored.producer_epoch if has_producer else -1,
+            base_sequence=stored.base_sequence if has_producer else -1,
+            log_append_time_ms=appended_ms,
+        )
+
+
+def check_together(parts: Sequence[UncheckedPart]) -> list[AppendPart | SparklogError]:
+    """What `check` of each part returns or raises; the records of small batches are looked at together."""
+    headers: dict[int, BatchHeader] = {}
+    plain: dict[int, tuple[BytesLike, BytesLike]] = {}
+    outcomes: dict[int, AppendPart | SparklogError] = {}
+    size = 0
+    for number, part in enumerate(parts):
+        check = part.check
+        if isinstance(check, ProducedCheck) and len(parts) > 1:
+            try:
+                header = check.open()
+            except SparklogError as error:
+                outcomes[number] = error
+                continue
+            small = check.uncompressed(header) if size < _TOGETHER_BYTES else None
+            if small is not None:
+                headers[number], plain[number] = header, small
+                size += len(small[1])
+    together = inspect_together(list(plain.values())) if len(plain) > 1 else None
+    inspected = dict(zip(plain, together, strict=True)) if together else {}
+    for number, part in enumerate(parts):
+        if number in outcomes:
+            continue
+        check = part.check
+        try:
+            if number in inspected and isinstance(check, ProducedCheck):
+                outcomes[number] = check.finish(headers[number], inspected[number])
+            else:
+                outcomes[number] = check()
+        except SparklogError as error:
+            outcomes[number] = error
+    return [outcomes[number] for number in range(len(parts))]
 
 
 def _is_quick(data: BytesLike) -> bool:
@@ -138,6 +220,12 @@ def check_produced(
     Raises: RefusedBatchError.
     """
     view = memoryview(records).cast("B")
+    header = _open(view, rules, where, api_version)
+    inspected = _inspect(view, header, rules, where)
+    return _finish(view, header, inspected, rules, where=where, now_ms=now_ms)
+
+
+def _open(view: memoryview, rules: BatchRules, where: str, api_version: int) -> BatchHeader:
     header = _header(view, where, api_version)
     _validate_size(len(view), rules.max_message_bytes, where)
     crc = crc32c(view[CRC_START:])
@@ -145,14 +233,27 @@ def check_produced(
         found = f"found CRC-32C {header.crc:#010x}, expected {crc:#010x}"
         raise _refused("CORRUPT_BATCH", where, found, ErrorCode.corrupt_message)
     _validate_header(header, where)
+    return header
+
+
+def _inspect(view: memoryview, header: BatchHeader, rules: BatchRules, where: str) -> InspectedRecords:
     try:
-        inspected = inspect_records(
-            view, header, where=where, max_decompressed_bytes=rules.max_decompressed_bytes
-        )
+        return inspect_records(view, header, where=where, max_decompressed_bytes=rules.max_decompressed_bytes)
     except CorruptLogError as error:
         too_large = error.code == "BATCH_TOO_LARGE"
         code = ErrorCode.message_too_large if too_large else ErrorCode.invalid_record
         raise _as_refused(error, code) from error
+
+
+def _finish(
+    view: memoryview,
+    header: BatchHeader,
+    inspected: InspectedRecords,
+    rules: BatchRules,
+    *,
+    where: str,
+    now_ms: int,
+) -> tuple[EncodedBatches, BatchHeader, int]:
     _validate_records(inspected, header, rules, where, now_ms)
     chunks, stored = _stored(view, header, inspected, rules, now_ms)
     _validate_size(stored.size, rules.max_message_bytes, where)

@@ -42,7 +42,7 @@ from sparklog_server.metrics import Gauge
 from sparklog_server.publish.broker_epoch import BrokerEpoch
 from sparklog_server.publish.group_writer import GroupWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.produced_batches import QUICK_BYTES, BatchRules
+from sparklog_server.publish.produced_batches import QUICK_BYTES, BatchRules, check_together
 from sparklog_server.publish.root_lock import RootLock
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sparklog_server.publish")
 _MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
+_CHECKED_TOGETHER = 64  # parts that a checker takes at once, if so many wait
 _MAX_REMEMBERED = 10_000  # topics whose parsed settings are kept
 _WAKE = None  # in the inbox: something may have become ready
 
@@ -225,23 +226,29 @@ class Publisher:
 
     def _check_forever(self) -> None:
         while (job := self._to_check.get()) is not None:
-            submission, index = job
-            self._check(submission, index)
-            if submission.unchecked == 0:
+            jobs = [job]
+            with contextlib.suppress(queue.Empty):
+                while len(jobs) < _CHECKED_TOGETHER:
+                    more = self._to_check.get_nowait()
+                    if more is None:
+                        self._to_check.put(None)  # for whoever it is meant for, maybe this thread
+                        break
+                    jobs.append(more)
+            self._check(jobs)
+            if any(submission.unchecked == 0 for submission, _ in jobs):
                 self._inbox.put(_WAKE)
 
-    def _check(self, submission: _Submission, index: int) -> None:
-        part = submission.parts[index]
-        assert isinstance(part, UncheckedPart)
-        try:
-            submission.parts[index] = part.check()
-        except SparklogError as error:
-            submission.errors[index] = error
-        except Exception as error:  # noqa: BLE001 - a bug must not stop the thread
-            _log.exception("validating a batch of %s-%d failed", part.topic, part.partition)
-            submission.errors[index] = error
+    def _check(self, jobs: Sequence[tuple[_Submission, int]]) -> None:
+        parts = [submission.parts[index] for submission, index in jobs]
+        outcomes = _outcomes([part for part in parts if isinstance(part, UncheckedPart)])
+        for (submission, index), outcome in zip(jobs, outcomes, strict=True):
+            if isinstance(outcome, AppendPart):
+                submission.parts[index] = outcome
+            else:
+                submission.errors[index] = outcome
         with self._counting:
-            submission.unchecked -= 1
+            for submission, _ in jobs:
+                submission.unchecked -= 1
 
     # --- the publisher's thread --------------------------------------------------------------------------
 
@@ -314,9 +321,9 @@ class Publisher:
                     rest.append(one)
                 break
             if one.unchecked and not one.in_checkers:
-                for index, part in enumerate(one.parts):
-                    if isinstance(part, UncheckedPart):
-                        self._check(one, index)
+                self._check(
+                    [(one, at) for at, part in enumerate(one.parts) if isinstance(part, UncheckedPart)]
+                )
             if one.unchecked or (blocked and not blocked.isdisjoint(one.partitions)):
                 blocked |= one.partitions
                 rest.append(one)
@@ -472,3 +479,20 @@ def _stopping_error() -> RetriableError:
     return RetriableError(
         "PUBLISH_BACKLOG_FULL", "the broker is stopping", fix="send again, to the next broker"
     )
+
+
+def _outcomes(parts: Sequence[UncheckedPart]) -> Sequence[AppendPart | Exception]:
+    """What became of each; a bug must neither stop the thread nor hit the parts beside it."""
+    try:
+        return check_together(parts)
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("validating %d batches together failed", len(parts))
+    found: list[AppendPart | Exception] = []
+    for part in parts:
+        try:
+            found.append(part.check())
+        except Exception as error:  # noqa: BLE001 - see above
+            if not isinstance(error, SparklogError):
+                _log.exception("validating a batch of %s-%d failed", part.topic, part.partition)
+            found.append(error)
+    return found

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sparklog.errors import CorruptLogError
 from sparklog.format import produced
-from sparklog.format.produced import InspectedRecords, inspect_records
+from sparklog.format.produced import InspectedRecords, inspect_records, inspect_together
 from sparklog.format.record_batch import BatchHeader, encode_header, parse_header
 from sparklog.format.varint import encode_varints
 
@@ -94,3 +94,24 @@ def test_both_ways_agree(case: tuple[bytes, int]) -> None:
 def test_varints_of_this_test_are_ours() -> None:
     (piece,) = encode_varints(np.array([300]))
     assert varint(300) == int(piece.word[0]).to_bytes(8, "little")[:2]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(bodies(), min_size=1, max_size=4))
+def test_batches_together_are_found_as_each_alone(cases: list[tuple[bytes, int]]) -> None:
+    pairs = []
+    for number, (body, count) in enumerate(cases):
+        header = BatchHeader(
+            record_count=count, last_offset_delta=count - 1, first_timestamp_ms=number * 1_000
+        )
+        pairs.append((encode_header(header, body), body))
+    alone = [inspected(head + body, walk=True) for head, body in pairs]
+    together = inspect_together(pairs)
+    assert (together is None) == (None in alone)
+    for one, other in zip(alone, together or [], strict=False):
+        assert one is not None
+        assert list(one.timestamp_delta) == list(other.timestamp_delta)
+        assert list(one.keyless) == list(other.keyless)
+        assert bytes(one.body) == bytes(other.body)
+        assert one.min_timestamp_ms == other.min_timestamp_ms
+        assert one.max_timestamp_ms == other.max_timestamp_ms

@@ -1,6 +1,7 @@
 """What clients hand in: every rule has a batch that breaks it, and what passes is stored as it came."""
 
 import random
+import re
 import struct
 
 import pytest
@@ -16,8 +17,13 @@ from sparklog.format.record_batch import (
     encode_header,
     validate_batch,
 )
-from sparklog_server.publish.parts import RefusedBatchError
-from sparklog_server.publish.produced_batches import BatchRules, check_produced, unchecked_part
+from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.produced_batches import (
+    BatchRules,
+    check_produced,
+    check_together,
+    unchecked_part,
+)
 from tests.server.publish.batches import NOW_MS, batch, raw_header, rules, with_header
 
 CODECS = list(Codec)
@@ -86,6 +92,42 @@ def test_what_is_no_batch_is_quick_to_refuse(data: bytes) -> None:
     assert part.is_quick
     with pytest.raises(RefusedBatchError):
         part.check()
+
+
+def unchecked(data: bytes, which: BatchRules | None = None) -> UncheckedPart:
+    return unchecked_part(
+        data, which or rules(), topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=9
+    )
+
+
+def test_batches_checked_together_are_as_checked_alone() -> None:
+    plain, keyed = batch([b"a", b"b"], keys=[b"k", None]), batch([b"c"] * 300, timestamps=[NOW_MS - 5] * 300)
+    broken = bytearray(plain)
+    broken[-1] ^= 1
+    bad_record = with_header(plain[: HEADER.size] + plain[HEADER.size :][::-1])
+    parts = [
+        unchecked(plain),
+        unchecked(bytes(broken)),
+        unchecked(plain, rules(cleanup_policy="compact")),
+        unchecked(b""),
+        unchecked(keyed, rules(message_timestamp_type="LogAppendTime")),
+        *(unchecked(batch([b"x" * 100] * 40, codec=codec)) for codec in CODECS),
+        unchecked(batch([b"y" * 1000] * 600, codec=Codec.LZ4)),
+        unchecked(batch([b"z" * 400_000])),
+        unchecked(batch([b"a"] * 3), rules(compression_type="lz4")),
+    ]
+    for group in (parts, [*parts, unchecked(bad_record)], parts[:1], []):
+        for found, part in zip(check_together(group), group, strict=True):
+            if isinstance(found, AppendPart):
+                alone = part.check()
+                assert found.encoded.to_bytes() == alone.encoded.to_bytes()
+                assert found.encoded.max_timestamp_ms == alone.encoded.max_timestamp_ms
+                assert found.log_append_time_ms == alone.log_append_time_ms
+            else:
+                with pytest.raises(type(found), match=re.escape(str(found))):
+                    part.check()
+    refused_parts = [isinstance(one, RefusedBatchError) for one in check_together(parts)]
+    assert refused_parts == [False, True, True, True] + [False] * (len(parts) - 4)
 
 
 def test_leader_epoch_is_the_brokers() -> None:
