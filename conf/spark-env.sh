@@ -12,6 +12,7 @@ export PYSPARK_DRIVER_PYTHON=/opt/sparklog/bin/python
 # Spark talks to its Python workers by Unix sockets: TCP costs each task 40 ms. In spark-defaults.conf:
 #     spark.python.unix.domain.socket.enabled  true
 #     spark.python.unix.domain.socket.dir      /tmp
+# (Where others share the machine: only with a umask of 022 or stricter, since sockets know no secret.)
 
 # For s3:// roots, unless the machine has a role or ~/.aws: each executor looks here for what a query's options
 # do not say (docs/s3.md).

@@ -31,9 +31,12 @@ class Contender:
     session: dict[str, str] = field(default_factory=dict)  # Spark's
 
     def ask(self, do: str, **words: object) -> dict[str, Any]:
-        """The side's driver, with the contender's settings."""
+        """The side's driver, with the contender's settings for this once."""
         self.side.ask("settings", values=self.session)
-        return self.side.ask(do, **words)
+        try:
+            return self.side.ask(do, **words)
+        finally:
+            self.side.ask("settings", values={})
 
 
 def contenders(sides: list[Side]) -> list[Contender]:

@@ -26,15 +26,15 @@ _REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$"
 # an acknowledgement that the other end delays. The directory is named because Java's may be too long for a
 # socket (107 bytes, of which Spark uses 43), and because it must be there on every executor.
 _SOCKETS = "spark.python.unix.domain.socket."
-_SOCKET_DIRECTORY = "/tmp"  # noqa: S108 - Spark's sockets have random names, and only their owner may write
+_SOCKET_DIRECTORY = "/tmp"  # noqa: S108 - Spark's sockets have random names, and see _sockets_are_private
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     """Prepare the environment for a session that is about to be built.
 
     Sets PYSPARK_PYTHON to this environment's interpreter (interpreter.py), connects Spark to its Python
-    workers by Unix sockets, and hides the option key in plans; each unless the builder or the environment
-    says otherwise.
+    workers by Unix sockets (unless the umask would let others write to them), and hides the option key in
+    plans; each unless the builder or the environment says otherwise.
 
     Example:
         ``spark = sparklog.spark.configure(SparkSession.builder.appName("etl")).getOrCreate()``
@@ -54,11 +54,18 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
             fix="stop that session, and call configure before the first one (or set PYSPARK_PYTHON)",
         )
     os.environ.setdefault("PYSPARK_PYTHON", worker_python())
-    if f"{_SOCKETS}enabled" not in builder._options and Path(_SOCKET_DIRECTORY).is_dir():
+    if f"{_SOCKETS}enabled" not in builder._options and _sockets_are_private():
         builder.config(f"{_SOCKETS}enabled", "true").config(f"{_SOCKETS}dir", _SOCKET_DIRECTORY)
     if _REDACTION not in builder._options:
         builder.config(_REDACTION, _REDACTION_WITH_KEYS)
     return builder
+
+
+def _sockets_are_private() -> bool:
+    """Whoever may write to a worker's socket may have it run anything: Spark asks for no secret there."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask & 0o022 == 0o022 and Path(_SOCKET_DIRECTORY).is_dir()
 
 
 def register(spark: "SparkSession") -> None:

@@ -16,7 +16,7 @@ Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateReco
 
 import dataclasses
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from kio.schema.errors import ErrorCode
@@ -25,6 +25,7 @@ from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.format.codec import BytesLike, Codec, compress, decompress
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.produced import (
+    WALK_RECORDS,
     InspectedRecords,
     inspect_records,
     inspect_together,
@@ -51,7 +52,7 @@ from sparklog.log.config import TimestampMode, TopicConfig
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, RefusedBatchError, UncheckedPart
 
 QUICK_BYTES, QUICK_COMPRESSED_BYTES = 32 << 10, 4 << 10  # up to here validating is quick
-_TOGETHER_BYTES = 256 << 10  # of a batch, and beyond which a group takes no more: twice that is the most
+_SMALL_BYTES, _SMALL_PLAIN_BYTES = 64 << 10, 128 << 10  # batches that are looked at together, as they came
 _ATTRIBUTES_LOW_BYTE = 22
 _FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
@@ -129,30 +130,35 @@ class ProducedCheck:
         self._api_version = api_version
 
     def __call__(self) -> AppendPart:
-        header = self.open()
-        return self.finish(header, _inspect(self._view, header, self._rules, self._where))
+        return self.go_on(self.open())
 
     def open(self) -> BatchHeader:
         """The header, when all is well but perhaps the records. Raises: RefusedBatchError."""
         return _open(self._view, self._rules, self._where, self._api_version)
 
+    def go_on(self, header: BatchHeader) -> AppendPart:
+        """The part, after `open`. Raises: RefusedBatchError."""
+        return self.finish(header, _inspect(self._view, header, self._rules, self._where))
+
     def uncompressed(self, header: BatchHeader) -> tuple[BytesLike, BytesLike] | None:
         """(header, body) as if uncompressed; None if that is large, or not to be had."""
         head, body = self._view[: HEADER.size], self._view[HEADER.size :]
-        if header.codec is not Codec.NONE:
-            try:
-                limit = min(_TOGETHER_BYTES, self._rules.max_decompressed_bytes)
-                plain = decompress(header.codec, body, max_bytes=limit, where=self._where)
-            except SparklogError:
-                return None
-            length = HEADER.size - LENGTH_END + len(plain)
-            attributes = header.attributes & ~CODEC_MASK
-            header = dataclasses.replace(header, batch_length=length, attributes=attributes)
-            return encode_header(header, plain), plain
-        return (head, body) if len(body) <= _TOGETHER_BYTES else None
+        if len(body) > _SMALL_BYTES:
+            return None
+        if header.codec is Codec.NONE:
+            return head, body
+        try:
+            limit = min(_SMALL_PLAIN_BYTES, self._rules.max_decompressed_bytes)
+            plain = decompress(header.codec, body, max_bytes=limit, where=self._where)
+        except SparklogError:
+            return None  # if it is not too large, but broken, `go_on` says so
+        length = HEADER.size - LENGTH_END + len(plain)
+        attributes = header.attributes & ~CODEC_MASK
+        header = dataclasses.replace(header, batch_length=length, attributes=attributes)
+        return encode_header(header, plain), plain
 
     def finish(self, header: BatchHeader, inspected: InspectedRecords) -> AppendPart:
-        """The part. Raises: RefusedBatchError."""
+        """The part, its records looked at. Raises: RefusedBatchError."""
         topic_id, topic, partition = self._target
         encoded, stored, appended_ms = _finish(
             self._view, header, inspected, self._rules, where=self._where, now_ms=self._now_ms()
@@ -172,36 +178,43 @@ class ProducedCheck:
 
 def check_together(parts: Sequence[UncheckedPart]) -> list[AppendPart | SparklogError]:
     """What `check` of each part returns or raises; the records of small batches are looked at together."""
+    checks = [part.check for part in parts]
     headers: dict[int, BatchHeader] = {}
-    plain: dict[int, tuple[BytesLike, BytesLike]] = {}
     outcomes: dict[int, AppendPart | SparklogError] = {}
-    size = 0
-    for number, part in enumerate(parts):
-        check = part.check
-        if isinstance(check, ProducedCheck) and len(parts) > 1:
-            try:
-                header = check.open()
-            except SparklogError as error:
-                outcomes[number] = error
-                continue
-            small = check.uncompressed(header) if size < _TOGETHER_BYTES else None
-            if small is not None:
-                headers[number], plain[number] = header, small
-                size += len(small[1])
-    together = inspect_together(list(plain.values())) if len(plain) > 1 else None
-    inspected = dict(zip(plain, together, strict=True)) if together else {}
-    for number, part in enumerate(parts):
-        if number in outcomes:
-            continue
-        check = part.check
+    for number, check in enumerate(checks):
         try:
-            if number in inspected and isinstance(check, ProducedCheck):
-                outcomes[number] = check.finish(headers[number], inspected[number])
+            if isinstance(check, ProducedCheck):
+                headers[number] = check.open()
             else:
                 outcomes[number] = check()
         except SparklogError as error:
             outcomes[number] = error
+    inspected = _inspect_together(checks, headers)
+    for number, header in headers.items():
+        check = checks[number]
+        assert isinstance(check, ProducedCheck)
+        try:
+            found = inspected.get(number)
+            outcomes[number] = check.go_on(header) if found is None else check.finish(header, found)
+        except SparklogError as error:
+            outcomes[number] = error
     return [outcomes[number] for number in range(len(parts))]
+
+
+def _inspect_together(
+    checks: Sequence[Callable[[], AppendPart]], headers: Mapping[int, BatchHeader]
+) -> dict[int, InspectedRecords]:
+    """What is known of the records of those that are small; nothing where that would not save time."""
+    small = {}
+    # Few records are sooner walked one by one.
+    if len(headers) > 1 and sum(header.record_count for header in headers.values()) > WALK_RECORDS:
+        for number, header in headers.items():
+            check = checks[number]
+            plain = check.uncompressed(header) if isinstance(check, ProducedCheck) else None
+            if plain is not None:
+                small[number] = plain
+    found = inspect_together(list(small.values())) if len(small) > 1 else None
+    return {} if found is None else dict(zip(small, found, strict=True))
 
 
 def _is_quick(data: BytesLike) -> bool:

@@ -3,7 +3,7 @@ need no broker, all on one topic.
 
 Every acknowledged record is there once, where it was acknowledged; each producer's records are in its order;
 the group resumes, sees every record, and its offsets never go back.
-SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 20), SPARKLOG_SEED repeats a run.
+SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 4), SPARKLOG_SEED repeats a run.
 """
 
 import os

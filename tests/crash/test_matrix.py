@@ -1,6 +1,6 @@
 """The crash matrix of reliability.md 3(a) on real processes, on a directory and on an S3 server.
 
-SPARKLOG_CHAOS_KILLS sets the number of kills on each store (make chaos: 250), SPARKLOG_SEED repeats a run.
+SPARKLOG_CHAOS_KILLS sets the number of kills on each store (make chaos: 80), SPARKLOG_SEED repeats a run.
 """
 
 import os

@@ -4,7 +4,7 @@ The copy is what a disk holds at that moment: everything synced, and of the rest
 write. The journal's timer is set to minutes, so that nothing becomes durable unless somebody asked for it.
 A cut comes while a writer is held at a failpoint, or stopped at a random moment; the copy counts only if
 nothing was written to the image meanwhile. Needs the right to mount loop devices: skipped, with the reason,
-without it. SPARKLOG_CHAOS_CUTS sets the number of cuts (make chaos: 100), SPARKLOG_SEED repeats a run.
+without it. SPARKLOG_CHAOS_CUTS sets the number of cuts (make chaos: 40), SPARKLOG_SEED repeats a run.
 Tried: it notices at once when data or commits are not synced, or the names of commits. A new segment's name
 it cannot miss: ext4 makes it durable with the file. tests/storage looks for that sync itself.
 """

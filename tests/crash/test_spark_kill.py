@@ -2,7 +2,7 @@
 
 A bystander reads the topic all the while, and the history checker judges what it has seen.
 
-SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 20), SPARKLOG_SEED repeats a run.
+SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 4), SPARKLOG_SEED repeats a run.
 Odd rounds kill the driver with everything below it, even ones a Python worker under a living driver.
 """
 

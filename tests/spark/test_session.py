@@ -57,12 +57,27 @@ def test_configure_sets_the_interpreter_unless_it_is_set(monkeypatch: pytest.Mon
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     builder = SparkSession.builder
-    assert sparklog.spark.configure(builder) is builder
+    before = os.umask(0o022)
+    try:
+        assert sparklog.spark.configure(builder) is builder
+    finally:
+        os.umask(before)
     assert os.environ["PYSPARK_PYTHON"] == worker_python()
     assert builder._options["spark.python.unix.domain.socket.enabled"] == "true"
     monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere/python")
     sparklog.spark.configure(builder)
     assert os.environ["PYSPARK_PYTHON"] == "/somewhere/python"
+
+
+def test_sockets_that_others_may_write_to_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    before = os.umask(0o002)
+    try:
+        builder = sparklog.spark.configure(SparkSession.builder)
+        assert os.umask(0o002) == 0o002
+    finally:
+        os.umask(before)
+    assert not [name for name in builder._options if "socket" in name]
 
 
 def test_configure_refuses_a_session_that_runs_another_python(monkeypatch: pytest.MonkeyPatch) -> None:
