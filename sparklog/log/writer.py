@@ -7,14 +7,13 @@ Invariants:
        directory are then durable.
     3. After a failed write or sync nothing is ever added to that segment again: torn bytes are always
        its last, and no extent refers to them.
-Index: an entry (offset of a batch within its extent, position of the batch) per
-    index.interval.bytes. Entries are hints; that one could not be written fails nothing.
 Stores whose files end with their sync (object stores): each sync ends the segment, and the next append begins
     another. flush.messages and flush.ms would only make objects small, and are not followed. The index is
     one more object, and worth its request only beside a segment of INDEXED_BYTES or more.
 Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any
     topic in the segment (the strictest counts). One append is never split over two segments.
-Not here: encoding (format), offsets and visibility (metadata), grouping rows (client/appender.py).
+Not here: the index beside a segment (growing_index.py), encoding (format), offsets and visibility
+    (metadata), grouping rows (client/appender.py).
 Concurrency: thread-safe by one lock.
 After a crash: a new process means a new writer id; bytes without an extent are swept later.
 Sources: design.md sections 2 and 3; Kafka LogSegment.append, UnifiedLog.maybeRoll.
@@ -28,19 +27,16 @@ import uuid
 import weakref
 from collections.abc import Sequence
 
-import numpy as np
-
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
-from sparklog.format.index import encode_offset_entries
 from sparklog.log.config import INT_MAX, TopicConfig
+from sparklog.log.growing_index import ENTRY_BYTES, GrowingIndex
 from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
 from sparklog.metadata import DraftExtent
 from sparklog.storage import AppendFile, Store
 
-INDEX_ENTRY_BYTES = 8
 MAX_SYNCED = 10_000  # segments whose durable size is remembered: those of drafts that wait to be published
 
 
@@ -55,11 +51,7 @@ class _Segment:
     limit_bytes: int
     limit_ms: int
     limit_index_bytes: int
-    index: AppendFile | None = None
-    entries: list[bytes] = dataclasses.field(default_factory=list)  # of an index that is written at the end
-    index_bytes: int = 0
-    index_broken: bool = False
-    since_entry_bytes: int = 0
+    index: GrowingIndex
     unsynced_records: int = 0
     synced_position: int = 0
 
@@ -149,7 +141,12 @@ class LogWriter:
                 self._retire()
                 raise
             failpoint("segment.written")
-            self._add_index_entries(segment, encoded, position, config)
+            segment.index.add(
+                encoded,
+                position,
+                interval_bytes=config.index_interval_bytes,
+                limit_bytes=segment.limit_index_bytes,
+            )
             segment.unsynced_records += encoded.record_count
             draft = _draft(topic_id, partition, segment.name, position, encoded, extends)
             self._flush_if_due(segment, config)
@@ -207,7 +204,7 @@ class LogWriter:
         if segment is None:
             return None
         size = segment.file.position + encoded.size_bytes
-        index_bytes = segment.index_bytes + INDEX_ENTRY_BYTES
+        index_bytes = segment.index.size_bytes + ENTRY_BYTES
         age_ms = self._clock.now_ms() - segment.created_ms
         if (
             size > min(segment.limit_bytes, config.segment_bytes)
@@ -234,6 +231,7 @@ class LogWriter:
             limit_bytes=min(config.segment_bytes, self._segment_bytes),
             limit_ms=limit_ms,
             limit_index_bytes=config.segment_index_bytes,
+            index=GrowingIndex(self._store, index_name(name)),
         )
         return self._active
 
@@ -262,18 +260,15 @@ class LogWriter:
             self._synced[segment.name] = position
             if len(self._synced) > MAX_SYNCED:
                 del self._synced[next(iter(self._synced))]
+            if not self._ends_with_sync:
+                segment.index.write()
         if self._ends_with_sync:
-            self._put_index(segment)
+            if segment.file.position >= INDEXED_BYTES:
+                segment.index.put()
             if segment is self._active:
                 self._active = None
         if segment is not self._active:
             _close_quietly(segment)
-
-    def _put_index(self, segment: _Segment) -> None:
-        if segment.file.position < INDEXED_BYTES or not segment.entries:
-            return
-        with contextlib.suppress(StorageError):  # readers do without
-            self._store.put_hint(index_name(segment.name), b"".join(segment.entries))
 
     def _validate_durable(self, draft: DraftExtent) -> None:
         durable = self._synced.get(draft.segment, 0)
@@ -284,36 +279,6 @@ class LogWriter:
                 f"only those up to {durable}: a sync of this segment failed",
                 fix="append the rows again; the writer has started a new segment",
             )
-
-    def _add_index_entries(
-        self, segment: _Segment, encoded: EncodedBatches, position: int, config: TopicConfig
-    ) -> None:
-        """One entry for the first batch that starts in each stretch of index.interval.bytes."""
-        if segment.index_broken:
-            return
-        sizes = encoded.size.astype(np.int64)
-        interval = max(1, config.index_interval_bytes)
-        before = segment.since_entry_bytes + np.cumsum(sizes) - sizes
-        stretch = before // interval
-        due = np.diff(stretch, prepend=0) > 0
-        segment.since_entry_bytes = int((before[-1] + sizes[-1]) - stretch[-1] * interval)
-        chosen = np.flatnonzero(due)
-        if not chosen.size:
-            return
-        room = (segment.limit_index_bytes - segment.index_bytes) // INDEX_ENTRY_BYTES
-        chosen = chosen[: max(0, room)]
-        try:
-            entries = encode_offset_entries(encoded.base_offset[chosen], position + encoded.position[chosen])
-            segment.index_bytes += len(entries)
-            if self._ends_with_sync:
-                segment.entries.append(entries)
-                return
-            if segment.index is None:
-                segment.index = self._store.append_file(index_name(segment.name))
-            segment.index.write(entries)
-        except StorageError:
-            # Readers do without; a torn entry is recognised by its header check.
-            segment.index_broken = True
 
 
 def _is_end(segment: _Segment | None, draft: DraftExtent) -> bool:
@@ -348,10 +313,9 @@ def _draft(
 
 def _close_quietly(segment: _Segment) -> None:
     """Close files that nothing more depends on: synced, failed, or the parent's."""
-    for file in (segment.file, segment.index):
-        if file is not None:
-            with contextlib.suppress(StorageError, OSError):
-                file.close()
+    with contextlib.suppress(StorageError, OSError):
+        segment.file.close()
+    segment.index.close()
 
 
 _writers: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()

@@ -94,6 +94,7 @@ def test_index_entries_name_offset_and_position_of_batches(memory: Any, encoder:
     encoded = encoder([VALUE] * 400, batch_bytes=1000)
     memory.append([b"before"])
     draft = memory.draft(encoded)
+    memory.writer.sync()
     index = parse_offset_entries(memory.store.read(index_name(draft.segment)), "index")
     offsets, positions = index.relative_offset.astype(int), index.position.astype(int) - draft.position
     assert len(index) == draft.size // 4096
@@ -106,6 +107,7 @@ def test_index_entries_name_offset_and_position_of_batches(memory: Any, encoder:
 @pytest.mark.usefixtures("growing_files")
 def test_small_appends_share_index_intervals(memory: Any, encoder: Encoder) -> None:
     drafts = [memory.draft(encoder([VALUE])) for _ in range(200)]
+    memory.writer.sync()
     size = drafts[-1].position + drafts[-1].size
     index = parse_offset_entries(memory.store.read(index_name(drafts[0].segment)), "index")
     assert abs(len(index) - size // 4096) <= 1
