@@ -146,6 +146,7 @@ def settings(chosen: argparse.Namespace) -> dict[str, str]:
         "sparklog tuned": ", ".join(f"{key}={value}" for key, value in batch.OURS_TUNED.items()),
         "kafka": f"one node, KRaft, {HEAP}; the connector's and the broker's defaults (acks=all, no fsync)",
         "kafka tuned": ", ".join(f"{key}={value}" for key, value in batch.TUNED.items()),
+        "kafka RawLocalFs": "checkpoints as sparklog.spark.configure has them",
         "kafka flush.messages=1": "the topic fsyncs each batch before it is acknowledged",
         "parquet, delta": "Spark's defaults; no order, no offsets, no fsync",
         "repetitions": str(chosen.repetitions),

@@ -10,6 +10,7 @@ from benchmarks.bench_publish import bench_open
 from benchmarks.peers.batch import KEY_BYTES, MB
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import PARTITIONS, Side, SideError
+from benchmarks.peers.spark_driver import TASKS
 from benchmarks.peers.usage import Usage
 
 MOST_PARTITIONS = (1, 8, 64, 256)
@@ -49,9 +50,13 @@ def _write_and_read(
             answer = side.ask("write", **words, options={}, tasks=tasks)
         rate = {"mb_per_s": round(size / answer["seconds"], 1)}
         results.add("grow_write", work, side.name, **rate, **usage.row())
-        with Usage(side.groups) as usage:
-            answer = side.ask("read", topic=topic, into="noop")
-        rate = {"mb_per_s": round(size / answer["seconds"], 1)}
-        results.add("grow_read", work, side.name, **rate, **usage.row())
+        readings: list[tuple[str, dict[str, str]]] = [(side.name, {})]
+        if side.name == "sparklog":
+            readings.append((f"sparklog maxPartitions={TASKS}", {"maxPartitions": str(TASKS)}))
+        for name, options in readings:
+            with Usage(side.groups) as usage:
+                answer = side.ask("read", topic=topic, into="noop", options=options)
+            rate = {"mb_per_s": round(size / answer["seconds"], 1)}
+            results.add("grow_read", work, name, **rate, **usage.row())
     except SideError as error:
         results.note(str(error)[:300])

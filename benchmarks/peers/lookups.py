@@ -12,6 +12,7 @@ from benchmarks.peers.usage import Usage
 CHUNKS = 20
 WANTED = CHUNKS // 2
 START_SECONDS = 300
+MODES = {"sparklog": ("scan", "lookup", "pushdown"), "kafka": ("scan", "lookup")}
 FIRST_ROW = """
 import json, sys, time
 started = time.perf_counter()
@@ -64,7 +65,7 @@ def backfills(sides: list[Side], results: Results, *, records: int, repetitions:
                 windows[side.name] = (start_ms, int(time.time() * 1000))
     for turn in range(repetitions + 1):
         for side in logs if turn % 2 == 0 else logs[::-1]:
-            for mode in ("scan", "pushdown"):
+            for mode in MODES[side.name]:
                 start_ms, end_ms = windows[side.name]
                 try:
                     with Usage(side.groups) as usage:

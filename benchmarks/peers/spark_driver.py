@@ -108,9 +108,9 @@ class Driver:
         options = {**formats.codec_options(self.side, codec), **options}
         return {"seconds": timed(lambda: formats.write(df, self.side, self.place, topic, options))}
 
-    def read(self, topic: str, into: str) -> dict:
+    def read(self, topic: str, into: str, options: dict[str, str] | None = None) -> dict:
         """Batch read, to nowhere, or to ten groups with counts and sums."""
-        df = formats.read(self.spark, self.side, self.place, topic).select("key", "value")
+        df = formats.read(self.spark, self.side, self.place, topic, options).select("key", "value")
         if into == "noop":
             return {"seconds": timed(lambda: df.write.format("noop").mode("overwrite").save())}
         groups = df.groupBy(F.substring("key", 12, 1)).agg(F.count("*"), F.sum(F.length("value")))
@@ -120,12 +120,12 @@ class Driver:
         return {"records": formats.read(self.spark, self.side, self.place, topic).count()}
 
     def between(self, topic: str, start_ms: int, end_ms: int, mode: str) -> dict:
-        """Count the records of a time: found by a scan, or by what the side has for it."""
-        options = {}
-        if mode == "pushdown" and self.side == "sparklog":
-            options = {"filterPushdown": "true"}
-        elif mode == "pushdown":
-            options = {"startingTimestamp": str(start_ms), "endingTimestamp": str(end_ms)}
+        """Count the records of a time: found by a scan, by offsets for times, or by filters pushed down."""
+        options = {
+            "scan": {},
+            "lookup": {"startingTimestamp": str(start_ms), "endingTimestamp": str(end_ms)},
+            "pushdown": {"filterPushdown": "true"},
+        }[mode]
         df = formats.read(self.spark, self.side, self.place, topic, options)
         low, high = (F.timestamp_millis(F.lit(ms)) for ms in (start_ms, end_ms))
         df = df.where((F.col("timestamp") >= low) & (F.col("timestamp") < high))
@@ -156,11 +156,13 @@ class Driver:
         counts: list[int] = []
         return {"seconds": timed(run), "micro_batches": counts[0]}
 
-    def start_copy(self, source: str, sink: str) -> dict:
+    def start_copy(self, source: str, sink: str, options: dict[str, str]) -> dict:
         """A copy that goes on until stop_copy."""
         checkpoint = tempfile.mkdtemp(dir=self.directory)
         topics = (source, sink)
-        self._query = formats.copy(self.spark, self.side, self.place, topics, checkpoint, available_now=False)
+        self._query = formats.copy(
+            self.spark, self.side, self.place, topics, checkpoint, options=options, available_now=False
+        )
         return {}
 
     def stop_copy(self) -> dict:

@@ -4,13 +4,16 @@ import json
 import subprocess
 import sys
 
-from benchmarks.peers.batch import KEY_BYTES, MB, contenders, wake
+from benchmarks.peers.batch import KEY_BYTES, MB, Contender, contenders, wake
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import REPOSITORY, Side, SideError
+from benchmarks.peers.spark_driver import TASKS
 from benchmarks.peers.usage import Usage
 
 MICRO_BATCHES = 8
 VALUE_BYTES = 100
+# What sparklog.spark.configure does for checkpoints on a local disk, for Kafka's side too.
+RAW_CHECKPOINTS = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
 
 
 def copies(sides: list[Side], results: Results, *, records: int, repetitions: int) -> None:
@@ -52,14 +55,22 @@ def copies(sides: list[Side], results: Results, *, records: int, repetitions: in
 
 def latencies(sides: list[Side], results: Results, *, rate: int, seconds: int, repetitions: int) -> None:
     """From the moment a record is due to the moment a consumer of the copy has it in its hands."""
+    everyone: list[tuple[Contender, dict[str, str]]] = []
+    for side in sides:
+        if side.name in {"sparklog", "kafka"}:
+            everyone.append((Contender(name=side.name, side=side), {}))
+        if side.name == "sparklog":
+            few = Contender(name=f"sparklog maxPartitions={TASKS}", side=side)
+            everyone.append((few, {"maxPartitions": str(TASKS)}))
+        if side.name == "kafka":
+            everyone.append((Contender(name="kafka RawLocalFs", side=side, session=RAW_CHECKPOINTS), {}))
     for turn in range(repetitions):
-        for side in sides if turn % 2 == 0 else sides[::-1]:
-            if side.name not in {"sparklog", "kafka"}:
-                continue
-            source, sink = f"steady-in-{turn}", f"steady-out-{turn}"
+        for number, (one, options) in enumerate(everyone if turn % 2 == 0 else everyone[::-1]):
+            side = one.side
+            source, sink = f"steady-in-{turn}-{number}", f"steady-out-{turn}-{number}"
             side.create_topic(source)
             side.create_topic(sink)
-            side.ask("start_copy", source=source, sink=sink)
+            one.ask("start_copy", source=source, sink=sink, options=options)
             words = [side.name, side.place, source, sink, str(rate), str(seconds)]
             with Usage(side.groups) as usage:
                 done = subprocess.run(
@@ -68,7 +79,7 @@ def latencies(sides: list[Side], results: Results, *, rate: int, seconds: int, r
                 )  # fmt: skip
             stopped = side.ask("stop_copy")
             if done.returncode != 0:
-                results.note(f"{side.name}: latency: {done.stderr.strip()[-300:]}")
+                results.note(f"{one.name}: latency: {done.stderr.strip()[-300:]}")
                 continue
             found = json.loads(done.stdout.splitlines()[-1])
-            results.add("latency", f"{rate} records/s", side.name, **found, **stopped, **usage.row())
+            results.add("latency", f"{rate} records/s", one.name, **found, **stopped, **usage.row())

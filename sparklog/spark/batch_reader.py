@@ -11,7 +11,7 @@ from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions, read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.pushdown import Pruning
-from sparklog.spark.ranges import OffsetRange, ranges_between, split_ranges
+from sparklog.spark.ranges import OffsetRange, ranges_between
 from sparklog.spark.resolve import check_in_log, log_ends, log_starts, resolve_ending, resolve_starting
 from sparklog.spark.retry import retrying
 from sparklog.spark.roots import open_root
@@ -30,12 +30,7 @@ class SparklogBatchReader(DataSourceReader):
         log = retrying(
             options, SystemClock(), lambda: open_root(options.root, create=False, storage=options.storage)
         )
-        ranges = split_ranges(
-            self._pruning.prune(self._ranges(log), log),
-            min_partitions=options.min_partitions,
-            max_records=options.max_records_per_partition,
-        )
-        return plan_input_partitions(log, ranges, include_headers=options.include_headers)
+        return plan_input_partitions(log, self._pruning.prune(self._ranges(log), log), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on executors."""

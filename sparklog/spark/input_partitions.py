@@ -12,7 +12,8 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.client import SparkLog
 from sparklog.log.reader import ByteRange, plan_read, read_ranges
-from sparklog.spark.ranges import OffsetRange
+from sparklog.spark.options import SourceOptions
+from sparklog.spark.ranges import OffsetRange, group_ranges, split_ranges
 from sparklog.spark.resolve import partition_state
 from sparklog.spark.rows import to_rows
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
@@ -23,47 +24,43 @@ _stores: dict[tuple[int, str, StorageOptions], Store] = {}
 
 
 class SparklogInputPartition(InputPartition):
-    """Byte ranges that hold the offsets [start_offset, end_offset) of one partition; picklable."""
+    """Offsets [start_offset, end_offset) of one or more partitions, and the byte ranges that hold them;
+    picklable.
+    """
 
     def __init__(
-        self, root: str, offsets: OffsetRange, byte_ranges: list[ByteRange], *, include_headers: bool
+        self, root: str, parts: list[tuple[OffsetRange, list[ByteRange]]], *, include_headers: bool
     ) -> None:
         super().__init__(None)
         self.root = root
-        self.offsets = offsets
-        self.byte_ranges = byte_ranges
+        self.parts = parts
         self.include_headers = include_headers
 
     def __repr__(self) -> str:
-        o = self.offsets
-        return f"SparklogInputPartition({o.topic}-{o.partition} [{o.start_offset}, {o.end_offset}))"
+        offsets = (f"{o.topic}-{o.partition} [{o.start_offset}, {o.end_offset})" for o, _ in self.parts)
+        return f"SparklogInputPartition({', '.join(offsets)})"
 
 
 def plan_input_partitions(
-    log: SparkLog, ranges: Sequence[OffsetRange], *, include_headers: bool
+    log: SparkLog, ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[InputPartition]:
-    """One input partition per range, in the order of the ranges."""
+    """The tasks that read these ranges, cut and put together as minPartitions, maxPartitions and
+    maxRecordsPerPartition say; in the order of the ranges.
+    """
+    max_records = options.max_records_per_partition
+    pieces = split_ranges(ranges, min_partitions=options.min_partitions, max_records=max_records)
     return [
         SparklogInputPartition(
-            log.url,
-            r,
-            plan_read(
-                log.store,
-                partition_state(log.image, (r.topic, r.partition)),
-                r.start_offset,
-                r.end_offset,
-                topic=r.topic,
-            ),
-            include_headers=include_headers,
+            log.url, [(r, _byte_ranges(log, r)) for r in group], include_headers=options.include_headers
         )
-        for r in ranges
+        for group in group_ranges(pieces, max_partitions=options.max_partitions, max_records=max_records)
     ]
 
 
 def read_input_partition(
     partition: InputPartition, storage: StorageOptions = NO_STORAGE_OPTIONS
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of an input partition, in offset order. Runs on executors; stateless."""
+    """The rows of an input partition, those of each topic's partition in offset order. Runs on executors."""
     if not isinstance(partition, SparklogInputPartition):
         # Spark makes up an empty partition when there is nothing to read.
         return
@@ -72,10 +69,13 @@ def read_input_partition(
     store = _stores.get(key)
     if store is None:
         store = _stores[key] = open_store(partition.root, storage_options=storage.to_dict())
-    decoded = read_ranges(store, partition.byte_ranges, include_headers=partition.include_headers)
-    yield from to_rows(
-        decoded,
-        partition.offsets.topic,
-        partition.offsets.partition,
-        include_headers=partition.include_headers,
-    )
+    for offsets, byte_ranges in partition.parts:
+        decoded = read_ranges(store, byte_ranges, include_headers=partition.include_headers)
+        yield from to_rows(
+            decoded, offsets.topic, offsets.partition, include_headers=partition.include_headers
+        )
+
+
+def _byte_ranges(log: SparkLog, r: OffsetRange) -> list[ByteRange]:
+    state = partition_state(log.image, (r.topic, r.partition))
+    return plan_read(log.store, state, r.start_offset, r.end_offset, topic=r.topic)

@@ -94,6 +94,12 @@ SOURCE_OPTIONS = (
         doc="Fail when records that should be there are gone; false: warn and go on with the next.",
     ),
     Option(name="minPartitions", default="", doc="Split the ranges into at least about this many tasks."),
+    Option(
+        name="maxPartitions",
+        default="",
+        doc="Let neighbouring partitions share a task so that there are at most so many tasks, where "
+        "maxRecordsPerPartition allows: for many partitions with little in each, as in short micro-batches.",
+    ),
     Option(name="maxRecordsPerPartition", default="", doc="At most this many records in one task."),
     Option(
         name="maxOffsetsPerTrigger",
@@ -179,6 +185,7 @@ class SourceOptions:
     ending: OffsetSpec
     fail_on_data_loss: bool
     min_partitions: int | None
+    max_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
@@ -238,6 +245,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         ending=ending,
         fail_on_data_loss=parse_bool(given, "failOnDataLoss", default=True),
         min_partitions=parse_int(given, "minPartitions", minimum=1),
+        max_partitions=parse_int(given, "maxPartitions", minimum=1),
         max_records_per_partition=parse_int(given, "maxRecordsPerPartition", minimum=1),
         max_offsets_per_trigger=parse_int(given, "maxOffsetsPerTrigger", minimum=1),
         max_bytes_per_trigger=parse_int(given, "maxBytesPerTrigger", minimum=1),
@@ -250,14 +258,18 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         filter_pushdown=parse_bool(given, "filterPushdown", default=False),
     )
     parse_int(given, "kafkaConsumer.pollTimeoutMs", minimum=0)
-    low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    _check_order("OffsetsPerTrigger", parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger)
+    _check_order("Partitions", parsed.min_partitions, parsed.max_partitions)
+    return parsed
+
+
+def _check_order(name: str, low: int | None, high: int | None) -> None:
     if low is not None and high is not None and low > high:
         raise InvalidRequestError(
             "INVALID_OPTION",
-            f"minOffsetsPerTrigger ({low}) is higher than maxOffsetsPerTrigger ({high})",
-            fix="lower minOffsetsPerTrigger or raise maxOffsetsPerTrigger",
+            f"min{name} ({low}) is higher than max{name} ({high})",
+            fix=f"lower min{name} or raise max{name}",
         )
-    return parsed
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:

@@ -1,7 +1,7 @@
 """Offset ranges of a query, and how they are cut: by rate, by size, by number of tasks.
 
 Pure functions over positions. The arithmetic follows Kafka's connector, so that the same options
-give the same micro-batches and tasks.
+give the same micro-batches and tasks; maxPartitions (group_ranges) is ours.
 Sources: KafkaMicroBatchStream.rateLimit, KafkaOffsetRangeCalculator.
 """
 
@@ -72,6 +72,29 @@ def split_ranges(
         else:
             result.append(piece)
     return result
+
+
+def group_ranges(
+    ranges: Sequence[OffsetRange], *, max_partitions: int | None, max_records: int | None
+) -> list[list[OffsetRange]]:
+    """Which ranges one task reads: each its own, or neighbours together so that there are at most
+    `max_partitions` tasks of about the same size. More only where `max_records` for one task asks for it.
+    """
+    if max_partitions is None or len(ranges) <= max_partitions:
+        return [[r] for r in ranges]
+    total = sum(r.size for r in ranges)
+    groups: list[list[OffsetRange]] = []
+    before = in_group = 0
+    last_share = -1
+    for r in ranges:
+        share = (2 * before + r.size) * max_partitions // (2 * total)  # where the middle of the range lies
+        if share != last_share or (max_records is not None and in_group + r.size > max_records):
+            groups.append([])
+            in_group, last_share = 0, share
+        groups[-1].append(r)
+        in_group += r.size
+        before += r.size
+    return groups
 
 
 def _parts_for(size: int, max_records: int | None) -> int:

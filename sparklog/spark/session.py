@@ -28,13 +28,19 @@ _REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$"
 _SOCKETS = "spark.python.unix.domain.socket."
 _SOCKET_DIRECTORY = "/tmp"  # noqa: S108 - Spark's sockets have random names, and see _sockets_are_private
 
+# Beside each file of a checkpoint on a local disk Hadoop writes one with checksums, and runs chmod for both:
+# 110 of the 250 ms of a small micro-batch (ADR 0011). Other file systems are not meant.
+_LOCAL_CHECKPOINTS = "spark.hadoop.fs.AbstractFileSystem.file.impl"
+_WITHOUT_CHECKSUM_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
+
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     """Prepare the environment for a session that is about to be built.
 
     Sets PYSPARK_PYTHON to this environment's interpreter (interpreter.py), connects Spark to its Python
-    workers by Unix sockets (unless the umask would let others write to them), and hides the option key in
-    plans; each unless the builder or the environment says otherwise.
+    workers by Unix sockets (unless the umask would let others write to them), has checkpoints on local disks
+    written without Hadoop's checksum files, and hides the option key in plans; each unless the builder or the
+    environment says otherwise.
 
     Example:
         ``spark = sparklog.spark.configure(SparkSession.builder.appName("etl")).getOrCreate()``
@@ -56,6 +62,8 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     if f"{_SOCKETS}enabled" not in builder._options and _sockets_are_private():
         builder.config(f"{_SOCKETS}enabled", "true").config(f"{_SOCKETS}dir", _SOCKET_DIRECTORY)
+    if _LOCAL_CHECKPOINTS not in builder._options:
+        builder.config(_LOCAL_CHECKPOINTS, _WITHOUT_CHECKSUM_FILES)
     if _REDACTION not in builder._options:
         builder.config(_REDACTION, _REDACTION_WITH_KEYS)
     return builder

@@ -21,7 +21,7 @@ from sparklog.spark.byte_limit import limit_bytes
 from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.ranges import backlog, limit_records, ranges_between, split_ranges
+from sparklog.spark.ranges import backlog, limit_records, ranges_between
 from sparklog.spark.resolve import check_in_log, log_ends, log_starts, resolve_starting
 from sparklog.spark.retry import retrying
 from sparklog.spark.roots import open_root
@@ -83,7 +83,7 @@ class StreamPlanner:
         return self._offset(log, log_ends(log.image, self._partitions(log.image)), initial=None).to_json()
 
     def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[InputPartition]:
-        """The tasks that read [start, end), cut as minPartitions and maxRecordsPerPartition say."""
+        """The tasks that read [start, end)."""
         log = self._open()
         start, end = self._parse(start_json, log), self._parse(end_json, log)
         if end.initial is not None and start.is_initial:
@@ -100,12 +100,7 @@ class StreamPlanner:
                     f"{topic}-{partition}: offset {offset} was reached, and the log ends at {known}"
                 )
         wanted = {tp: min(offset, ends[tp]) for tp, offset in wanted.items()}
-        ranges = split_ranges(
-            ranges_between(begin, wanted),
-            min_partitions=self._options.min_partitions,
-            max_records=self._options.max_records_per_partition,
-        )
-        return plan_input_partitions(log, ranges, include_headers=self._options.include_headers)
+        return plan_input_partitions(log, ranges_between(begin, wanted), self._options)
 
     def commit(self, end_json: dict[str, Any]) -> None:
         """Spark has finished everything before this offset."""

@@ -122,7 +122,8 @@ def test_wrong_bounds_are_explained(log: SparkLog, read: Read, options: Options,
 @pytest.mark.parametrize(
     ("options", "tasks"),
     [({}, 2), ({"minPartitions": "11"}, 11), ({"maxRecordsPerPartition": "30"}, 5),
-     ({"maxRecordsPerPartition": "30", "minPartitions": "2"}, 5)],
+     ({"maxRecordsPerPartition": "30", "minPartitions": "2"}, 5), ({"maxPartitions": "1"}, 1),
+     ({"maxPartitions": "3", "maxRecordsPerPartition": "30"}, 5)],
 )  # fmt: skip
 def test_tasks(log: SparkLog, read: Read, options: Options, tasks: int) -> None:
     df = read(subscribe="t", **options)

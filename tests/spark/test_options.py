@@ -82,8 +82,9 @@ def test_every_declared_source_option_changes_what_is_parsed_or_says_so(
         "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest",
         "endingOffsets": '{"t":{"0":9}}',
         "endingOffsetsByTimestamp": '{"t":{"0":1}}', "endingTimestamp": "6", "failOnDataLoss": "false",
-        "minPartitions": "9", "maxRecordsPerPartition": "9", "maxOffsetsPerTrigger": "9",
-        "maxBytesPerTrigger": "9", "minOffsetsPerTrigger": "9", "maxTriggerDelay": "1s",
+        "minPartitions": "9", "maxPartitions": "9", "maxRecordsPerPartition": "9",
+        "maxOffsetsPerTrigger": "9", "maxBytesPerTrigger": "9",
+        "minOffsetsPerTrigger": "9", "maxTriggerDelay": "1s",
         "includeHeaders": "true", "kafka.group.id": "g", "group.id": "g", "filterPushdown": "true",
         "fetchOffset.numRetries": "9", "fetchOffset.retryIntervalMs": "9",
     }  # fmt: skip
@@ -137,7 +138,7 @@ def test_malformed_subscriptions(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("minPartitions", "0"), ("maxOffsetsPerTrigger", "many"),
+    [("minPartitions", "0"), ("maxPartitions", "0"), ("maxOffsetsPerTrigger", "many"),
      ("maxOffsetsPerTrigger", "99999999999999999999"),
      ("failOnDataLoss", "yes"), ("maxTriggerDelay", "soon"), ("startingOffsets", "begin"),
      ("startingOffsets", '{"t": {"0": -3}}'), ("startingOffsets", '{"t": 5}'),
@@ -177,6 +178,7 @@ def test_trigger_limits_are_ignored_in_batch_queries_with_a_warning(caplog: pyte
 
 def test_min_above_max_is_refused() -> None:
     refused(lambda: source(minOffsetsPerTrigger="10", maxOffsetsPerTrigger="9"), "INVALID_OPTION")
+    refused(lambda: source(minPartitions="10", maxPartitions="9"), "INVALID_OPTION")
 
 
 def test_a_group_start_needs_a_group() -> None:

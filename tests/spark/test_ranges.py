@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.spark.ranges import OffsetRange, backlog, limit_records, ranges_between, split_ranges
+from sparklog.spark.ranges import (
+    OffsetRange,
+    backlog,
+    group_ranges,
+    limit_records,
+    ranges_between,
+    split_ranges,
+)
 from sparklog.spark.stream_offset import Positions
 
 Numbers = Mapping[int, int]  # by partition
@@ -73,6 +80,36 @@ def test_there_are_never_more_pieces_than_records(size: int) -> None:
 
 def test_one_task_per_partition_by_default() -> None:
     assert len(split_ranges(ranges_of({0: 5, 1: 0, 2: 9}), min_partitions=None, max_records=None)) == 2
+
+
+@given(sizes, st.integers(1, 40), st.one_of(st.none(), st.integers(1, 3_000)))
+def test_groups_hold_all_ranges_in_order_and_are_no_more_than_asked_for(
+    numbers: Numbers, max_partitions: int, max_records: int | None
+) -> None:
+    pieces = split_ranges(ranges_of(numbers), min_partitions=None, max_records=max_records)
+    groups = group_ranges(pieces, max_partitions=max_partitions, max_records=max_records)
+    assert [piece for group in groups for piece in group] == pieces
+    assert all(groups)
+    if max_records is None:
+        assert len(groups) == min(max_partitions, len(pieces)) or len(groups) < max_partitions
+    else:
+        assert all(sum(piece.size for piece in group) <= max_records for group in groups)
+
+
+def test_groups_of_equal_ranges_are_equal() -> None:
+    groups = group_ranges(ranges_of(dict.fromkeys(range(8), 50)), max_partitions=4, max_records=None)
+    assert [[r.partition for r in group] for group in groups] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_large_range_has_a_task_of_its_own() -> None:
+    groups = group_ranges(ranges_of({0: 5, 1: 5, 2: 900, 3: 5, 4: 5}), max_partitions=3, max_records=None)
+    assert [[r.partition for r in group] for group in groups] == [[0, 1], [2], [3, 4]]
+
+
+def test_ranges_stay_apart_unless_asked() -> None:
+    ranges = ranges_of({0: 1, 1: 1})
+    for most in (None, 2, 9):
+        assert group_ranges(ranges, max_partitions=most, max_records=None) == [[ranges[0]], [ranges[1]]]
 
 
 def test_ranges_between_leaves_out_what_has_nothing_new() -> None:

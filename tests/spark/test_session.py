@@ -15,6 +15,7 @@ import sparklog.spark
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.interpreter import worker_python
 
+LOCAL_FILES = "spark.hadoop.fs.AbstractFileSystem.file.impl"
 DISCOVERY = """
 import sys
 from pyspark.sql import SparkSession
@@ -64,8 +65,10 @@ def test_configure_sets_the_interpreter_unless_it_is_set(monkeypatch: pytest.Mon
         os.umask(before)
     assert os.environ["PYSPARK_PYTHON"] == worker_python()
     assert builder._options["spark.python.unix.domain.socket.enabled"] == "true"
+    assert builder._options[LOCAL_FILES].endswith(".RawLocalFs")
     monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere/python")
-    sparklog.spark.configure(builder)
+    sparklog.spark.configure(builder.config(LOCAL_FILES, "my.Files"))
+    assert builder._options[LOCAL_FILES] == "my.Files"
     assert os.environ["PYSPARK_PYTHON"] == "/somewhere/python"
 
 

@@ -57,6 +57,40 @@ def test_available_now_copies_everything_once_and_stops(log: SparkLog, copy_stre
     assert values(log) == list(range(350))
 
 
+def test_a_checkpoint_moves_between_sessions_with_and_without_hadoops_checksum_files(
+    log: SparkLog, copy_stream: CopyStream, spark: SparkSession, tmp_path: Path
+) -> None:
+    """`configure` does without them (ADR 0011); a session built otherwise goes on where the last stopped."""
+    classes = ["LocalFs", "RawLocalFs", "LocalFs", "RawLocalFs"]
+    try:
+        for number, name in enumerate(classes):
+            spark.conf.set("fs.AbstractFileSystem.file.impl", f"org.apache.hadoop.fs.local.{name}")
+            copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
+            assert values(log) == list(range(300 + 50 * number))
+            log.append("in", rows(300 + 50 * number, 50))
+    finally:
+        spark.conf.unset("fs.AbstractFileSystem.file.impl")
+    for directory in ("offsets", "commits"):
+        names = {path.name for path in (tmp_path / "checkpoint" / directory).iterdir()}
+        assert names == {"0", ".0.crc", "1", "2", ".2.crc", "3"}
+
+
+@pytest.mark.parametrize("tasks", [None, 1, 2])
+def test_max_partitions_lets_partitions_share_a_task(
+    log: SparkLog, spark: SparkSession, root: str, tmp_path: Path, tasks: int | None
+) -> None:
+    options = {"subscribe": "in", **EARLIEST} | ({} if tasks is None else {"maxPartitions": str(tasks)})
+    seen: list[tuple[int, list[int]]] = []
+
+    def look(df: DataFrame, _: int) -> None:
+        seen.append((df.rdd.getNumPartitions(), sorted(int(row.value) for row in df.collect())))
+
+    reader = spark.readStream.format("sparklog").options(**options).load(root)
+    writer = reader.writeStream.foreachBatch(look).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert seen == [(tasks or 3, list(range(300)))]
+
+
 def test_max_offsets_per_trigger_bounds_every_micro_batch(log: SparkLog, copy_stream: CopyStream) -> None:
     query = copy_stream({"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}, {"topic": "out"})
     rows_read = [p.numInputRows for p in batches(query)]

@@ -44,7 +44,8 @@ def topics(document: dict[str, Any]) -> dict[str, dict[str, int]]:
 
 def read(parts: Iterable[InputPartition]) -> list[tuple[str, int, int, int]]:
     """(topic, partition, start, end) of what the tasks would read."""
-    offsets = [part.offsets for part in parts if isinstance(part, SparklogInputPartition)]
+    tasks = [part for part in parts if isinstance(part, SparklogInputPartition)]
+    offsets = [o for task in tasks for o, _ in task.parts]
     return sorted((o.topic, o.partition, o.start_offset, o.end_offset) for o in offsets)
 
 
