@@ -23,7 +23,14 @@ import pyarrow as pa
 
 from sparklog.format.arrow_bytes import Words
 from sparklog.format.codec import Codec
-from sparklog.format.decode import _bodies, _cut, _numbers, decode_records, scan_batches
+from sparklog.format.decode import (
+    _bodies,
+    _check_offset_deltas,
+    _cut,
+    _timestamps,
+    decode_records,
+    scan_batches,
+)
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.murmur2 import murmur2
 from sparklog.format.record_fields import parse_fields
@@ -130,7 +137,8 @@ def share_cases(rows: int) -> Iterator[Case]:
             "scan and CRC": lambda data=data: scan_batches(data, where="bench"),
             "starts": lambda bodies=bodies: guess_starts(bodies),
             "fields": lambda w=words, s=starts, b=bodies: parse_fields(w, s, len(b.data)),
-            "offsets and times": lambda b=bodies, t=table, o=batch_of, f=fields: _numbers(b, t, o, f),
+            "offset deltas": lambda b=bodies, t=table, o=batch_of, f=fields: _check_offset_deltas(b, t, o, f),
+            "timestamps": lambda b=bodies, t=table, o=batch_of, f=fields: _timestamps(b, t, o, f),
             "keys": lambda b=bodies, w=words, f=fields: _cut(b.data, w, f.key_position, f.key_length),
             "values": lambda b=bodies, w=words, f=fields: _cut(b.data, w, f.value_position, f.value_length),
         }

@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.peers import batch, fetching, growth, lookups, perf_tools, streaming
 from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_process import HEAP
+from benchmarks.peers.page_cache import PageCache
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import (
     PARTITIONS,
@@ -42,6 +43,7 @@ def arguments() -> argparse.Namespace:
         "--records", type=int, help="of 100 bytes; of 1,000 bytes a fifth (default 1,000,000)"
     )
     parser.add_argument("--backfill-records", type=int, help="the topic that backfills look into")
+    parser.add_argument("--growth-records", type=int, help="of 100 bytes, whatever they are divided into")
     parser.add_argument("--perf-records", type=int, help="of 100 bytes, for Kafka's perf tests")
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--codecs", help="default none,lz4,snappy")
@@ -54,6 +56,7 @@ def arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     chosen.records = chosen.records or (500_000 if chosen.quick else 1_000_000)
     chosen.backfill_records = chosen.backfill_records or (400_000 if chosen.quick else 4_000_000)
+    chosen.growth_records = chosen.growth_records or (200_000 if chosen.quick else 1_000_000)
     chosen.perf_records = chosen.perf_records or (500_000 if chosen.quick else 3_000_000)
     chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)
     chosen.codecs = (chosen.codecs or ("none,lz4" if chosen.quick else "none,lz4,snappy")).split(",")
@@ -107,13 +110,18 @@ def main() -> int:
         kafka = None
         results.note(f"without kafka: {error}")
     try:
+        cache = PageCache(parent)
+        if not chosen.quick:
+            results.note(cache.fill())
         if set(parts) - {"perf"}:
             with contextlib.ExitStack() as stack:
                 sides = start_sides(chosen.sides.split(","), parent, kafka, results, stack)
                 if "batch" in parts:
-                    batch.run(sides, results, sizes=sizes, codecs=chosen.codecs, repetitions=repetitions)
+                    batch.run(
+                        sides, results, cache, sizes=sizes, codecs=chosen.codecs, repetitions=repetitions
+                    )
                 if "copy" in parts:
-                    streaming.copies(sides, results, records=chosen.records, repetitions=repetitions)
+                    streaming.copies(sides, results, cache, records=chosen.records, repetitions=repetitions)
                 if "latency" in parts:
                     seconds = chosen.latency_seconds
                     streaming.latencies(
@@ -124,7 +132,9 @@ def main() -> int:
                     count = chosen.backfill_records
                     lookups.backfills(sides, results, records=count, repetitions=repetitions)
                 if "growth" in parts:
-                    growth.run(sides, results, parent, records=chosen.records, repetitions=repetitions)
+                    growth.run(
+                        sides, results, parent, cache, records=chosen.growth_records, repetitions=repetitions
+                    )
         if "perf" in parts and kafka is not None:
             codecs = [codec for codec in chosen.codecs if codec != "snappy"]
             sizes = {100: chosen.perf_records, 1000: chosen.perf_records // 5}
@@ -149,6 +159,9 @@ def settings(chosen: argparse.Namespace) -> dict[str, str]:
         "kafka RawLocalFs": "checkpoints as sparklog.spark.configure has them",
         "kafka flush.messages=1": "the topic fsyncs each batch before it is acknowledged",
         "parquet, delta": "Spark's defaults; no order, no offsets, no fsync",
+        "kafka in the growth part": ", ".join(
+            f"{key}={value}" for key, value in growth.KAFKA_OPTIONS.items()
+        ),
         "repetitions": str(chosen.repetitions),
     }
 

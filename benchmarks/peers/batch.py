@@ -2,9 +2,13 @@
 
 import itertools
 import shutil
+import subprocess
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import sparklog
+from benchmarks.peers.page_cache import PageCache
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import Side, SideError
 from benchmarks.peers.usage import Usage
@@ -53,7 +57,13 @@ def contenders(sides: list[Side]) -> list[Contender]:
 
 
 def run(
-    sides: list[Side], results: Results, *, sizes: dict[int, int], codecs: list[str], repetitions: int
+    sides: list[Side],
+    results: Results,
+    cache: PageCache,
+    *,
+    sizes: dict[int, int],
+    codecs: list[str],
+    repetitions: int,
 ) -> None:
     """Interleaved: every contender writes, then every side reads; whoever went first goes last next time.
 
@@ -70,6 +80,7 @@ def run(
                 number += 1
                 order = everyone if turn % 2 == 0 else everyone[::-1]
                 for position, one in enumerate(order):
+                    cache.top_up()
                     _turn(one, f"batch-{number}-{position}", records, value_bytes, codec, results)
 
 
@@ -85,7 +96,7 @@ def _turn(
             _read(one.side, topic, records, value_bytes, codec, kept)
     except SideError as error:
         kept.note(str(error)[:300])
-    _forget(one.side, topic)
+    forget(one.side, topic)
 
 
 def wake(side: Side) -> str:
@@ -132,8 +143,8 @@ def _read(side: Side, topic: str, records: int, value_bytes: int, codec: str, re
         results.note(f"{side.name}: {topic} has {found} records, not {records}")
 
 
-def _forget(side: Side, topic: str) -> None:
-    """Free the disk, where that is at once."""
+def forget(side: Side, topic: str) -> None:
+    """Delete a topic, and free the disk at once."""
     if side.name in {"parquet", "delta"}:
         shutil.rmtree(side.storage / topic, ignore_errors=True)
     elif side.name == "kafka":
@@ -141,3 +152,15 @@ def _forget(side: Side, topic: str) -> None:
 
         admin = AdminClient({"bootstrap.servers": side.place, "log_level": 0})
         admin.delete_topics([topic])[topic].result(30)
+    elif side.name == "sparklog":
+        with sparklog.open(side.place) as log:
+            for state in log.image.topic(topic).partitions:
+                for extent in state.extents:
+                    _punch_hole(side.storage / extent.segment, extent.position, extent.size)
+            log.delete_topic(topic)
+
+
+def _punch_hole(path: Path, position: int, size: int) -> None:
+    """Free a part of a segment; the rest may be other topics', and a worker may still append to it."""
+    words = ["fallocate", "--punch-hole", "--offset", str(position), "--length", str(size), str(path)]
+    subprocess.run(words, check=False, capture_output=True)  # where it cannot be done, the disk fills faster

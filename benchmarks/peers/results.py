@@ -151,4 +151,5 @@ def plot(summary: list[Row], path: Path) -> None:
 
 
 def _round(value: float) -> float:
-    return round(value) if abs(value) >= 1000 else round(value, 2)
+    """Enough digits to tell 0.9 ms from 1.1, given in seconds."""
+    return round(value) if abs(value) >= 1000 else round(value, 2 if abs(value) >= 0.1 else 5)

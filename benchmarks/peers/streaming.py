@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 
-from benchmarks.peers.batch import KEY_BYTES, MB, Contender, contenders, wake
+from benchmarks.peers.batch import KEY_BYTES, MB, Contender, contenders, forget, wake
+from benchmarks.peers.page_cache import PageCache
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import REPOSITORY, Side, SideError
 from benchmarks.peers.spark_driver import TASKS
@@ -16,7 +17,7 @@ VALUE_BYTES = 100
 RAW_CHECKPOINTS = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
 
 
-def copies(sides: list[Side], results: Results, *, records: int, repetitions: int) -> None:
+def copies(sides: list[Side], results: Results, cache: PageCache, *, records: int, repetitions: int) -> None:
     """Throughput with Trigger.AvailableNow, in eight micro-batches where the source can be told so."""
     size = records * (VALUE_BYTES + KEY_BYTES) / MB
     for side in sides:
@@ -29,6 +30,7 @@ def copies(sides: list[Side], results: Results, *, records: int, repetitions: in
             side.create_topic(topic, configs=one.configs)
             limited = side.name in {"sparklog", "kafka"}
             options = {"maxOffsetsPerTrigger": str(records // MICRO_BATCHES)} if limited else {}
+            cache.top_up()
             try:
                 small = wake(side)
                 side.create_topic(f"{small}-copy")
@@ -51,6 +53,7 @@ def copies(sides: list[Side], results: Results, *, records: int, repetitions: in
                 "disk_per_input_byte": round((side.disk_bytes() - before) / MB / size, 3),
             }
             results.add("copy", f"{records} x {VALUE_BYTES} B", one.name, **values)
+            forget(side, topic)
 
 
 def latencies(sides: list[Side], results: Results, *, rate: int, seconds: int, repetitions: int) -> None:
