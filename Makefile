@@ -24,6 +24,9 @@ CHAOS_CUTS ?= 40
 SIM_OPERATIONS ?= 40000
 SIM_FIRST_SEED ?= $(shell date +%s)
 BENCH_ARGS ?=
+# The peers' connectors are made for one version of Spark: PEERS_PYSPARK=4.2.0 runs them beside that PySpark.
+PEERS_PYSPARK ?=
+PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
 .PHONY: help demo test check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
@@ -53,13 +56,16 @@ bench: $(VENV)/.dev ## Measure encode, decode, publish and Spark throughput (BEN
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-bench-peers: $(VENV)/.dev ## Beside Apache Kafka and its Spark connector, fetched by Maven (BENCH_ARGS=--quick)
-	@sh scripts/preflight.sh --java >/dev/null
-	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+bench-peers compat-peers: export PYSPARK_PYTHON := $(abspath $(PEERS_VENV)/bin/sparklog-python)
+bench-peers compat-peers: export PYSPARK_DRIVER_PYTHON := $(abspath $(PEERS_VENV)/bin/python)
 
-compat-peers: $(VENV)/.dev ## Kafka's own tools and Spark's connector against our broker, fetched by Maven
+bench-peers: $(PEERS_VENV)/.dev ## Beside Apache Kafka and its Spark connector, fetched by Maven (BENCH_ARGS=--quick, PEERS_PYSPARK=4.2.0)
 	@sh scripts/preflight.sh --java >/dev/null
-	SPARKLOG_PEERS=1 $(BIN)/python -m pytest tests/peers $(PYTEST_ARGS)
+	$(PEERS_VENV)/bin/python -m benchmarks.peers $(BENCH_ARGS)
+
+compat-peers: $(PEERS_VENV)/.dev ## Kafka's own tools and Spark's connector against our broker, fetched by Maven
+	@sh scripts/preflight.sh --java >/dev/null
+	SPARKLOG_PEERS=1 $(PEERS_VENV)/bin/python -m pytest tests/peers $(PYTEST_ARGS)
 
 chaos: $(VENV)/.dev ## The crash tests, ten minutes of them, and a report (longer: CHAOS_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS)
 	@sh scripts/preflight.sh --java >/dev/null
@@ -85,7 +91,7 @@ format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff format .
 
 clean: ## Remove the environment, caches and outputs
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-pyspark-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache spark-warehouse demo-output bench-output
 
 # The stamps say which extra is installed from which inputs; [dev] includes [demo].
@@ -98,6 +104,13 @@ $(VENV)/.demo: $(INSTALL_INPUTS)
 	@sh scripts/preflight.sh --java >/dev/null
 	@if [ -f $(VENV)/.dev ]; then $(MAKE) --no-print-directory $(VENV)/.dev; \
 	else $(MAKE) --no-print-directory install EXTRA=demo; fi
+	@touch $@
+
+.venv-pyspark-%/.dev: $(INSTALL_INPUTS)
+	@echo "Installing sparklog[dev] with PySpark $* into $(@D)."
+	@test -x $(@D)/bin/python || "$$(sh scripts/preflight.sh)" -m venv $(@D)
+	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install --disable-pip-version-check -c $(@D)/constraints.txt -e ".[dev]" "pyspark==$*"
 	@touch $@
 
 .PHONY: install

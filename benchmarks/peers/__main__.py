@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, help="of 100 bytes; of 1,000 bytes a fifth (default 1,000,000)"
     )
+    parser.add_argument("--copy-records", type=int, help="of 100 bytes (default: as --records)")
     parser.add_argument("--backfill-records", type=int, help="the topic that backfills look into")
     parser.add_argument("--growth-records", type=int, help="of 100 bytes, whatever they are divided into")
     parser.add_argument("--perf-records", type=int, help="of 100 bytes, for Kafka's perf tests")
@@ -55,6 +56,7 @@ def arguments() -> argparse.Namespace:
     )
     chosen = parser.parse_args()
     chosen.records = chosen.records or (500_000 if chosen.quick else 1_000_000)
+    chosen.copy_records = chosen.copy_records or chosen.records
     chosen.backfill_records = chosen.backfill_records or (400_000 if chosen.quick else 4_000_000)
     chosen.growth_records = chosen.growth_records or (200_000 if chosen.quick else 1_000_000)
     chosen.perf_records = chosen.perf_records or (500_000 if chosen.quick else 3_000_000)
@@ -121,7 +123,9 @@ def main() -> int:
                         sides, results, cache, sizes=sizes, codecs=chosen.codecs, repetitions=repetitions
                     )
                 if "copy" in parts:
-                    streaming.copies(sides, results, cache, records=chosen.records, repetitions=repetitions)
+                    streaming.copies(
+                        sides, results, cache, records=chosen.copy_records, repetitions=repetitions
+                    )
                 if "latency" in parts:
                     seconds = chosen.latency_seconds
                     streaming.latencies(
