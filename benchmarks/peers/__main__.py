@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, help="of 100 bytes; of 1,000 bytes a fifth (default 1,000,000)"
     )
+    parser.add_argument("--sizes", default="100,1000", help="bytes of the values that are written in batches")
     parser.add_argument("--copy-records", type=int, help="of 100 bytes (default: as --records)")
     parser.add_argument("--backfill-records", type=int, help="the topic that backfills look into")
     parser.add_argument("--growth-records", type=int, help="of 100 bytes, whatever they are divided into")
@@ -80,7 +81,9 @@ def start_sides(
                     continue
                 connector = fetching.connector()
                 results.note(
-                    f"Kafka {kafka.version}; Spark's connector {connector.version} {connector.note}".strip()
+                    f"Kafka {kafka.version}; Spark's connector {connector.version}; {connector.note}".rstrip(
+                        "; "
+                    )
                 )
                 context = kafka_side(parent, kafka, connector)
             else:
@@ -103,7 +106,8 @@ def main() -> int:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     parts = chosen.only.split(",")
     results = Results()
-    sizes = {100: chosen.records, 1000: chosen.records // 5}
+    all_sizes = {100: chosen.records, 1000: chosen.records // 5}
+    sizes = {size: all_sizes[size] for size in map(int, chosen.sizes.split(","))}
     repetitions = chosen.repetitions
     parent = Path(tempfile.mkdtemp(prefix="bench-peers-", dir=chosen.dir))
     try:

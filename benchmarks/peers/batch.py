@@ -21,6 +21,7 @@ OURS_TUNED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
 }
 MB = 1_000_000
+WARM_UP_BYTES = 200 * MB
 _naps = itertools.count()
 
 
@@ -73,8 +74,9 @@ def run(
     everyone = contenders(sides)
     number = 0
     for value_bytes, records in sizes.items():
-        for one in everyone:  # workers, code and caches of this shape: not counted
-            _turn(one, f"warm-up-{value_bytes}-{everyone.index(one)}", records, value_bytes, codecs[0], None)
+        few = min(records, WARM_UP_BYTES // value_bytes)
+        for one in everyone:  # workers and compiled code for this shape: not counted
+            _turn(one, f"warm-up-{value_bytes}-{everyone.index(one)}", few, value_bytes, codecs[0], None)
         for codec in codecs:
             for turn in range(repetitions):
                 number += 1
