@@ -42,7 +42,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, help="of 100 bytes; of 1,000 bytes a fifth (default 1,000,000)"
     )
-    parser.add_argument("--sizes", default="100,1000", help="bytes of the values that are written in batches")
+    parser.add_argument(
+        "--sizes", default="100,1000", choices=("100,1000", "100", "1000"), help="bytes of a batch's values"
+    )
     parser.add_argument("--copy-records", type=int, help="of 100 bytes (default: as --records)")
     parser.add_argument("--backfill-records", type=int, help="the topic that backfills look into")
     parser.add_argument("--growth-records", type=int, help="of 100 bytes, whatever they are divided into")

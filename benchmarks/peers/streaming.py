@@ -44,6 +44,7 @@ def copies(sides: list[Side], results: Results, cache: PageCache, *, records: in
                 results.note(str(error)[:300])
                 continue
             if turn == 0:
+                forget(side, topic)
                 continue  # it warmed up
             values = {
                 "mb_per_s": round(size / answer["seconds"], 1),

@@ -41,6 +41,8 @@ class GrowingIndex:
         A loop over batches: there are few in an append, and NumPy's price is per call. One batch takes 1 us
         where NumPy took 18, 64 take 10 (a broker appends eight times for each group that it publishes).
         """
+        if self._is_broken:
+            return
         interval = max(1, interval_bytes)
         before, stretch = self._since_entry_bytes, 0
         columns = (encoded.size.tolist(), encoded.base_offset.tolist(), encoded.position.tolist())
@@ -56,22 +58,21 @@ class GrowingIndex:
 
     def write(self) -> None:
         """Append what has gathered to the index's file."""
-        entries = self._taken()
-        if not entries or self._is_broken:
+        if not self._offsets:
             return
         try:
             if self._file is None:
                 self._file = self._store.append_file(self._name)
-            self._file.write(entries)
+            self._file.write(self._taken())
         except StorageError:
             self._is_broken = True  # a torn entry may be its last: nothing may follow it
+            self._taken()
 
     def put(self) -> None:
         """Write everything as one object, where files do not grow."""
-        entries = self._taken()
-        if entries:
+        if self._offsets:
             with contextlib.suppress(StorageError):
-                self._store.put_hint(self._name, entries)
+                self._store.put_hint(self._name, self._taken())
 
     def close(self) -> None:
         """Close the file; what has gathered since the last `write` is forgotten."""

@@ -94,6 +94,8 @@ def test_index_entries_name_offset_and_position_of_batches(memory: Any, encoder:
     encoded = encoder([VALUE] * 400, batch_bytes=1000)
     memory.append([b"before"])
     draft = memory.draft(encoded)
+    stored = memory.store.list("segments", recursive=True)
+    assert not [file for file in stored if file.name.endswith(".index")], "nothing is durable yet"
     memory.writer.sync()
     index = parse_offset_entries(memory.store.read(index_name(draft.segment)), "index")
     offsets, positions = index.relative_offset.astype(int), index.position.astype(int) - draft.position
