@@ -12,9 +12,9 @@ export PYSPARK_DRIVER_PYTHON=/opt/sparklog/bin/python
 # Spark talks to its Python workers by Unix sockets: TCP costs each task 40 ms. In spark-defaults.conf:
 #     spark.python.unix.domain.socket.enabled  true
 #     spark.python.unix.domain.socket.dir      /tmp
+# (Where others share the machine: only with a umask of 022 or stricter, since sockets know no secret.)
 # Checkpoints on a local disk without Hadoop's checksum files, which cost a micro-batch 65 ms and more (ADR 0011):
 #     spark.hadoop.fs.AbstractFileSystem.file.impl  org.apache.hadoop.fs.local.RawLocalFs
-# (Where others share the machine: only with a umask of 022 or stricter, since sockets know no secret.)
 
 # For s3:// roots, unless the machine has a role or ~/.aws: each executor looks here for what a query's options
 # do not say (docs/s3.md).
