@@ -6,7 +6,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL_INPUTS := pyproject.toml setup.cfg constraints.txt
+INSTALL_INPUTS := pyproject.toml setup.cfg setup.py constraints.txt sparklog/format/kernels.c
 
 # Spark looks the data source up, and starts its workers, with this interpreter. A SPARK_HOME of
 # another Spark would win over the installed one; the loopback address spares a host name look-up.
@@ -92,7 +92,7 @@ format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
 
 clean: ## Remove the environment, caches and outputs
 	rm -rf $(VENV) .venv-pyspark-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-		.import_linter_cache spark-warehouse demo-output bench-output
+		.import_linter_cache spark-warehouse demo-output bench-output sparklog/format/_kernels.so
 
 # The stamps say which extra is installed from which inputs; [dev] includes [demo].
 $(VENV)/.dev: $(INSTALL_INPUTS)

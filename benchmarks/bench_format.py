@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from sparklog.format.arrow_bytes import Words
+from sparklog.format.arrow_bytes import Words, cut_rows
 from sparklog.format.codec import Codec
 from sparklog.format.decode import (
     _bodies,
     _check_offset_deltas,
-    _cut,
     _timestamps,
     decode_records,
     scan_batches,
@@ -139,8 +138,8 @@ def share_cases(rows: int) -> Iterator[Case]:
             "fields": lambda w=words, s=starts, b=bodies: parse_fields(w, s, len(b.data)),
             "offset deltas": lambda b=bodies, t=table, o=batch_of, f=fields: _check_offset_deltas(b, t, o, f),
             "timestamps": lambda b=bodies, t=table, o=batch_of, f=fields: _timestamps(b, t, o, f),
-            "keys": lambda b=bodies, w=words, f=fields: _cut(b.data, w, f.key_position, f.key_length),
-            "values": lambda b=bodies, w=words, f=fields: _cut(b.data, w, f.value_position, f.value_length),
+            "keys": lambda b=bodies, f=fields: cut_rows(b.data, f.key_position, f.key_length),
+            "values": lambda b=bodies, f=fields: cut_rows(b.data, f.value_position, f.value_length),
         }
         for name, run in parts.items():
             yield Case(f"share, batches of {kib} KiB: {name}", run, columns.num_rows, len(data))

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparklog.format import kernels
 from sparklog.spark.interpreter import worker_python
 
 MINIMUM_JAVA = 17
@@ -49,12 +50,26 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> Iterator[F
     yield Finding("python", Status.OK, f"{platform.python_version()} at {sys.executable}")
     yield Finding("sparklog", Status.OK, _version("sparklog"))
     yield Finding("pyarrow", Status.OK, _version("pyarrow"))
+    yield check_kernels(environment)
     if importlib.util.find_spec("pyspark") is None:
         yield Finding("pyspark", Status.WARN, "not installed", "pip install 'sparklog[spark]', to use Spark")
         return
     yield _check_spark(environment)
     yield check_worker_python(environment)
     yield check_java(environment)
+
+
+def check_kernels(environment: Mapping[str, str]) -> Finding:
+    """Everything works without the compiled loops, in more time."""
+    if kernels.are_loaded():
+        return Finding("compiled loops", Status.OK, "in use")
+    if kernels.SWITCH in environment:
+        reason = f"switched off by {kernels.SWITCH}={environment[kernels.SWITCH]}"
+        return Finding("compiled loops", Status.WARN, f"{reason}; slower", f"unset {kernels.SWITCH}")
+    detail = f"no usable {kernels.LIBRARY} beside {kernels.__file__}; slower"
+    return Finding(
+        "compiled loops", Status.WARN, detail, "install sparklog from a wheel, or with pip from source"
+    )
 
 
 def _version(package: str) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.format import kernels
 from sparklog.format.varint import Bytes8, add_sizes, append_bytes
 
 UInt8Array = npt.NDArray[np.uint8]
@@ -129,17 +130,18 @@ def data_views(
     return first, second
 
 
-def cut_rows(
-    first: UInt64Array, second: UInt64Array, data: UInt8Array, is_null: npt.NDArray[np.bool_] | None
-) -> pa.Array:
-    """The binary array of these views into `data`; one copy of the bytes."""
-    validity = None
-    if is_null is not None and is_null.any():
-        validity = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
-    views = np.empty((len(first), 2), np.uint64)
-    views[:, 0], views[:, 1] = first, second
+def cut_rows(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:
+    """The binary array of data[position : position + length], null where the length is negative; one copy."""
+    is_null = length < 0
+    if is_null.all():
+        return pa.nulls(len(length), pa.binary())
+    if kernels.are_loaded():
+        return kernels.cut(data, position, length)
+    validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
+    views = np.empty((len(length), 2), np.uint64)
+    views[:, 0], views[:, 1] = data_views(Words(data), position, np.maximum(length, 0), 0)
     return pa.Array.from_buffers(
-        pa.binary_view(), len(first), [validity, pa.py_buffer(views), pa.py_buffer(data)]
+        pa.binary_view(), len(length), [validity, pa.py_buffer(views), pa.py_buffer(data)]
     ).cast(pa.binary())
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.format import kernels
 from sparklog.format.arrow_bytes import (
     INLINE_BYTES,
     LOW32,
@@ -46,19 +47,12 @@ class ByteViews(NamedTuple):
     def of(cls, array: pa.Array) -> Self:
         """The views of a binary array; no bytes are copied but those of short values."""
         column = binary_column(array)
-        views = np.empty((len(array), 2), np.uint64)
-        views[:, 0], views[:, 1] = data_views(
-            Words(column.data), column.start.astype(np.int64), column.length.astype(np.int64), 0
-        )
-        return cls(views, (column.data,), column.is_null)
+        return cls(_views(column.data, column.start, column.length), (column.data,), column.is_null)
 
     @classmethod
     def cut(cls, data: UInt8Array, bounds: Int32Array) -> Self:
         """Consecutive rows of a buffer, row i from bounds[i] to bounds[i + 1]."""
-        views = np.empty((len(bounds) - 1, 2), np.uint64)
-        start = bounds[:-1].astype(np.int64)
-        views[:, 0], views[:, 1] = data_views(Words(data), start, np.diff(bounds).astype(np.int64), 0)
-        return cls(views, (data,), None)
+        return cls(_views(data, bounds[:-1], np.diff(bounds)), (data,), None)
 
     @classmethod
     def nulls(cls, rows: int) -> Self:
@@ -110,6 +104,14 @@ class ByteViews(NamedTuple):
         """Chosen rows; the bytes stay where they are."""
         is_null = None if self.is_null is None else self.is_null[rows]
         return ByteViews(as_pairs(as_wide(self.views)[rows]), self.buffers, is_null)
+
+
+def _views(data: UInt8Array, start: Int32Array, length: Int32Array) -> UInt64Array:
+    if kernels.are_loaded():
+        return kernels.views(data, start, length)
+    views = np.empty((len(start), 2), np.uint64)
+    views[:, 0], views[:, 1] = data_views(Words(data), start.astype(np.int64), length.astype(np.int64), 0)
+    return views
 
 
 def join_rows(

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.format.arrow_bytes import Int64Array, UInt8Array, Words, cut_rows, data_views
+from sparklog.format import kernels
+from sparklog.format.arrow_bytes import Int64Array, Words, cut_rows
 from sparklog.format.batch_table import BatchTable, scan_batches, scan_valid_prefix
 from sparklog.format.codec import BytesLike, Codec, decompress
 from sparklog.format.decoded_records import DecodedRecords, join_records, no_records, read_too_large
@@ -122,7 +123,6 @@ class ParsedBodies(NamedTuple):
     """The records of some batches, as positions in their uncompressed bodies; everything is checked."""
 
     bodies: Bodies
-    words: Words
     fields: RecordFields
     batch_of: npt.NDArray[np.intp]
     headers: pa.Array | None  # None where no record has any
@@ -140,14 +140,15 @@ def parse_bodies(
     """Find and check all records of these batches; their timestamps are not compared with the batches'."""
     bodies = _bodies(buf, table, where, position, max_decompressed_bytes)
     check_counts(bodies)
-    words = Words(bodies.data)
     batch_of = np.repeat(np.arange(len(table)), bodies.record_count)
-    fields = _parse(bodies, words, batch_of)
-    _check_offset_deltas(bodies, table, batch_of, fields)
+    fields = _parse_compiled(bodies, table)
+    if fields is None:
+        fields = _parse(bodies, Words(bodies.data), batch_of)
+        _check_offset_deltas(bodies, table, batch_of, fields)
     headers = None
     if include_headers or fields.header_count.any():  # unwanted ones are validated all the same
-        headers = _headers(bodies, words, fields, batch_of)
-    return ParsedBodies(bodies, words, fields, batch_of, headers)
+        headers = _headers(bodies, fields, batch_of)
+    return ParsedBodies(bodies, fields, batch_of, headers)
 
 
 def decode_bodies(
@@ -163,7 +164,7 @@ def decode_bodies(
     """All records of these batches at once, control batches included."""
     if len(table) == 0:
         return no_records(include_headers)
-    bodies, words, fields, batch_of, headers = parse_bodies(
+    bodies, fields, batch_of, headers = parse_bodies(
         buf,
         table,
         where=where,
@@ -177,8 +178,8 @@ def decode_bodies(
         offset=table.base_offset[batch_of] + fields.offset_delta + deltas,
         timestamp_ms=timestamp_ms,
         timestamp_type=table.timestamp_type.astype(np.int32)[batch_of],
-        key=_cut(bodies.data, words, fields.key_position, fields.key_length),
-        value=_cut(bodies.data, words, fields.value_position, fields.value_length),
+        key=cut_rows(bodies.data, fields.key_position, fields.key_length),
+        value=cut_rows(bodies.data, fields.value_position, fields.value_length),
         headers=headers if include_headers else None,
     )
 
@@ -207,6 +208,16 @@ def _bodies(buf: BytesLike, table: BatchTable, where: str, position: int, max_by
     data = np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)
     ends = np.cumsum(sizes)
     return Bodies(data, ends - sizes, ends, table.record_count, describe)
+
+
+def _parse_compiled(bodies: Bodies, table: BatchTable) -> RecordFields | None:
+    """None: something is wrong, or nothing is compiled here."""
+    if not kernels.are_loaded():
+        return None
+    found = kernels.parse_records(
+        bodies.data, bodies.start, bodies.end, bodies.record_count, table.last_offset - table.base_offset
+    )
+    return None if found is None else RecordFields(*found.fields)
 
 
 def _parse(bodies: Bodies, words: Words, batch_of: npt.NDArray[np.intp]) -> RecordFields:
@@ -277,16 +288,8 @@ def _located(bodies: Bodies, batch_of: npt.NDArray[np.intp], error: BadRecordErr
     return corrupt(f"{bodies.describe(batch)}, record {record}", error.found, error.expected)
 
 
-def _headers(bodies: Bodies, words: Words, fields: RecordFields, batch_of: npt.NDArray[np.intp]) -> pa.Array:
+def _headers(bodies: Bodies, fields: RecordFields, batch_of: npt.NDArray[np.intp]) -> pa.Array:
     try:
-        return decode_headers(bodies.data, words, fields.header_count, fields.header_position, fields.end)
+        return decode_headers(bodies.data, fields.header_count, fields.header_position, fields.end)
     except BadRecordError as error:
         raise _located(bodies, batch_of, error) from None
-
-
-def _cut(data: UInt8Array, words: Words, position: Int64Array, length: Int64Array) -> pa.Array:
-    is_null = length < 0
-    if is_null.all():
-        return pa.nulls(len(length), pa.binary())
-    first, second = data_views(words, position, np.maximum(length, 0), 0)
-    return cut_rows(first, second, data, is_null)

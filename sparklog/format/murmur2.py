@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.format import kernels
 from sparklog.format.arrow_bytes import binary_column
 
 _SEED = 0x9747B28C
@@ -22,6 +23,8 @@ _FEW_ROWS = 24  # below this, a Python loop over the words of one long key is ch
 def murmur2(array: pa.Array) -> npt.NDArray[np.int32]:
     """Java's murmur2 of every key, as its signed int. Cost: one NumPy pass per 4 bytes of the longest key."""
     starts, lengths, data, _ = binary_column(array)
+    if kernels.are_loaded():
+        return kernels.murmur2(data, starts, lengths)
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
     position, words = starts.astype(np.int64), lengths >> 2
     # An overlapping view: element i is the word that starts at byte i.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sparklog.format.arrow_bytes import Int64Array, UInt8Array, Words, cut_rows, data_views
+from sparklog.format.arrow_bytes import Int64Array, UInt8Array, Words, cut_rows
 from sparklog.format.record_fields import BadRecordError, FieldCursor, require
 from sparklog.format.schema import HEADERS_TYPE
 from sparklog.format.varint import read_varint
@@ -27,20 +27,16 @@ class _Spans(NamedTuple):
     value_length: Int64Array
 
 
-def decode_headers(
-    data: UInt8Array, words: Words, count: Int64Array, position: Int64Array, end: Int64Array
-) -> pa.Array:
+def decode_headers(data: UInt8Array, count: Int64Array, position: Int64Array, end: Int64Array) -> pa.Array:
     """The headers of every record as list<struct<key, value>>, null where a record has none.
 
     Args:
         count, position, end: of each record's headers, as parsed; 2 * count <= end - position holds.
     Raises: BadRecordError.
     """
-    spans = _parse(data, words, count, position, end)
-    keys = cut_rows(*data_views(words, spans.key_position, spans.key_length, 0), data, None)
-    is_null = spans.value_length < 0
-    lengths = np.maximum(spans.value_length, 0)
-    values = cut_rows(*data_views(words, spans.value_position, lengths, 0), data, is_null)
+    spans = _parse(data, Words(data), count, position, end)
+    keys = cut_rows(data, spans.key_position, spans.key_length)
+    values = cut_rows(data, spans.value_position, spans.value_length)
     entries = pa.StructArray.from_arrays([_as_strings(keys), values], fields=list(HEADERS_TYPE.value_type))
     offsets = np.zeros(len(count) + 1, np.int32)
     np.cumsum(count, out=offsets[1:])

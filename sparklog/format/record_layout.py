@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
+from sparklog.format import kernels
 from sparklog.format.arrow_bytes import Inline, Int32Array, Int64Array, UInt8Array, pack_inline
 from sparklog.format.byte_views import ByteViews, join_rows
 from sparklog.format.varint import Bytes8, constant, encode_varints, varint_sizes
@@ -86,6 +87,8 @@ def prepare_rows(
 
 def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -> RowBytes:
     """The records of these rows, one after the other."""
+    if kernels.are_loaded():
+        return _lay_out_compiled(rows, timestamp_delta, offset_delta)
     count = len(offset_delta)
     times, offsets = encode_varints(timestamp_delta), encode_varints(offset_delta)
     length = rows.rest + 1
@@ -107,6 +110,16 @@ def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -
     # copy.
     data, start = join_rows(_columns([_NO_HEADERS, *components]), count, closing=b"\0")
     return RowBytes(data[1:], start)
+
+
+def _lay_out_compiled(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -> RowBytes:
+    headers = rows.headers
+    columns = [
+        None if column is None else kernels.ByteColumn(*column)
+        for column in (rows.key, rows.value, None if headers is None else headers.bytes)
+    ]
+    counts = None if headers is None else headers.counts
+    return RowBytes(*kernels.lay_out(timestamp_delta, offset_delta, rows.rest, columns, counts))
 
 
 def encode_headers(headers: pa.Array) -> HeaderBytes:

@@ -15,6 +15,7 @@ from sparklog.cli.root_checks import check_put_if_absent, check_root
 from sparklog.errors import StorageError
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, open_store
+from tests.twins import without_kernels
 
 Run = Callable[..., Result]
 
@@ -50,6 +51,14 @@ def test_interpreter_of_another_version_is_refused(tmp_path: Path) -> None:
     other = program(tmp_path, "python3", "echo '(3, 99)'")
     found = checks.check_worker_python(environment(PYSPARK_PYTHON=str(other)))
     assert (found.status, "another Python version, (3, 99)" in found.detail) == (Status.FAIL, True)
+
+
+def test_compiled_loops_that_are_not_in_use_are_a_warning() -> None:
+    assert checks.check_kernels({}) == Finding("compiled loops", Status.OK, "in use")
+    with without_kernels():
+        off, missing = checks.check_kernels({"SPARKLOG_KERNELS": "off"}), checks.check_kernels({})
+    assert (off.status, off.fix) == (Status.WARN, "unset SPARKLOG_KERNELS")
+    assert (missing.status, "no usable _kernels.so" in missing.detail) == (Status.WARN, True)
 
 
 @pytest.mark.parametrize(

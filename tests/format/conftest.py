@@ -1,7 +1,8 @@
 """Builders of the format layer's tests: records with defaults for everything, and batches made by hand."""
 
+import contextlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from sparklog.format.record_batch import BatchHeader, encode_header
 from sparklog.format.schema import HEADERS_TYPE, RecordColumns
+from tests.twins import without_kernels
 
 START_MS = 1_700_000_000_000
 
@@ -80,6 +82,13 @@ def _batch(body: bytes = _record(), **fields: Any) -> bytes:
     if length is not None:
         struct.pack_into(">i", batch, 8, length)
     return bytes(batch)
+
+
+@pytest.fixture(params=["compiled", "pure"], autouse=True)
+def twin(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test of this layer runs with the compiled loops and without them."""
+    with without_kernels() if request.param == "pure" else contextlib.nullcontext():
+        yield request.param
 
 
 @pytest.fixture

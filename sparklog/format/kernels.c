@@ -1,0 +1,284 @@
+/* Loops over records, compiled: each is the fast twin of a pure function that kernels.py names.
+ *
+ * Invariants: nothing outside the given arrays is read or written, whatever the bytes; nothing is allocated and
+ *     nothing kept. Parsing refuses everything that is not plainly right, by a negative result: the pure
+ *     function then finds what is wrong and words it, so that there is one set of errors.
+ * Arithmetic on what was read is unsigned: it wraps, as NumPy's does.
+ * No Python headers: ctypes loads this, so that one library serves all versions of Python.
+ * Sources: FORMAT.md#records; Kafka DefaultRecord, Utils.murmur2; the Arrow columnar format.
+ */
+
+#include <stdint.h>
+#include <string.h>
+
+#define VARINT_BYTES 5
+#define VARLONG_BYTES 10
+#define INLINE_BYTES 12
+#define COPY_BYTES 16
+
+/* Of the functions' arguments and meaning; kernels.py refuses a library of another one. */
+int sparklog_version(void)
+{
+    return 1;
+}
+
+enum { TIMESTAMP_DELTA, OFFSET_DELTA, KEY_POSITION, KEY_LENGTH, VALUE_POSITION, VALUE_LENGTH, HEADER_COUNT, HEADER_POSITION, END };
+enum { KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, ROWS_WITH_HEADERS };
+
+static inline int64_t unzigzag(uint64_t coded)
+{
+    return (int64_t)((coded >> 1) ^ (0 - (coded & 1)));
+}
+
+static const uint8_t *read_long_varint(const uint8_t *at, const uint8_t *end, int most, int64_t *value)
+{
+    uint64_t coded = 0;
+    for (int size = 0; size < most && at < end; size++) {
+        uint64_t byte = *at++;
+        if (size == VARLONG_BYTES - 1 && byte > 1)
+            return NULL; /* more than 64 bits */
+        coded |= (byte & 0x7F) << (7 * size);
+        if (byte < 0x80) {
+            *value = unzigzag(coded);
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* The position behind the varint, or NULL if it does not end within `most` bytes and before `end`. Nearly all take
+ * one byte or two. */
+static inline const uint8_t *read_varint(const uint8_t *at, const uint8_t *end, int most, int64_t *value)
+{
+    if (end - at >= 2) {
+        uint64_t low = at[0], high = at[1];
+        if (low < 0x80) {
+            *value = unzigzag(low);
+            return at + 1;
+        }
+        if (high < 0x80) {
+            *value = unzigzag((low & 0x7F) | high << 7);
+            return at + 2;
+        }
+    }
+    return read_long_varint(at, end, most, value);
+}
+
+/* The records of some bodies within `data`: body b from start[b] to end[b], of count[b] records whose offset
+ * deltas ascend from 0 or more to at most last_delta[b]. `fields` are the columns of record_fields.py, one after the
+ * other; `totals` sums over all rows. Returns -1 if anything is wrong. */
+int64_t sparklog_parse_records(const uint8_t *data, int64_t bodies, const int64_t *start, const int64_t *end,
+                               const int64_t *count, const int64_t *last_delta, int64_t rows, int64_t *fields,
+                               int64_t *totals)
+{
+    int64_t row = 0;
+    memset(totals, 0, 5 * sizeof *totals);
+    for (int64_t body = 0; body < bodies; body++) {
+        const uint8_t *at = data + start[body], *stop = data + end[body];
+        int64_t previous = -1;
+        if (count[body] < 0 || count[body] > rows - row)
+            return -1;
+        for (int64_t left = count[body]; left > 0; left--, row++) {
+            int64_t length, timestamp, offset, key, value, headers;
+            if (!(at = read_varint(at, stop, VARINT_BYTES, &length)) || length < 1 || length > stop - at)
+                return -1;
+            const uint8_t *close = at + length;
+            if (*at++ != 0) /* attributes */
+                return -1;
+            if (!(at = read_varint(at, close, VARLONG_BYTES, &timestamp)))
+                return -1;
+            if (!(at = read_varint(at, close, VARINT_BYTES, &offset)) || offset <= previous || offset > last_delta[body])
+                return -1;
+            previous = offset;
+            if (!(at = read_varint(at, close, VARINT_BYTES, &key)) || key < -1 || key > close - at)
+                return -1;
+            fields[KEY_POSITION * rows + row] = at - data;
+            if (key >= 0) {
+                at += key;
+                totals[KEY_BYTES] += key;
+            } else
+                totals[NULL_KEYS]++;
+            if (!(at = read_varint(at, close, VARINT_BYTES, &value)) || value < -1 || value > close - at)
+                return -1;
+            fields[VALUE_POSITION * rows + row] = at - data;
+            if (value >= 0) {
+                at += value;
+                totals[VALUE_BYTES] += value;
+            } else
+                totals[NULL_VALUES]++;
+            if (!(at = read_varint(at, close, VARINT_BYTES, &headers)) || headers < 0 || headers > (close - at) / 2)
+                return -1;
+            if (headers == 0 && at != close)
+                return -1;
+            totals[ROWS_WITH_HEADERS] += headers > 0;
+            fields[TIMESTAMP_DELTA * rows + row] = timestamp;
+            fields[OFFSET_DELTA * rows + row] = offset;
+            fields[KEY_LENGTH * rows + row] = key;
+            fields[VALUE_LENGTH * rows + row] = value;
+            fields[HEADER_COUNT * rows + row] = headers;
+            fields[HEADER_POSITION * rows + row] = at - data;
+            fields[END * rows + row] = close - data;
+            at = close;
+        }
+        if (at != stop)
+            return -1;
+    }
+    return row == rows ? 0 : -1;
+}
+
+/* Short strings dominate: whole words of 16 bytes, the last one reaching over, where there is room for it. */
+static inline void copy_bytes(uint8_t *to, const uint8_t *to_end, const uint8_t *from, const uint8_t *from_end, int64_t size)
+{
+    if (size <= 8 * COPY_BYTES && to_end - to >= size + COPY_BYTES && from_end - from >= size + COPY_BYTES) {
+        for (int64_t done = 0; done < size; done += COPY_BYTES)
+            memcpy(to + done, from + done, COPY_BYTES);
+    } else
+        memcpy(to, from, (size_t)size);
+}
+
+/* The pieces data[position[row]:][:length[row]] as an Arrow binary column; a negative length is a null. `offsets`
+ * has rows + 1 places; `validity`, zeroed, may be NULL when nothing is null. Returns -1 if `out_size` is not their
+ * sum. */
+int64_t sparklog_cut(const uint8_t *data, int64_t size, int64_t rows, const int64_t *position, const int64_t *length,
+                     int32_t *offsets, uint8_t *validity, uint8_t *out, int64_t out_size)
+{
+    uint8_t *to = out, *to_end = out + out_size;
+    for (int64_t row = 0; row < rows; row++) {
+        offsets[row] = (int32_t)(to - out);
+        if (length[row] < 0)
+            continue;
+        if (validity)
+            validity[row >> 3] |= (uint8_t)(1 << (row & 7));
+        if (length[row] > to_end - to)
+            return -1;
+        copy_bytes(to, to_end, data + position[row], data + size, length[row]);
+        to += length[row];
+    }
+    offsets[rows] = (int32_t)(to - out);
+    return to == to_end ? 0 : -1;
+}
+
+static inline uint8_t *write_varint(uint8_t *to, int64_t value)
+{
+    uint64_t coded = ((uint64_t)value << 1) ^ (0 - ((uint64_t)value >> 63));
+    while (coded >= 0x80) {
+        *to++ = (uint8_t)(coded | 0x80);
+        coded >>= 7;
+    }
+    *to++ = (uint8_t)coded;
+    return to;
+}
+
+static inline int64_t varint_size(int64_t value)
+{
+    uint64_t coded = ((uint64_t)value << 1) ^ (0 - ((uint64_t)value >> 63));
+    return (70 - (coded ? __builtin_clzll(coded) : 63)) / 7;
+}
+
+/* A column of binary views (byte_views.py); no views at all = nothing but nulls. */
+struct views {
+    const uint8_t *views; /* 16 bytes a row */
+    const uint8_t *const *buffers;
+    const uint64_t *buffer_sizes;
+    const uint8_t *is_null; /* a byte a row, or NULL when nothing is */
+};
+
+static inline uint8_t *write_bytes(uint8_t *to, const uint8_t *to_end, const struct views *column, int64_t row)
+{
+    const uint8_t *view = column->views + 16 * row;
+    uint32_t size, buffer, position;
+    memcpy(&size, view, 4);
+    if (size > to_end - to)
+        return to; /* seen by the caller: the record does not end where it should */
+    if (size <= INLINE_BYTES) {
+        if (to_end - to >= 12)
+            memcpy(to, view + 4, 12);
+        else
+            memcpy(to, view + 4, size);
+        return to + size;
+    }
+    memcpy(&buffer, view + 8, 4);
+    memcpy(&position, view + 12, 4);
+    const uint8_t *data = column->buffers[buffer];
+    copy_bytes(to, to_end, data + position, data + column->buffer_sizes[buffer], size);
+    return to + size;
+}
+
+static inline uint8_t *write_sized(uint8_t *to, const uint8_t *to_end, const struct views *column, int64_t row)
+{
+    if (!column->views || (column->is_null && column->is_null[row]))
+        return write_varint(to, -1);
+    uint32_t size;
+    memcpy(&size, column->views + 16 * row, 4);
+    return write_bytes(write_varint(to, size), to_end, column, row);
+}
+
+/* Records, one after the other. rest[row]: the bytes from the key length on. `starts` has rows + 1 places. Returns
+ * the bytes written, or -1 if `out_size` is too small or `rest` wrong. */
+int64_t sparklog_lay_out(int64_t rows, const int64_t *timestamp_delta, const int64_t *offset_delta, const int64_t *rest,
+                         const struct views *key, const struct views *value, const int64_t *header_counts,
+                         const struct views *headers, uint8_t *out, int64_t out_size, int32_t *starts)
+{
+    uint8_t *to = out, *to_end = out + out_size;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t length = 1 + varint_size(timestamp_delta[row]) + varint_size(offset_delta[row]) + rest[row];
+        if (length + VARINT_BYTES > to_end - to)
+            return -1;
+        starts[row] = (int32_t)(to - out);
+        to = write_varint(to, length);
+        uint8_t *close = to + length;
+        *to++ = 0; /* attributes */
+        to = write_varint(to, timestamp_delta[row]);
+        to = write_varint(to, offset_delta[row]);
+        to = write_sized(to, to_end, key, row);
+        to = write_sized(to, to_end, value, row);
+        if (header_counts) {
+            to = write_varint(to, header_counts[row]);
+            to = write_bytes(to, to_end, headers, row);
+        } else
+            *to++ = 0;
+        if (to != close)
+            return -1;
+    }
+    starts[rows] = (int32_t)(to - out);
+    return to - out;
+}
+
+/* The binary views of data[start[row]:][:length[row]]. */
+void sparklog_views(const uint8_t *data, int64_t rows, const int32_t *start, const int32_t *length, uint8_t *views)
+{
+    for (int64_t row = 0; row < rows; row++, views += 16) {
+        memset(views, 0, 16);
+        memcpy(views, &length[row], 4);
+        if (length[row] <= INLINE_BYTES)
+            memcpy(views + 4, data + start[row], (size_t)length[row]);
+        else
+            memcpy(views + 12, &start[row], 4);
+    }
+}
+
+#define MURMUR_M 0x5BD1E995u
+
+/* Java's murmur2 of every row. */
+void sparklog_murmur2(const uint8_t *data, int64_t rows, const int32_t *start, const int32_t *length, uint32_t *hashes)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *at = data + start[row];
+        uint32_t left = (uint32_t)length[row], hash = 0x9747B28Cu ^ left;
+        for (; left >= 4; left -= 4, at += 4) {
+            uint32_t word;
+            memcpy(&word, at, 4);
+            word *= MURMUR_M;
+            word ^= word >> 24;
+            hash = (hash * MURMUR_M) ^ (word * MURMUR_M);
+        }
+        if (left) {
+            for (uint32_t byte = left; byte > 0; byte--)
+                hash ^= (uint32_t)at[byte - 1] << (8 * (byte - 1));
+            hash *= MURMUR_M;
+        }
+        hash ^= hash >> 13;
+        hash *= MURMUR_M;
+        hashes[row] = hash ^ (hash >> 15);
+    }
+}

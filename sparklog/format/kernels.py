@@ -1,0 +1,219 @@
+"""The compiled loops of kernels.c, where they are there.
+
+Each has a pure twin, which does the same with NumPy or Arrow in two to five times the time, and which is used
+where the library is missing (a platform without a wheel, a zip of sources given to Spark) or is switched off,
+by SPARKLOG_KERNELS=off. The twin is also the authority on errors: a kernel only says that something is wrong.
+
+    parse_records   record_fields.parse_fields with record_starts.walk_starts
+    cut             arrow_bytes.cut_rows
+    lay_out         record_layout.lay_out
+    views           byte_views.ByteViews.of
+    murmur2         murmur2.murmur2
+
+Invariants: both twins accept the same bytes and give the same results (tests/property; tests/format runs with
+    each).
+Not here: when to use them.
+Concurrency: pure functions. Short calls keep the interpreter's lock: who gives it away for some
+    microseconds may wait milliseconds for its return.
+Sources: docs/adr/0012-compiled-loops.md.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int64Array = npt.NDArray[np.int64]
+UInt8Array = npt.NDArray[np.uint8]
+UInt64Array = npt.NDArray[np.uint64]
+
+VERSION = 1  # of the functions' arguments and meaning, as in kernels.c
+
+LIBRARY = "_kernels.so"
+SWITCH = "SPARKLOG_KERNELS"
+_ROWS_WITH_LOCK = 8192  # some 0.2 ms
+_FIELDS = 9
+_TOTALS = 5
+_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta, at most
+_SLACK = 16
+_p, _i = ctypes.c_void_p, ctypes.c_int64
+_SIGNATURES: dict[str, tuple[object, list[object]]] = {
+    "parse_records": (_i, [_p, _i, _p, _p, _p, _p, _i, _p, _p]),
+    "cut": (_i, [_p, _i, _i, _p, _p, _p, _p, _p, _i]),
+    "lay_out": (_i, [_i, _p, _p, _p, _p, _p, _p, _p, _p, _i, _p]),
+    "views": (None, [_p, _i, _p, _p, _p]),
+    "murmur2": (None, [_p, _i, _p, _p, _p]),
+}
+
+
+class _Views(ctypes.Structure):
+    _fields_ = (
+        ("views", ctypes.c_void_p),
+        ("buffers", ctypes.c_void_p),
+        ("buffer_sizes", ctypes.c_void_p),
+        ("is_null", ctypes.c_void_p),
+    )
+
+
+class RecordColumns(NamedTuple):
+    """What parse_records found: the columns of record_fields.RecordFields, and their sums."""
+
+    fields: Int64Array  # (9, rows)
+    key_bytes: int
+    value_bytes: int
+    null_keys: int
+    null_values: int
+    rows_with_headers: int
+
+
+class ByteColumn(NamedTuple):
+    """A column of binary views, as byte_views.ByteViews has it."""
+
+    views: npt.NDArray[np.uint64]
+    buffers: tuple[UInt8Array, ...]
+    is_null: npt.NDArray[np.bool_] | None
+
+
+class _Library:
+    """The functions, with and without the interpreter's lock held."""
+
+    def __init__(self, path: Path) -> None:
+        self._holding, self._freeing = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
+        for library in (self._holding, self._freeing):
+            if library.sparklog_version() != VERSION:
+                raise OSError(f"{path} was built from other sources")
+            for name, (result, arguments) in _SIGNATURES.items():
+                function = getattr(library, f"sparklog_{name}")
+                function.restype, function.argtypes = result, arguments
+
+    def call(self, name: str, rows: int, *arguments: object) -> int:
+        library = self._holding if rows <= _ROWS_WITH_LOCK else self._freeing
+        return getattr(library, f"sparklog_{name}")(*arguments)  # type: ignore[no-any-return]
+
+
+def _load() -> _Library | None:
+    if os.environ.get(SWITCH, "").lower() == "off" or sys.byteorder != "little":
+        return None
+    try:
+        return _Library(Path(__file__).with_name(LIBRARY))
+    except (OSError, AttributeError):  # not there, for another platform, or of another version
+        return None
+
+
+_library = _load()
+
+
+def are_loaded() -> bool:
+    """Are the compiled loops used here?"""
+    return _library is not None
+
+
+def parse_records(
+    data: UInt8Array, start: Int64Array, end: Int64Array, count: Int64Array, last_delta: Int64Array
+) -> RecordColumns | None:
+    """The fields of all records of some bodies, which lie within `data`; None if anything is wrong, offset
+    deltas included.
+    """
+    assert _library is not None
+    rows = int(count.sum())
+    fields = np.empty((_FIELDS, rows), np.int64)
+    totals = np.empty(_TOTALS, np.int64)
+    inputs = [np.ascontiguousarray(column, np.int64) for column in (start, end, count, last_delta)]
+    code = _library.call(
+        "parse_records", rows, _at(data), len(start), *map(_at, inputs), rows, _at(fields), _at(totals)
+    )
+    return RecordColumns(fields, *totals.tolist()) if code == 0 else None
+
+
+def cut(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:
+    """The binary column of these pieces of `data`; a negative length is a null."""
+    assert _library is not None
+    rows = len(length)
+    is_null = length < 0
+    has_nulls = bool(is_null.any())
+    size = int(np.where(is_null, 0, length).sum() if has_nulls else length.sum())
+    offsets, out = np.empty(rows + 1, np.int32), np.empty(size, np.uint8)
+    validity = np.zeros((rows + 7) // 8, np.uint8) if has_nulls else None
+    position, length = (np.ascontiguousarray(column, np.int64) for column in (position, length))
+    code = _library.call(
+        "cut",
+        rows,
+        *(_at(data), len(data), rows, _at(position), _at(length)),
+        *(_at(offsets), _at(validity), _at(out), size),
+    )
+    assert code == 0, "the sum of the lengths is the size"
+    buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(offsets), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers)
+
+
+def lay_out(
+    timestamp_delta: Int64Array,
+    offset_delta: Int64Array,
+    rest: Int64Array,
+    columns: Sequence[ByteColumn | None],
+    header_counts: Int64Array | None,
+) -> tuple[UInt8Array, npt.NDArray[np.int32]]:
+    """Records one after the other, and where each starts and the last one ends.
+
+    Args:
+        rest: bytes of each row from its key length on.
+        columns: keys, values and encoded headers; None: all null.
+    """
+    assert _library is not None
+    rows = len(rest)
+    size = int(rest.sum()) + _RECORD_OVERHEAD * rows + _SLACK
+    out, starts = np.empty(size, np.uint8), np.empty(rows + 1, np.int32)
+    numbers = [np.ascontiguousarray(column, np.int64) for column in (timestamp_delta, offset_delta, rest)]
+    counts = None if header_counts is None else np.ascontiguousarray(header_counts, np.int64)
+    kept: list[object] = []
+    key, value, headers = (ctypes.byref(_views_of(column, kept)) for column in columns)
+    written = _library.call(
+        "lay_out",
+        rows,
+        *(rows, *map(_at, numbers), key, value, _at(counts), headers, _at(out), size, _at(starts)),
+    )
+    assert written >= 0, "rest is the size of what it stands for"
+    return out[:written], starts
+
+
+def views(data: UInt8Array, start: npt.NDArray[np.int32], length: npt.NDArray[np.int32]) -> UInt64Array:
+    """The binary views of data[start[i] :][: length[i]]."""
+    assert _library is not None
+    found = np.empty((len(start), 2), np.uint64)
+    start, length = np.ascontiguousarray(start, np.int32), np.ascontiguousarray(length, np.int32)
+    _library.call("views", len(start), _at(data), len(start), _at(start), _at(length), _at(found))
+    return found
+
+
+def murmur2(
+    data: UInt8Array, start: npt.NDArray[np.int32], length: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int32]:
+    """Java's murmur2 of data[start[i] :][: length[i]]."""
+    assert _library is not None
+    hashes = np.empty(len(start), np.int32)
+    start, length = np.ascontiguousarray(start, np.int32), np.ascontiguousarray(length, np.int32)
+    _library.call("murmur2", len(start), _at(data), len(start), _at(start), _at(length), _at(hashes))
+    return hashes
+
+
+def _views_of(column: ByteColumn | None, kept: list[object]) -> _Views:
+    """The column as C sees it; what it points to lives as long as `kept`."""
+    if column is None:
+        return _Views(None, None, None, None)
+    cells = np.ascontiguousarray(column.views)
+    buffers = np.array([_at(buffer) for buffer in column.buffers], np.uint64)
+    sizes = np.array([len(buffer) for buffer in column.buffers], np.uint64)
+    is_null = None if column.is_null is None else np.ascontiguousarray(column.is_null)
+    kept += [cells, buffers, sizes, is_null]
+    return _Views(_at(cells), _at(buffers), _at(sizes), _at(is_null))
+
+
+def _at(array: npt.NDArray[np.generic] | None) -> int | None:
+    """Where it lies in memory."""
+    return None if array is None else array.__array_interface__["data"][0]

@@ -1,0 +1,135 @@
+"""The compiled loops: there, refused where they do not fit, and reading nothing that is not theirs."""
+
+import contextlib
+import ctypes
+import dataclasses
+import mmap
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparklog.format import kernels
+from sparklog.format.arrow_bytes import binary_column, cut_rows
+from sparklog.format.byte_views import ByteViews
+from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.murmur2 import murmur2
+from sparklog.format.record_batch import HEADER
+from tests.format.conftest import varint
+from tests.twins import without_kernels
+
+LIBRARY = Path(kernels.__file__).with_name(kernels.LIBRARY)
+WORDS = [b"", b"a", b"twelve bytes", b"thirteen bytes", None, b"y" * 16, b"z" * 200, b"end", b"x" * 15]
+
+
+@contextlib.contextmanager
+def guarded(content: bytes) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """The bytes at the very end of a page, in front of one that kills whoever touches it."""
+    pages = -(-len(content) // mmap.PAGESIZE) + 1
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    whole = np.frombuffer(memory, np.uint8)
+    end = (pages - 1) * mmap.PAGESIZE
+    address = whole.__array_interface__["data"][0] + end
+    libc = ctypes.CDLL(None, use_errno=True)
+    whole[end - len(content) : end] = np.frombuffer(content, np.uint8)
+    assert libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    try:
+        yield whole[end - len(content) : end]
+    finally:
+        libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), 3)
+
+
+def parse(body: np.ndarray[Any, np.dtype[np.uint8]], count: int) -> kernels.RecordColumns | None:
+    start, end, counts, last = np.array([[0], [len(body)], [count], [count - 1]], np.int64)
+    return kernels.parse_records(body, start, end, counts, last)
+
+
+def test_they_are_built_and_used(twin: str) -> None:
+    assert kernels.are_loaded() == (twin == "compiled"), "did the build leave the library out?"
+
+
+@pytest.mark.parametrize("value", ["off", "OFF"])
+def test_a_switch_turns_them_off(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernels.SWITCH, value)
+    assert kernels._load() is None
+
+
+@pytest.mark.parametrize("found", ["nothing", "no library", "another version", "a function less"])
+def test_what_does_not_fit_is_not_used(found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
+    if found == "no library":
+        (tmp_path / kernels.LIBRARY).write_bytes(b"\x7fELF, or so")
+    elif found != "nothing":
+        shutil.copy(LIBRARY, tmp_path)
+    if found == "another version":
+        monkeypatch.setattr(kernels, "VERSION", kernels.VERSION + 1)
+    elif found == "a function less":
+        monkeypatch.setitem(kernels._SIGNATURES, "none_such", (None, []))
+    assert kernels._load() is None
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_nothing_behind_a_body_is_read(columns: Callable[..., Any], headers: bool, twin: str) -> None:
+    if twin == "pure":
+        pytest.skip("NumPy checks its own bounds")
+    rows = columns(WORDS, keys=WORDS[::-1], headers=[[{"key": "h", "value": b"v"}]] * 9 if headers else None)
+    body = encode_batches(rows, EncodeOptions()).to_bytes()[HEADER.size :]
+    random = np.random.default_rng(5)
+    with guarded(body) as whole:
+        found = parse(whole, len(WORDS))
+        assert found is not None
+        assert cut_rows(whole, *found.fields[4:6]).to_pylist() == WORDS
+        assert (found.null_keys, found.null_values, found.rows_with_headers) == (1, 1, 9 * headers)
+        assert (found.key_bytes, found.value_bytes) == (sum(len(one or b"") for one in WORDS),) * 2
+    for end in range(len(body)):  # every way to be cut off, and damaged before that
+        damaged = bytearray(body[:end])
+        for _ in range(end and int(random.integers(3))):
+            damaged[int(random.integers(end))] = int(random.integers(256))
+        with guarded(bytes(damaged)) as whole:
+            found = parse(whole, len(WORDS))
+            if found is not None:
+                assert (found.fields[8] <= end).all()
+
+
+def test_a_count_of_headers_that_cannot_be_is_refused_at_once(
+    raw_record: Callable[..., bytes], twin: str
+) -> None:
+    """What follows makes room for as many."""
+    if twin == "compiled":
+        for count in (1, 2, 2**31 - 1):
+            body = raw_record(header_count=varint(count), headers=b"\0")
+            assert parse(np.frombuffer(body, np.uint8), 1) is None
+
+
+def test_nothing_behind_a_column_is_read(columns: Callable[..., Any]) -> None:
+    array = pa.array(WORDS, pa.binary())
+    column = binary_column(array)
+    expected = [None if word is None else murmur2(pa.array([word], pa.binary()))[0] for word in WORDS]
+    with guarded(bytes(column.data)) as data:
+        buffers = array.buffers()
+        same = pa.Array.from_buffers(pa.binary(), len(WORDS), [*buffers[:2], pa.py_buffer(data)])
+        assert same.to_pylist() == WORDS
+        hashes = murmur2(same).tolist()
+        assert [None if word is None else hashes[row] for row, word in enumerate(WORDS)] == expected
+        views = ByteViews.of(same).views
+        shown = pa.Array.from_buffers(
+            pa.binary_view(), len(WORDS), [buffers[0], pa.py_buffer(views), pa.py_buffer(data)]
+        )
+        assert shown.to_pylist() == WORDS
+        with without_kernels():
+            expected_bytes = encode_batches(columns(WORDS), EncodeOptions()).to_bytes()
+        rows = columns([None])
+        rows = dataclasses.replace(rows, value=same, timestamp_ms=rows.timestamp_ms.repeat(len(WORDS)))
+        assert encode_batches(rows, EncodeOptions()).to_bytes() == expected_bytes
+        del same, shown, rows
+
+
+def test_long_calls_which_give_the_interpreters_lock_away(columns: Callable[..., Any]) -> None:
+    rows = columns([b"v"] * 3 * kernels._ROWS_WITH_LOCK)
+    data = encode_batches(rows, EncodeOptions(max_batch_bytes=1 << 20)).to_bytes()
+    with without_kernels():
+        assert encode_batches(rows, EncodeOptions(max_batch_bytes=1 << 20)).to_bytes() == data
