@@ -22,6 +22,7 @@ OURS_TUNED = {
 }
 MB = 1_000_000
 WARM_UP_BYTES = 200 * MB
+AWAKE_RECORDS = 500_000  # some 60 MB, and compiled code as warm as the others'
 _naps = itertools.count()
 
 
@@ -92,7 +93,7 @@ def _turn(
     """Write a topic, read it where it is the side's plain one, and forget it; without results, quietly."""
     kept = results or Results(quiet=True)
     try:
-        wake(one.side)
+        forget(one.side, wake(one.side, AWAKE_RECORDS))
         _write(one, topic, records, value_bytes, codec, kept)
         if one.side.name == one.name:
             _read(one.side, topic, records, value_bytes, codec, kept)
@@ -101,11 +102,13 @@ def _turn(
     forget(one.side, topic)
 
 
-def wake(side: Side) -> str:
-    """Use Spark's Python workers, which end when nobody did for a minute; the small topic that it took."""
+def wake(side: Side, records: int = 20_000) -> str:
+    """Use Spark's Python workers, which end when nobody did for a minute, and memory, which the machine takes
+    away from who is idle; the small topic that it took.
+    """
     topic = f"awake-{next(_naps)}"
     side.create_topic(topic)
-    side.ask("write", topic=topic, records=20_000, value_bytes=100, codec="none", options={})
+    side.ask("write", topic=topic, records=records, value_bytes=100, codec="none", options={})
     side.ask("read", topic=topic, into="noop")
     return topic
 
