@@ -97,9 +97,9 @@ def _turn(
         _write(one, topic, records, value_bytes, codec, kept)
         if one.side.name == one.name:
             _read(one.side, topic, records, value_bytes, codec, kept)
+        forget(one.side, topic)
     except SideError as error:
         kept.note(str(error)[:300])
-    forget(one.side, topic)
 
 
 def wake(side: Side, records: int = 20_000) -> str:
@@ -153,10 +153,16 @@ def forget(side: Side, topic: str) -> None:
     if side.name in {"parquet", "delta"}:
         shutil.rmtree(side.storage / topic, ignore_errors=True)
     elif side.name == "kafka":
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient
 
         admin = AdminClient({"bootstrap.servers": side.place, "log_level": 0})
-        admin.delete_topics([topic])[topic].result(30)
+        try:
+            admin.delete_topics([topic])[topic].result(30)
+        except KafkaException as error:
+            # What is sent again, as the first answer took long, finds the topic gone.
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise SideError(f"deleting {topic}: {error}") from error
     elif side.name == "sparklog":
         with sparklog.open(side.place) as log:
             for state in log.image.topic(topic).partitions:
