@@ -217,7 +217,7 @@ def _parse_compiled(bodies: Bodies, table: BatchTable) -> RecordFields | None:
     found = kernels.parse_records(
         bodies.data, bodies.start, bodies.end, bodies.record_count, table.last_offset - table.base_offset
     )
-    return None if found is None else RecordFields(*found.fields)
+    return None if found is None else RecordFields(*found)
 
 
 def _parse(bodies: Bodies, words: Words, batch_of: npt.NDArray[np.intp]) -> RecordFields:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sparklog.errors import InvalidRequestError
 from sparklog.format.codec import BytesLike, Codec, compress
 from sparklog.format.encoded_batches import BatchList, EncodedBatches
+from sparklog.format.kernels import MAX_RECORD_OVERHEAD
 from sparklog.format.record_batch import (
     HEADER,
     MAX_INT32,
@@ -41,7 +42,6 @@ _BLOCK_ROWS = 32 * 1024
 _BLOCK_BYTES = 4 * MIB
 _LEAST_GAIN = 32
 _BATCHES_NOT_TRIED = 3
-_MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def _split(rows: Rows, timestamp_ms: npt.NDArray[np.int64], options: EncodeOptio
     span = int(timestamp_ms.max()) - int(timestamp_ms.min())
     time_bytes = int(varint_sizes(np.array([span]))[0]) if span <= MAX_OFFSET else 10
     offset_bytes = int(varint_sizes(np.array([min(len(rows.rest), limit)]))[0])
-    length_bytes = int(varint_sizes(rows.rest.max(keepdims=True) + _MAX_RECORD_OVERHEAD)[0])
+    length_bytes = int(varint_sizes(rows.rest.max(keepdims=True) + MAX_RECORD_OVERHEAD)[0])
     ends = np.cumsum(rows.rest + (length_bytes + 1 + time_bytes + offset_bytes))
     bounds, done = [0], 0
     while bounds[-1] < len(ends):
@@ -189,7 +189,7 @@ def _encode_block(
 
 def _check_record(rows: Rows, row: int, options: EncodeOptions) -> None:
     """Refuse a record before it is copied, if no compression could save it."""
-    size = int(rows.rest[row]) + _MAX_RECORD_OVERHEAD
+    size = int(rows.rest[row]) + MAX_RECORD_OVERHEAD
     if size > MAX_INT32 - HEADER.size or (
         options.codec is Codec.NONE and int(rows.rest[row]) > options.max_message_bytes
     ):

@@ -21,11 +21,10 @@
 /* Of the functions' arguments and meaning; kernels.py refuses a library of another one. */
 int sparklog_version(void)
 {
-    return 1;
+    return 2;
 }
 
 enum { TIMESTAMP_DELTA, OFFSET_DELTA, KEY_POSITION, KEY_LENGTH, VALUE_POSITION, VALUE_LENGTH, HEADER_COUNT, HEADER_POSITION, END };
-enum { KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, ROWS_WITH_HEADERS };
 
 static inline int64_t unzigzag(uint64_t coded)
 {
@@ -66,22 +65,30 @@ static inline const uint8_t *read_varint(const uint8_t *at, const uint8_t *end, 
     return read_long_varint(at, end, most, value);
 }
 
+/* The same for bytes that are led by their length, -1 for none, and lie before `end`. */
+static inline const uint8_t *read_sized(const uint8_t *at, const uint8_t *end, const uint8_t **bytes, int64_t *length)
+{
+    if (!(at = read_varint(at, end, VARINT_BYTES, length)) || *length < -1 || *length > end - at)
+        return NULL;
+    *bytes = at;
+    return *length > 0 ? at + *length : at;
+}
+
 /* The records of some bodies within `data`: body b from start[b] to end[b], of count[b] records whose offset
  * deltas ascend from 0 or more to at most last_delta[b]. `fields` are the columns of record_fields.py, one after the
- * other; `totals` sums over all rows. Returns -1 if anything is wrong. */
+ * other. Returns -1 if anything is wrong. */
 int64_t sparklog_parse_records(const uint8_t *data, int64_t bodies, const int64_t *start, const int64_t *end,
-                               const int64_t *count, const int64_t *last_delta, int64_t rows, int64_t *fields,
-                               int64_t *totals)
+                               const int64_t *count, const int64_t *last_delta, int64_t rows, int64_t *fields)
 {
     int64_t row = 0;
-    memset(totals, 0, 5 * sizeof *totals);
     for (int64_t body = 0; body < bodies; body++) {
         const uint8_t *at = data + start[body], *stop = data + end[body];
         int64_t previous = -1;
         if (count[body] < 0 || count[body] > rows - row)
             return -1;
         for (int64_t left = count[body]; left > 0; left--, row++) {
-            int64_t length, timestamp, offset, key, value, headers;
+            int64_t length, timestamp, offset, key_length, value_length, headers;
+            const uint8_t *key, *value;
             if (!(at = read_varint(at, stop, VARINT_BYTES, &length)) || length < 1 || length > stop - at)
                 return -1;
             const uint8_t *close = at + length;
@@ -92,31 +99,18 @@ int64_t sparklog_parse_records(const uint8_t *data, int64_t bodies, const int64_
             if (!(at = read_varint(at, close, VARINT_BYTES, &offset)) || offset <= previous || offset > last_delta[body])
                 return -1;
             previous = offset;
-            if (!(at = read_varint(at, close, VARINT_BYTES, &key)) || key < -1 || key > close - at)
+            if (!(at = read_sized(at, close, &key, &key_length)) || !(at = read_sized(at, close, &value, &value_length)))
                 return -1;
-            fields[KEY_POSITION * rows + row] = at - data;
-            if (key >= 0) {
-                at += key;
-                totals[KEY_BYTES] += key;
-            } else
-                totals[NULL_KEYS]++;
-            if (!(at = read_varint(at, close, VARINT_BYTES, &value)) || value < -1 || value > close - at)
-                return -1;
-            fields[VALUE_POSITION * rows + row] = at - data;
-            if (value >= 0) {
-                at += value;
-                totals[VALUE_BYTES] += value;
-            } else
-                totals[NULL_VALUES]++;
             if (!(at = read_varint(at, close, VARINT_BYTES, &headers)) || headers < 0 || headers > (close - at) / 2)
                 return -1;
             if (headers == 0 && at != close)
                 return -1;
-            totals[ROWS_WITH_HEADERS] += headers > 0;
             fields[TIMESTAMP_DELTA * rows + row] = timestamp;
             fields[OFFSET_DELTA * rows + row] = offset;
-            fields[KEY_LENGTH * rows + row] = key;
-            fields[VALUE_LENGTH * rows + row] = value;
+            fields[KEY_POSITION * rows + row] = key - data;
+            fields[KEY_LENGTH * rows + row] = key_length;
+            fields[VALUE_POSITION * rows + row] = value - data;
+            fields[VALUE_LENGTH * rows + row] = value_length;
             fields[HEADER_COUNT * rows + row] = headers;
             fields[HEADER_POSITION * rows + row] = at - data;
             fields[END * rows + row] = close - data;

@@ -23,28 +23,30 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+if TYPE_CHECKING:
+    from sparklog.format.byte_views import ByteViews
+
 Int64Array = npt.NDArray[np.int64]
 UInt8Array = npt.NDArray[np.uint8]
 UInt64Array = npt.NDArray[np.uint64]
 
-VERSION = 1  # of the functions' arguments and meaning, as in kernels.c
+VERSION = 2  # of the functions' arguments and meaning, as in kernels.c
 
 LIBRARY = "_kernels.so"
 SWITCH = "SPARKLOG_KERNELS"
 _ROWS_WITH_LOCK = 8192  # some 0.2 ms
 _FIELDS = 9
-_TOTALS = 5
-_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta, at most
+MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta, at most
 _SLACK = 16
 _p, _i = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
-    "parse_records": (_i, [_p, _i, _p, _p, _p, _p, _i, _p, _p]),
+    "parse_records": (_i, [_p, _i, _p, _p, _p, _p, _i, _p]),
     "cut": (_i, [_p, _i, _i, _p, _p, _p, _p, _p, _i]),
     "lay_out": (_i, [_i, _p, _p, _p, _p, _p, _p, _p, _p, _i, _p]),
     "views": (None, [_p, _i, _p, _p, _p]),
@@ -59,25 +61,6 @@ class _Views(ctypes.Structure):
         ("buffer_sizes", ctypes.c_void_p),
         ("is_null", ctypes.c_void_p),
     )
-
-
-class RecordColumns(NamedTuple):
-    """What parse_records found: the columns of record_fields.RecordFields, and their sums."""
-
-    fields: Int64Array  # (9, rows)
-    key_bytes: int
-    value_bytes: int
-    null_keys: int
-    null_values: int
-    rows_with_headers: int
-
-
-class ByteColumn(NamedTuple):
-    """A column of binary views, as byte_views.ByteViews has it."""
-
-    views: npt.NDArray[np.uint64]
-    buffers: tuple[UInt8Array, ...]
-    is_null: npt.NDArray[np.bool_] | None
 
 
 class _Library:
@@ -116,23 +99,27 @@ def are_loaded() -> bool:
 
 def parse_records(
     data: UInt8Array, start: Int64Array, end: Int64Array, count: Int64Array, last_delta: Int64Array
-) -> RecordColumns | None:
-    """The fields of all records of some bodies, which lie within `data`; None if anything is wrong, offset
-    deltas included.
+) -> Int64Array | None:
+    """The fields of all records of some bodies; None if anything is wrong, offset deltas included.
+
+    Args:
+        start, end: of each body within `data`; they must lie there.
+        count, last_delta: its records, and the largest offset delta that they may have.
+    Shape: (9, records), the columns of record_fields.RecordFields.
     """
     assert _library is not None
     rows = int(count.sum())
     fields = np.empty((_FIELDS, rows), np.int64)
-    totals = np.empty(_TOTALS, np.int64)
     inputs = [np.ascontiguousarray(column, np.int64) for column in (start, end, count, last_delta)]
-    code = _library.call(
-        "parse_records", rows, _at(data), len(start), *map(_at, inputs), rows, _at(fields), _at(totals)
-    )
-    return RecordColumns(fields, *totals.tolist()) if code == 0 else None
+    code = _library.call("parse_records", rows, _at(data), len(start), *map(_at, inputs), rows, _at(fields))
+    return fields if code == 0 else None
 
 
 def cut(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:
-    """The binary column of these pieces of `data`; a negative length is a null."""
+    """The binary column of data[position : position + length], which must lie there; negative means null.
+
+    Cost: one copy of the bytes.
+    """
     assert _library is not None
     rows = len(length)
     is_null = length < 0
@@ -156,7 +143,7 @@ def lay_out(
     timestamp_delta: Int64Array,
     offset_delta: Int64Array,
     rest: Int64Array,
-    columns: Sequence[ByteColumn | None],
+    columns: Sequence["ByteViews | None"],
     header_counts: Int64Array | None,
 ) -> tuple[UInt8Array, npt.NDArray[np.int32]]:
     """Records one after the other, and where each starts and the last one ends.
@@ -164,10 +151,12 @@ def lay_out(
     Args:
         rest: bytes of each row from its key length on.
         columns: keys, values and encoded headers; None: all null.
+        header_counts: of each row; None: no row has any.
+    Shape: bytes, and rows + 1 positions in them; fewer than 2^31 bytes, which the caller sees to.
     """
     assert _library is not None
     rows = len(rest)
-    size = int(rest.sum()) + _RECORD_OVERHEAD * rows + _SLACK
+    size = int(rest.sum()) + MAX_RECORD_OVERHEAD * rows + _SLACK
     out, starts = np.empty(size, np.uint8), np.empty(rows + 1, np.int32)
     numbers = [np.ascontiguousarray(column, np.int64) for column in (timestamp_delta, offset_delta, rest)]
     counts = None if header_counts is None else np.ascontiguousarray(header_counts, np.int64)
@@ -183,7 +172,7 @@ def lay_out(
 
 
 def views(data: UInt8Array, start: npt.NDArray[np.int32], length: npt.NDArray[np.int32]) -> UInt64Array:
-    """The binary views of data[start[i] :][: length[i]]."""
+    """The binary views of data[start[i] :][: length[i]], as (rows, 2) words; see byte_views.py."""
     assert _library is not None
     found = np.empty((len(start), 2), np.uint64)
     start, length = np.ascontiguousarray(start, np.int32), np.ascontiguousarray(length, np.int32)
@@ -202,7 +191,7 @@ def murmur2(
     return hashes
 
 
-def _views_of(column: ByteColumn | None, kept: list[object]) -> _Views:
+def _views_of(column: "ByteViews | None", kept: list[object]) -> _Views:
     """The column as C sees it; what it points to lives as long as `kept`."""
     if column is None:
         return _Views(None, None, None, None)

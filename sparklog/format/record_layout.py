@@ -114,10 +114,7 @@ def lay_out(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -
 
 def _lay_out_compiled(rows: Rows, timestamp_delta: Int64Array, offset_delta: Int64Array) -> RowBytes:
     headers = rows.headers
-    columns = [
-        None if column is None else kernels.ByteColumn(*column)
-        for column in (rows.key, rows.value, None if headers is None else headers.bytes)
-    ]
+    columns = (rows.key, rows.value, None if headers is None else headers.bytes)
     counts = None if headers is None else headers.counts
     return RowBytes(*kernels.lay_out(timestamp_delta, offset_delta, rows.rest, columns, counts))
 

@@ -1,7 +1,8 @@
 """Where each record of many batch bodies starts.
 
 A record's length is its first field, so finding the starts of a body is a chain that cannot be cut in
-pieces. It is the one place where Python may loop over records. `guess_starts` avoids or shortens that loop:
+pieces. C does that best (kernels.py); where nothing is compiled, it is the one place where Python may loop
+over records. `guess_starts` avoids or shortens that loop:
 
 1. records of one length: an arithmetic series, if the size of the body fits;
 2. many batches: all bodies walked in lockstep, one NumPy step for the k-th record of every batch;
