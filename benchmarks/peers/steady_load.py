@@ -18,7 +18,7 @@ import pyarrow as pa
 import sparklog
 
 STEP_SECONDS = 0.02
-WARM_UP_SECONDS = 5
+WARM_UP_SECONDS = 15  # of the query, whose code the JVM compiles meanwhile
 POLL_SECONDS = 0.005
 GRACE_SECONDS = 30
 START_SECONDS = 90  # for the query to copy its first record
