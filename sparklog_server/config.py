@@ -314,8 +314,8 @@ class ServerConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="bytes",
-        doc="""Memory for the newest batches of all partitions. Larger: consumers may lag further behind
-        without touching the disk; smaller: less memory.""",
+        doc="""Memory for the newest batches of the partitions that were read in the last five minutes.
+        Larger: consumers may lag further behind without touching the disk; smaller: less memory.""",
     )
 
     # --- consumer offsets and groups ----------------------------------------------------------------

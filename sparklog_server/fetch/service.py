@@ -29,6 +29,7 @@ from sparklog.log.read_plan import validate_range
 from sparklog.metadata import Image, PartitionState, Topic
 from sparklog_server.fetch.batches import FetchedBatches
 from sparklog_server.fetch.cache import TailCache
+from sparklog_server.fetch.followed import FollowedPartitions
 from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
@@ -77,6 +78,7 @@ class FetchService:
         config = broker.config
         self._broker = broker
         self.cache = TailCache(config.fetch_cache_bytes)
+        self._followed = FollowedPartitions(broker.clock.monotonic_ms)
         self.reader = StoredReader(broker.log.store)
         self.sessions = FetchSessions(slots=config.fetch_session_slots, new_id=_new_session_id)
         self.purgatory = Purgatory(broker.timer.schedule)
@@ -214,6 +216,7 @@ class FetchService:
     def _read_cached(self, one: _Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
         assert one.state is not None
         limit = min(left, one.fetch.max_bytes)
+        self._followed.note(one.state.topic_id, one.state.partition)
         found = self.cache.read(
             one.state.topic_id,
             one.state.partition,
@@ -295,7 +298,8 @@ class FetchService:
 
     def on_appended(self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
         """The publisher tells what it appended, before anybody sees the image with it. Any thread."""
-        self.cache.append(topic_id, partition, base_offset, encoded)
+        if self._followed.is_followed(topic_id, partition):
+            self.cache.append(topic_id, partition, base_offset, encoded)
 
     def _on_image(self, old: Image, new: Image) -> None:
         """Wake whoever waits for a partition that changed: it is another object then.

@@ -14,7 +14,7 @@ from sparklog_server.api import fetch as fetch_api
 from sparklog_server.protocol.entities import make
 from tests.server.conftest import RunningBroker
 from tests.server.fetch.conversation import Conversation, request_types
-from tests.server.fetch.stored import TOPIC, StoredLog, offsets_of
+from tests.server.fetch.stored import TOPIC, StoredLog, encoded, offsets_of
 
 FETCH = 1
 
@@ -236,6 +236,22 @@ def test_the_second_consumer_reads_from_memory(
     stored.log.store.delete(stored.state.extents[0].segment)
     assert offsets(partitions_of(fetch(client, asked((0, 20))))[0])[-1] == 49
     assert broker.broker.metrics.cache_hits == 1
+
+
+def test_appends_without_a_consumer_are_not_copied(
+    client: Conversation, broker: RunningBroker, stored: StoredLog
+) -> None:
+    fetches, topic_id = broker.broker.fetches, stored.state.topic_id
+    fetches.on_appended(topic_id, 1, 0, encoded(0, 5))
+    assert fetches.cache.size_bytes == 0
+    stored.append(5, partition=1)
+    fetch(client, asked((1, 0)))
+    held = fetches.cache.size_bytes
+    assert held > 0  # what was read
+    fetches.on_appended(topic_id, 0, 0, encoded(0, 5))
+    assert fetches.cache.size_bytes == held
+    fetches.on_appended(topic_id, 1, 5, encoded(0, 5))
+    assert fetches.cache.size_bytes > held
 
 
 # --- errors ------------------------------------------------------------------------------------------
