@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sparklog_server.publish")
 _MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
-_CHECKED_TOGETHER = 64  # parts that a checker takes at once, if so many wait
+_CHECKED_TOGETHER = 64  # parts that a checker takes at once, if so many wait, and not more than _SHARE_BYTES
+_SHARE_BYTES = 256 << 10  # of a request, for one checker: waking another takes longer than validating these
 _MAX_REMEMBERED = 10_000  # topics whose parsed settings are kept
 _WAKE = None  # in the inbox: something may have become ready
 
@@ -71,6 +72,9 @@ class _Submission:
         return {(part.topic_id, part.partition) for part in self.parts}
 
 
+_Share = tuple[_Submission, list[int]]  # which of its parts a checker is to validate
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class _PlanSubmission:
     """One call of submit_plan."""
@@ -86,7 +90,7 @@ class Publisher:
         self._broker = broker
         self._config = broker.config
         self._inbox: queue.SimpleQueue[_Submission | _PlanSubmission | None] = queue.SimpleQueue()
-        self._to_check: queue.SimpleQueue[tuple[_Submission, int] | None] = queue.SimpleQueue()
+        self._to_check: queue.SimpleQueue[_Share | None] = queue.SimpleQueue()
         self._pending: collections.deque[_Submission | _PlanSubmission] = collections.deque()
         self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
         self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
@@ -175,8 +179,8 @@ class Publisher:
         quick = all(part.is_quick for part in parts if isinstance(part, UncheckedPart))
         if unchecked and not (quick and size <= QUICK_BYTES):
             submission.in_checkers = True
-            for index in unchecked:
-                self._to_check.put((submission, index))
+            for share in _shares(parts, unchecked):
+                self._to_check.put((submission, share))
         self._inbox.put(submission)
         return future
 
@@ -225,15 +229,18 @@ class Publisher:
     # --- validating (checkers, and the publisher when idle) ---------------------------------------------
 
     def _check_forever(self) -> None:
-        while (job := self._to_check.get()) is not None:
-            jobs = [job]
+        while (share := self._to_check.get()) is not None:
+            jobs = _jobs(share)
+            size = _size(jobs)
             with contextlib.suppress(queue.Empty):
-                while len(jobs) < _CHECKED_TOGETHER:
+                while len(jobs) < _CHECKED_TOGETHER and size < _SHARE_BYTES:
                     more = self._to_check.get_nowait()
                     if more is None:
                         self._to_check.put(None)  # for whoever it is meant for, maybe this thread
                         break
-                    jobs.append(more)
+                    joining = _jobs(more)
+                    jobs += joining
+                    size += _size(joining)
             self._check(jobs)
             if any(submission.unchecked == 0 for submission, _ in jobs):
                 self._inbox.put(_WAKE)
@@ -465,6 +472,28 @@ class Publisher:
     def _forget(self, one: _Submission) -> None:
         self.pending_bytes -= one.size_bytes
         self.pending_submissions -= 1
+
+
+def _jobs(share: _Share) -> list[tuple[_Submission, int]]:
+    submission, indices = share
+    return [(submission, index) for index in indices]
+
+
+def _size(jobs: Sequence[tuple[_Submission, int]]) -> int:
+    return sum(submission.parts[index].size_bytes for submission, index in jobs)
+
+
+def _shares(parts: Sequence[AppendPart | UncheckedPart], indices: Sequence[int]) -> list[list[int]]:
+    """The indices, cut into shares wherever one has reached _SHARE_BYTES."""
+    shares: list[list[int]] = []
+    size = _SHARE_BYTES
+    for index in indices:
+        if size >= _SHARE_BYTES:
+            shares.append([])
+            size = 0
+        shares[-1].append(index)
+        size += parts[index].size_bytes
+    return shares
 
 
 def _set_exception(

@@ -6,6 +6,7 @@ Not here: which parts may be written (group_plan.py).
 Concurrency: pure functions.
 """
 
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -72,15 +73,15 @@ def make_runs(parts: Sequence[AppendPart], indices: Iterable[int], max_run_bytes
 
 def concat_batches(pieces: Sequence[EncodedBatches]) -> EncodedBatches:
     """Several, each counting from 0, as one that counts from 0 over all of them."""
-    records = np.cumsum([0, *(piece.record_count for piece in pieces)])
-    positions = np.cumsum([0, *(piece.size_bytes for piece in pieces)])
+    records = list(itertools.accumulate((piece.record_count for piece in pieces), initial=0))
+    positions = list(itertools.accumulate((piece.size_bytes for piece in pieces), initial=0))
     data: list[BytesLike] = []
-    for piece, count in zip(pieces, records.tolist(), strict=False):
+    for piece, count in zip(pieces, records, strict=False):
         data += shifted(piece, count)
     return EncodedBatches(
         data=data,
-        size_bytes=int(positions[-1]),
-        record_count=int(records[-1]),
+        size_bytes=positions[-1],
+        record_count=records[-1],
         max_timestamp_ms=max(piece.max_timestamp_ms for piece in pieces),
         position=np.concatenate([piece.position + at for piece, at in zip(pieces, positions, strict=False)]),
         size=np.concatenate([piece.size for piece in pieces]),

@@ -17,6 +17,7 @@ from sparklog_server.publish.broker_epoch import BrokerEpoch
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.produced_batches import QUICK_BYTES
 from sparklog_server.publish.producer_ids import BLOCK_IDS, ProducerIds
+from sparklog_server.publish.publisher import _SHARE_BYTES, _shares
 from tests.server.publish.batches import batch, part
 from tests.server.publish.conftest import opened
 from tests.server.publish.surroundings import Surroundings
@@ -145,6 +146,34 @@ def test_pipelined_producer_with_validation_of_all_sizes(log: SparkLog) -> None:
         assert [outcome.base_offset for (outcome,) in results] == list(range(0, 400, 2))
 
     run(log, scenario)
+
+
+def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
+    """The first part's validation waits for the second's: they must not be the same thread's."""
+    second = threading.Event()
+
+    def wait() -> AppendPart:
+        assert second.wait(20)
+        return orders(log)
+
+    def pass_on() -> AppendPart:
+        second.set()
+        return orders(log)
+
+    async def scenario(broker: Surroundings) -> None:
+        parts = [unchecked(orders(log), check, _SHARE_BYTES) for check in (wait, pass_on)]
+        outcomes = await broker.publisher.submit(parts)
+        assert [outcome.base_offset for outcome in outcomes] == [0, 2]
+
+    run(log, scenario)
+
+
+def test_shares_keep_the_order_and_leave_out_nothing(log: SparkLog) -> None:
+    sizes = [1, _SHARE_BYTES, 1, 1, _SHARE_BYTES // 2, _SHARE_BYTES // 2, 5]
+    parts = [unchecked(orders(log), size=size) for size in sizes]
+    assert _shares(parts, range(7)) == [[0, 1], [2, 3, 4, 5], [6]]
+    assert _shares(parts, [1, 3, 6]) == [[1], [3, 6]]
+    assert _shares(parts, []) == []
 
 
 def test_bad_parts_fail_alone(log: SparkLog) -> None:
