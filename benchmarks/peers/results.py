@@ -18,7 +18,8 @@ OURS = "sparklog"
 SECTIONS = {
     "write": "a. Spark batch write",
     "read": "b. Spark batch read",
-    "copy": "c. Spark streaming copy, full speed",
+    "copy": "c. Spark streaming copy, full speed, from start to end",
+    "copy_running": "c. the same without its first micro-batch, in which the query starts",
     "latency": "c. streaming copy at a steady rate: from event time to visible",
     "first_row": "d. a new Spark process to its first row",
     "backfill": "d. records of a time, out of many",

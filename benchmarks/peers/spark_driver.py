@@ -11,10 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.peers import formats
@@ -151,10 +153,11 @@ class Driver:
                 available_now=True,
             )
             query.awaitTermination()
-            counts.append(len([p for p in query.recentProgress if p.numInputRows]))
+            done.extend(p for p in query.recentProgress if p.numInputRows)
 
-        counts: list[int] = []
-        return {"seconds": timed(run), "micro_batches": counts[0]}
+        done: list[StreamingQueryProgress] = []
+        seconds = timed(run)
+        return {"seconds": seconds, "micro_batches": len(done), **_running(done)}
 
     def start_copy(self, source: str, sink: str, options: dict[str, str]) -> dict:
         """A copy that goes on until stop_copy."""
@@ -173,6 +176,17 @@ class Driver:
         query.stop()
         assert error is None, str(error)
         return {"micro_batch_ms": sorted(progress)[len(progress) // 2] if progress else None}
+
+
+def _running(done: list[StreamingQueryProgress]) -> dict[str, float]:
+    """The micro-batches after the first, in which the query starts."""
+    if len(done) < 2:
+        return {"running_records": 0, "running_seconds": 0.0}
+    first, last = (
+        datetime.fromisoformat(one.timestamp).timestamp() + one.durationMs["triggerExecution"] / 1000
+        for one in (done[0], done[-1])
+    )
+    return {"running_records": sum(one.numInputRows for one in done[1:]), "running_seconds": last - first}
 
 
 def main() -> None:

@@ -53,7 +53,13 @@ def copies(sides: list[Side], results: Results, cache: PageCache, *, records: in
                 **usage.row(),
                 "disk_per_input_byte": round((side.disk_bytes() - before) / MB / size, 3),
             }
-            results.add("copy", f"{records} x {VALUE_BYTES} B", one.name, **values)
+            work = f"{records} x {VALUE_BYTES} B"
+            results.add("copy", work, one.name, **values)
+            if answer["running_records"]:
+                running = (
+                    answer["running_records"] * (VALUE_BYTES + KEY_BYTES) / MB / answer["running_seconds"]
+                )
+                results.add("copy_running", work, one.name, mb_per_s=round(running, 1))
             forget(side, topic)
 
 
