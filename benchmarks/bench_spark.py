@@ -251,7 +251,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.only in (None, "latency", "idle"):
             log = sparklog.open(f"{base}/streams", create=True)
             log.create_topic("in", partitions=STREAM_PARTITIONS)
-            df = input_rows(spark, 600_000, 100)
+            df = input_rows(spark, 600_000, 100, "random")
             df.write.format("sparklog").mode("append").option("topic", "in").save(f"{base}/streams")
         if args.only in (None, "latency"):
             latency(spark, base, rounds=2 if args.quick else 3)
