@@ -123,7 +123,8 @@ def create_kafka_topic(
     bootstrap: str, topic: str, partitions: int = PARTITIONS, configs: dict[str, str] | None = None
 ) -> None:
     """Through librdkafka, which starts faster than Kafka's own tool; waits until the topic has leaders."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result(30)
