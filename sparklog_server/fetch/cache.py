@@ -1,7 +1,7 @@
 """The hot tail: the newest batches of every partition, as consumers see them, in bounded memory.
 
-Consumers that keep up never touch the disk. Appends of this broker are copied in, with their absolute
-offsets; what other processes appended comes in with the first read of it.
+Consumers that keep up do not touch the disk. Appends of this broker are copied in, with their absolute
+offsets, where somebody reads (followed.py); what else is fresh comes in with the first read of it.
 
 A partition's batches lie in blocks that follow each other; small appends share a block, so that a reader who
 comes a little later is answered with few chunks. Blocks begin small and double up to BLOCK_BYTES, because

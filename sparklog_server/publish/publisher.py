@@ -3,10 +3,8 @@
 At once when idle: the first part that comes makes a group of its own. While a group is being written and
 synced the next one gathers, so that groups grow with the load, and the number of commits does not.
 
-Threads: the event loop submits and is told; one publisher thread judges, writes, syncs and commits; one or
-more checkers validate what gathers meanwhile. Requests that are quick to validate are left to the publisher:
-handing them to another thread, and waiting for it, took longer than the work and often put them off to the
-next group (1,000 requests/s of 4 clients on two cores: p99 22 to 25 ms before, 13 to 20 after).
+Threads: the event loop submits and is told; one publisher thread judges, writes, syncs and commits, and
+validates what is quickly validated; the checkers validate the rest while it gathers (checkers.py).
 
 Invariants:
     1. parts of one partition are appended in the order of `submit`, whatever validation takes;
@@ -16,7 +14,7 @@ Invariants:
     4. after a failed fsync, or when fenced, nothing is acknowledged any more, and the broker stops.
 Bounds: bytes and parts per group; bytes and submissions that wait, beyond which submit refuses (the network
     layer's own bounds come first, and push back).
-Not here: what happens to a group (group_writer.py), validation itself (produced_batches.py).
+Not here: what happens to a group (group_writer.py), validating (checkers.py, produced_batches.py).
 After a crash: unacknowledged requests are there or not; idempotent producers find out by repeating them.
 Sources: design.md section 3; Kafka's group commit has no counterpart: there each partition syncs alone.
 """
@@ -27,52 +25,30 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError
+from sparklog.errors import FatalStorageError, FencedError, RetriableError
 from sparklog.failpoints import failpoint
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import BrokerListener, Plan, PublishResult, Topic
 from sparklog_server.metrics import Gauge
 from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.publish.checkers import Checkers, Submission
 from sparklog_server.publish.group_writer import GroupWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.produced_batches import QUICK_BYTES, BatchRules, check_together
+from sparklog_server.publish.produced_batches import BatchRules
 from sparklog_server.publish.root_lock import RootLock
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
 _log = logging.getLogger("sparklog_server.publish")
-_MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
-_CHECKED_TOGETHER = 64  # parts that a checker takes at once, if so many wait, and not more than _SHARE_BYTES
-_SHARE_BYTES = 256 << 10  # of a request, for one checker: waking another takes longer than validating these
 _MAX_REMEMBERED = 10_000  # topics whose parsed settings are kept
 _WAKE = None  # in the inbox: something may have become ready
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class _Submission:
-    """One call of submit."""
-
-    parts: list[AppendPart | UncheckedPart]
-    future: "asyncio.Future[list[PartOutcome]]"
-    size_bytes: int
-    errors: dict[int, Exception] = dataclasses.field(default_factory=dict)
-    unchecked: int = 0  # parts that are still to be validated
-    in_checkers: bool = False
-
-    @property
-    def partitions(self) -> set[tuple[str, int]]:
-        return {(part.topic_id, part.partition) for part in self.parts}
-
-
-_Share = tuple[_Submission, list[int]]  # which of its parts a checker is to validate
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -89,15 +65,14 @@ class Publisher:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._config = broker.config
-        self._inbox: queue.SimpleQueue[_Submission | _PlanSubmission | None] = queue.SimpleQueue()
-        self._to_check: queue.SimpleQueue[_Share | None] = queue.SimpleQueue()
-        self._pending: collections.deque[_Submission | _PlanSubmission] = collections.deque()
+        self._inbox: queue.SimpleQueue[Submission | _PlanSubmission | None] = queue.SimpleQueue()
+        self._checkers = Checkers(lambda: self._inbox.put(_WAKE))
+        self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
         self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
         self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
-        self._threads: list[threading.Thread] = []
+        self._thread: threading.Thread | None = None
         self._upkeep = concurrent.futures.ThreadPoolExecutor(1, "upkeep")
         self._upkeep_running = threading.Lock()
-        self._counting = threading.Lock()  # of `unchecked`, by whoever has validated a part
         self._lock: RootLock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._groups: GroupWriter | None = None
@@ -127,26 +102,18 @@ class Publisher:
         broker.show_image()
         self._groups = GroupWriter(broker.log, self.epoch, self._config_of, broker.fetches.on_appended)
         broker.metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
-        checkers = max(_MIN_CHECKERS, min(_MAX_CHECKERS, (os.cpu_count() or 1) - 1))
-        self._threads = [
-            threading.Thread(target=self._publish_forever, name="publisher", daemon=True),
-            *(
-                threading.Thread(target=self._check_forever, name=f"checker-{number}", daemon=True)
-                for number in range(checkers)
-            ),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._checkers.start()
+        self._thread = threading.Thread(target=self._publish_forever, name="publisher", daemon=True)
+        self._thread.start()
 
     async def stop(self) -> None:
         """Publish what was submitted, and end."""
         self._stopping = True
         self._inbox.put(_WAKE)
-        for _ in self._threads[1:]:
-            self._to_check.put(None)
-        for thread in self._threads:
-            await asyncio.to_thread(thread.join)
-        self._threads.clear()
+        self._checkers.finish()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._checkers.join)
         self._upkeep.shutdown(wait=True)
         if self._lock is not None:
             self._lock.release()
@@ -173,14 +140,8 @@ class Publisher:
             return future
         self.pending_bytes += size
         self.pending_submissions += 1
-        submission = _Submission(list(parts), future, size)
-        unchecked = [index for index, part in enumerate(parts) if isinstance(part, UncheckedPart)]
-        submission.unchecked = len(unchecked)
-        quick = all(part.is_quick for part in parts if isinstance(part, UncheckedPart))
-        if unchecked and not (quick and size <= QUICK_BYTES):
-            submission.in_checkers = True
-            for share in _shares(parts, unchecked):
-                self._to_check.put((submission, share))
+        submission = Submission(list(parts), future, size)
+        self._checkers.submit(submission)
         self._inbox.put(submission)
         return future
 
@@ -225,37 +186,6 @@ class Publisher:
                 fix="send again, slower",
             )
         return None
-
-    # --- validating (checkers, and the publisher when idle) ---------------------------------------------
-
-    def _check_forever(self) -> None:
-        while (share := self._to_check.get()) is not None:
-            jobs = _jobs(share)
-            size = _size(jobs)
-            with contextlib.suppress(queue.Empty):
-                while len(jobs) < _CHECKED_TOGETHER and size < _SHARE_BYTES:
-                    more = self._to_check.get_nowait()
-                    if more is None:
-                        self._to_check.put(None)  # for whoever it is meant for, maybe this thread
-                        break
-                    joining = _jobs(more)
-                    jobs += joining
-                    size += _size(joining)
-            self._check(jobs)
-            if any(submission.unchecked == 0 for submission, _ in jobs):
-                self._inbox.put(_WAKE)
-
-    def _check(self, jobs: Sequence[tuple[_Submission, int]]) -> None:
-        parts = [submission.parts[index] for submission, index in jobs]
-        outcomes = _outcomes([part for part in parts if isinstance(part, UncheckedPart)])
-        for (submission, index), outcome in zip(jobs, outcomes, strict=True):
-            if isinstance(outcome, AppendPart):
-                submission.parts[index] = outcome
-            else:
-                submission.errors[index] = outcome
-        with self._counting:
-            for submission, _ in jobs:
-                submission.unchecked -= 1
 
     # --- the publisher's thread --------------------------------------------------------------------------
 
@@ -309,15 +239,15 @@ class Publisher:
         if isinstance(first, _PlanSubmission):
             self._publish_plan(first)
         else:
-            self._publish_group([one for one in group if isinstance(one, _Submission)])
+            self._publish_group([one for one in group if isinstance(one, Submission)])
         return True
 
-    def _take(self) -> list[_Submission | _PlanSubmission]:
+    def _take(self) -> list[Submission | _PlanSubmission]:
         """The next group: in order, passing over what is not validated yet, and what must come after it."""
-        group: list[_Submission | _PlanSubmission] = []
+        group: list[Submission | _PlanSubmission] = []
         blocked: set[tuple[str, int]] = set()
         size = parts = 0
-        rest: list[_Submission | _PlanSubmission] = []
+        rest: list[Submission | _PlanSubmission] = []
         pending = self._pending
         while pending:
             one = pending.popleft()
@@ -328,9 +258,7 @@ class Publisher:
                     rest.append(one)
                 break
             if one.unchecked and not one.in_checkers:
-                self._check(
-                    [(one, at) for at, part in enumerate(one.parts) if isinstance(part, UncheckedPart)]
-                )
+                self._checkers.check(one)
             if one.unchecked or (blocked and not blocked.isdisjoint(one.partitions)):
                 blocked |= one.partitions
                 rest.append(one)
@@ -348,7 +276,7 @@ class Publisher:
         pending.extendleft(reversed(rest))
         return group
 
-    def _publish_group(self, group: list[_Submission]) -> None:
+    def _publish_group(self, group: list[Submission]) -> None:
         assert self._groups is not None
         started = time.perf_counter()
         parts = [part for one in group for part in one.parts if isinstance(part, AppendPart)]
@@ -389,7 +317,7 @@ class Publisher:
         else:
             self._tell(lambda: self._resolve_plan(one, result))
 
-    def _group_failed(self, group: list[_Submission], error: Exception) -> None:
+    def _group_failed(self, group: list[Submission], error: Exception) -> None:
         if not self._stop_if_fatal(error):
             _log.error("publishing a group failed", exc_info=error)
         self._tell(lambda: self._reject(group, error))
@@ -446,7 +374,7 @@ class Publisher:
 
     # --- telling (event loop) ----------------------------------------------------------------------------
 
-    def _resolve(self, group: list[_Submission], results: list[list[PartOutcome]]) -> None:
+    def _resolve(self, group: list[Submission], results: list[list[PartOutcome]]) -> None:
         failpoint("broker.group.answering")
         self._broker.show_image()
         metrics = self._broker.metrics
@@ -463,37 +391,15 @@ class Publisher:
         if not one.future.done():
             one.future.set_result(result)
 
-    def _reject(self, group: Sequence[_Submission | _PlanSubmission], error: Exception) -> None:
+    def _reject(self, group: Sequence[Submission | _PlanSubmission], error: Exception) -> None:
         for one in group:
-            if isinstance(one, _Submission):
+            if isinstance(one, Submission):
                 self._forget(one)
             _set_exception(one.future, error)
 
-    def _forget(self, one: _Submission) -> None:
+    def _forget(self, one: Submission) -> None:
         self.pending_bytes -= one.size_bytes
         self.pending_submissions -= 1
-
-
-def _jobs(share: _Share) -> list[tuple[_Submission, int]]:
-    submission, indices = share
-    return [(submission, index) for index in indices]
-
-
-def _size(jobs: Sequence[tuple[_Submission, int]]) -> int:
-    return sum(submission.parts[index].size_bytes for submission, index in jobs)
-
-
-def _shares(parts: Sequence[AppendPart | UncheckedPart], indices: Sequence[int]) -> list[list[int]]:
-    """The indices, cut into shares wherever one has reached _SHARE_BYTES."""
-    shares: list[list[int]] = []
-    size = _SHARE_BYTES
-    for index in indices:
-        if size >= _SHARE_BYTES:
-            shares.append([])
-            size = 0
-        shares[-1].append(index)
-        size += parts[index].size_bytes
-    return shares
 
 
 def _set_exception(
@@ -508,20 +414,3 @@ def _stopping_error() -> RetriableError:
     return RetriableError(
         "PUBLISH_BACKLOG_FULL", "the broker is stopping", fix="send again, to the next broker"
     )
-
-
-def _outcomes(parts: Sequence[UncheckedPart]) -> Sequence[AppendPart | Exception]:
-    """What became of each; a bug must neither stop the thread nor hit the parts beside it."""
-    try:
-        return check_together(parts)
-    except Exception:  # noqa: BLE001 - see above
-        _log.exception("validating %d batches together failed", len(parts))
-    found: list[AppendPart | Exception] = []
-    for part in parts:
-        try:
-            found.append(part.check())
-        except Exception as error:  # noqa: BLE001 - see above
-            if not isinstance(error, SparklogError):
-                _log.exception("validating a batch of %s-%d failed", part.topic, part.partition)
-            found.append(error)
-    return found

@@ -1,6 +1,7 @@
 """Gathering: order, groups, push-back, failures, stopping."""
 
 import asyncio
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Coroutine
@@ -14,10 +15,10 @@ from sparklog.errors import FatalStorageError, FencedError, InvalidRequestError,
 from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.publish.checkers import SHARE_BYTES, Submission, shares_of
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.produced_batches import QUICK_BYTES
 from sparklog_server.publish.producer_ids import BLOCK_IDS, ProducerIds
-from sparklog_server.publish.publisher import _SHARE_BYTES, _shares
 from tests.server.publish.batches import batch, part
 from tests.server.publish.conftest import opened
 from tests.server.publish.surroundings import Surroundings
@@ -161,7 +162,7 @@ def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
         return orders(log)
 
     async def scenario(broker: Surroundings) -> None:
-        parts = [unchecked(orders(log), check, _SHARE_BYTES) for check in (wait, pass_on)]
+        parts = [unchecked(orders(log), check, SHARE_BYTES) for check in (wait, pass_on)]
         outcomes = await broker.publisher.submit(parts)
         assert [outcome.base_offset for outcome in outcomes] == [0, 2]
 
@@ -169,11 +170,17 @@ def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
 
 
 def test_shares_keep_the_order_and_leave_out_nothing(log: SparkLog) -> None:
-    sizes = [1, _SHARE_BYTES, 1, 1, _SHARE_BYTES // 2, _SHARE_BYTES // 2, 5]
-    parts = [unchecked(orders(log), size=size) for size in sizes]
-    assert _shares(parts, range(7)) == [[0, 1], [2, 3, 4, 5], [6]]
-    assert _shares(parts, [1, 3, 6]) == [[1], [3, 6]]
-    assert _shares(parts, []) == []
+    def shares(*sizes: int) -> list[list[int]]:
+        """Parts of these sizes; 0: validated already."""
+        parts = [unchecked(orders(log), size=size) if size else orders(log) for size in sizes]
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            submission = Submission(parts, loop.create_future(), sum(sizes))
+        return [[index for _, index in share] for share in shares_of(submission)]
+
+    half = SHARE_BYTES // 2
+    assert shares(1, SHARE_BYTES, 1, 1, half, half, 5) == [[0, 1], [2, 3, 4, 5], [6]]
+    assert shares(0, SHARE_BYTES, 0, 1, 0, 1) == [[1], [3, 5]]
+    assert shares(0) == shares() == []
 
 
 def test_bad_parts_fail_alone(log: SparkLog) -> None:
