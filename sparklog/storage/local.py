@@ -12,9 +12,10 @@ fails (ENOENT) whenever it wakes up. The temporary directory is one small direct
 this costs a few microseconds whatever the size of the log.
 
 Invariants: see base.py. After a failed fsync the store refuses every further write ("poisoned").
+A link error is not believed: a retransmitted LINK may report EEXIST for its own success. Whose file has the
+name is told by device and inode.
 Not here: network file systems. NFS caches negative lookups, so that a follower can miss a commit; it is
-unsupported until tested. Still, a link error is checked against st_nlink, because a retransmitted LINK
-may report EEXIST for its own success.
+unsupported until tested.
 Concurrency: any number of threads and processes; no open files are kept, so fork is harmless.
 Sources: design.md section 5; link(2); reliability.md section 1 (ALICE, KAFKA-3968, fsyncgate).
 """
@@ -37,13 +38,13 @@ from sparklog.errors import (
 )
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile, StoreTraits
+from sparklog.storage.durable_names import DIRECTORY_FLAGS, DurableNames
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, write_all
 from sparklog.storage.local_tree import list_files, remove_tree
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
 from sparklog.storage.whole_files import WholeFiles
 
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_MODE = 0o666  # the umask decides
 _TRAITS = StoreTraits()
 
@@ -54,8 +55,7 @@ class LocalStore(WholeFiles):
     def __init__(self, root: Path) -> None:
         self._root = str(root)
         self._temporary = f"{self._root}/{TEMPORARY_DIRECTORY}"
-        # Directories whose own names we know to be durable, by path and inode. Only ever spares an fsync.
-        self._durable_directories: set[tuple[str, int]] = set()
+        self._names = DurableNames(self._root, self._set_poison)
         self._poison: FatalStorageError | None = None
 
     @property
@@ -81,7 +81,7 @@ class LocalStore(WholeFiles):
         self._refuse_if_poisoned()
         if self.exists(name):  # spares the loser of a race its fsync
             raise self._taken(path)
-        self._make_parents(path)
+        self._names.make_parents(path)
         temporary, fd = self._create_temporary(_put_key(name))
         try:
             self._write_durably(path, fd, data)
@@ -93,7 +93,7 @@ class LocalStore(WholeFiles):
             self._step("guard_passed", name)
             self._link(temporary, path, fd)
             self._step("linked", name)
-            self._sync_to_root(os.path.dirname(path))  # noqa: PTH120 - strings, this is the hot path
+            self._names.sync(os.path.dirname(path))  # noqa: PTH120 - strings, this is the hot path
             self._step("directory_synced", name)
         finally:
             os.close(fd)
@@ -172,26 +172,35 @@ class LocalStore(WholeFiles):
         try:
             os.link(temporary, path)
         except OSError as error:
-            links = self._links(path, fd, error)
-            if links >= 2:  # the link is there: the answer was lost, not the work
-                return
-            if error.errno == errno.EEXIST:
+            # What has the name now decides, not the count of links, which a copy of the root by hard links
+            # raises: `cp -al root backup` finds our temporary file as well.
+            found = self._looked_up(path, error)
+            if found is not None:
+                if os.path.samestat(found, self._own(fd, path, error)):
+                    return  # the link is there: the answer was lost, not the work
                 raise self._taken(path) from error
-            if links == 0:
+            if error.errno == errno.EEXIST:  # and gone again since: the number was used
+                raise self._taken(path) from error
+            if self._looked_up(temporary, error) is None:
                 raise RetriableError(
                     "PUT_ABORTED", f"{path}: stopped by a cleaner or a sweep", fix="Refresh and try again"
                 ) from error
             raise storage_error("link", path, error) from error
 
-    def _links(self, path: str, fd: int, cause: OSError) -> int:
+    def _looked_up(self, path: str, cause: OSError) -> os.stat_result | None:
+        """What has this name after a failed link; None: nothing."""
         try:
-            return os.fstat(fd).st_nlink
+            return os.stat(path)  # noqa: PTH116
         except OSError as error:
-            raise IndefinitePutError(
-                "PUT_INDEFINITE",
-                f"{path}: link failed ({cause.strerror}), and so did fstat ({error.strerror})",
-                fix="Repeat the same put",
-            ) from error
+            if error.errno in MISSING:
+                return None
+            raise _indefinite(path, cause, error) from error
+
+    def _own(self, fd: int, path: str, cause: OSError) -> os.stat_result:
+        try:
+            return os.fstat(fd)
+        except OSError as error:
+            raise _indefinite(path, cause, error) from error
 
     def _taken(self, path: str) -> AlreadyExistsError:
         return AlreadyExistsError(
@@ -200,7 +209,7 @@ class LocalStore(WholeFiles):
 
     def take_turn(self, prefix: str) -> Callable[[], None] | None:
         try:
-            fd = os.open(self._directory(prefix), _DIRECTORY_FLAGS)
+            fd = os.open(self._directory(prefix), DIRECTORY_FLAGS)
         except OSError:  # not there yet: no competitors either
             return _no_release
         try:
@@ -227,47 +236,10 @@ class LocalStore(WholeFiles):
         directory = self._directory(prefix)
         try:
             # Not our change: that it cannot even be opened proves nothing about durability.
-            os.close(os.open(directory, _DIRECTORY_FLAGS))
+            os.close(os.open(directory, DIRECTORY_FLAGS))
         except OSError as error:
             raise storage_error("open", directory, error) from error
-        self._sync_to_root(directory)
-
-    def _sync_to_root(self, directory: str) -> None:
-        """Fsync a directory, and its parents unless their entries are known to be durable.
-
-        A parent that exists may be one that another process made a moment ago and has not synced: only
-        what this process has synced itself counts.
-        """
-        while True:
-            inode = self._fsync_directory(directory)
-            if directory == self._root or (directory, inode) in self._durable_directories:
-                return
-            self._durable_directories.add((directory, inode))
-            directory = os.path.dirname(directory)  # noqa: PTH120
-
-    def _fsync_directory(self, directory: str) -> int:
-        try:
-            fd = os.open(directory, _DIRECTORY_FLAGS)
-        except OSError as error:
-            raise self._poisoned("open for fsync", directory, error) from error
-        try:
-            failpoint("directory.sync")
-            os.fsync(fd)
-            return os.fstat(fd).st_ino
-        except OSError as error:
-            raise self._poisoned("fsync", directory, error) from error
-        finally:
-            os.close(fd)
-
-    def _make_parents(self, path: str) -> None:
-        parent = os.path.dirname(path)  # noqa: PTH120
-        try:
-            if not os.path.isdir(parent):  # noqa: PTH112
-                if not os.path.isdir(self._root):  # noqa: PTH112 - never bring a removed root back to life
-                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                os.makedirs(parent, exist_ok=True)  # noqa: PTH103
-        except OSError as error:
-            raise storage_error("create the directory", parent, error) from error
+        self._names.sync(directory)
 
     def _poisoned(self, action: str, path: str, error: OSError) -> FatalStorageError:
         fatal = fatal_error(action, path, error)
@@ -318,7 +290,7 @@ class LocalStore(WholeFiles):
     def append_file(self, name: str) -> LocalAppendFile:
         path = self._path(name)
         self._refuse_if_poisoned()
-        self._make_parents(path)
+        self._names.make_parents(path)
         try:
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE)
         except FileExistsError as error:
@@ -330,13 +302,13 @@ class LocalStore(WholeFiles):
             name,
             path,
             fd,
-            sync_names=lambda: self._sync_to_root(directory),
+            sync_names=lambda: self._names.sync(directory),
             poison_store=self._set_poison,
         )
 
     def put_hint(self, name: str, data: BytesLike) -> None:
         path = self._path(name)
-        self._make_parents(path)
+        self._names.make_parents(path)
         temporary, fd = self._create_temporary("hint")
         try:
             write_all(fd, [memoryview(data).cast("B")], 0)
@@ -366,6 +338,14 @@ def _put_key(name: str) -> str:
     return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
 
 
+def _indefinite(path: str, cause: OSError, error: OSError) -> IndefinitePutError:
+    return IndefinitePutError(
+        "PUT_INDEFINITE",
+        f"{path}: link failed ({cause.strerror}), and looking up what became of it too ({error.strerror})",
+        fix="Repeat the same put",
+    )
+
+
 def _no_release() -> None:
     """For a turn that needed no lock."""
 
@@ -380,7 +360,7 @@ def create_root(root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         for path in created:
-            fd = os.open(path.parent, _DIRECTORY_FLAGS)
+            fd = os.open(path.parent, DIRECTORY_FLAGS)
             try:
                 os.fsync(fd)
             finally:

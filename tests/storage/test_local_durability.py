@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,69 @@ def test_directory_that_was_replaced_is_synced_again(local: LocalStore, events: 
     events.clear()
     local.put_if_absent("d/e/a", b"x")
     assert "fsync d" in events
+
+
+def test_a_directory_made_anew_with_the_same_inode_is_synced_again(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    """ext4 gives the number of a removed directory to the next one."""
+    same_inodes(monkeypatch)
+    with local.append_file("s/w/0.log") as file:
+        file.sync()
+    parent = Path(local.root) / "s"
+    before = parent.stat()
+    local.delete("s/w/0.log")
+    (parent / "w").rmdir()
+    with local.append_file("s/w/1.log") as file:
+        os.utime(parent, ns=(before.st_atime_ns, before.st_mtime_ns))  # all in one tick of its clock
+        events.clear()
+        file.sync()
+    assert events == ["fdatasync 1.log", "fsync w", "fsync s", "fsync root"]
+
+
+def test_a_directory_that_somebody_else_made_anew_is_synced_again(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    same_inodes(monkeypatch)
+    local.put_if_absent("s/w/a", b"x")
+    parent = Path(local.root) / "s"
+    local.delete("s/w/a")
+    (parent / "w").rmdir()
+    (parent / "w").mkdir()
+    os.utime(parent, ns=(0, 0))  # another tick
+    events.clear()
+    local.put_if_absent("s/w/b", b"x")
+    assert events[3:5] == ["fsync w", "fsync s"]
+
+
+def test_a_directory_is_durable_when_its_parent_is_synced_and_not_before(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second thread must not rest on what the first one is about to sync."""
+    real, seen = os.fsync, list[str]()
+
+    def fsync(fd: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
+        seen.append(name)
+        if seen.count("d") == 1 and name == "root":
+            local.sync_directory("d")  # what another thread does at this moment
+        real(fd)
+
+    (Path(local.root) / "d").mkdir()
+    monkeypatch.setattr(os, "fsync", fsync)
+    local.sync_directory("d")
+    assert seen == ["d", "root", "d", "root"]
+
+
+def same_inodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all directories have the same number."""
+    real = os.fstat
+
+    def fstat(fd: int) -> os.stat_result:
+        found = real(fd)
+        return os.stat_result((found.st_mode, 7, *found[2:])) if stat.S_ISDIR(found.st_mode) else found
+
+    monkeypatch.setattr(os, "fstat", fstat)
 
 
 def test_append_is_synced_with_its_name(local: LocalStore, events: list[str]) -> None:
@@ -161,9 +225,79 @@ def test_genuine_conflict_of_link(local: LocalStore) -> None:
     assert local.read("a") == b"theirs"
 
 
+class Copied(LocalStore):
+    """A store whose root is copied with hard links (cp -al) while a put is about to link."""
+
+    def _step(self, point: str, name: str) -> None:
+        if point == "guard_passed":
+            for path in (Path(self.root) / ".tmp").iterdir():
+                os.link(path, Path(self.root).parent / "copy")
+            self.meanwhile(name)
+
+    def meanwhile(self, name: str) -> None:
+        """What somebody else does, before our link."""
+
+
+def test_a_copy_by_hard_links_makes_no_lost_race_a_success(local: LocalStore) -> None:
+    """The temporary file has two names then, and neither is the one we wanted."""
+
+    class Overtaken(Copied):
+        def meanwhile(self, name: str) -> None:
+            local.put_if_absent(name, b"theirs")
+
+    with pytest.raises(AlreadyExistsError):
+        Overtaken(Path(local.root)).put_if_absent("a", b"mine")
+    assert local.read("a") == b"theirs"
+
+
+def test_a_copy_by_hard_links_hides_no_abort(local: LocalStore) -> None:
+    class Aborted(Copied):
+        def meanwhile(self, name: str) -> None:
+            local.abort_puts(name)
+
+    with pytest.raises(RetriableError, match="stopped by a cleaner"):
+        Aborted(Path(local.root)).put_if_absent("a", b"mine")
+    assert not local.exists("a")
+
+
+def test_an_error_after_the_link_of_another_is_a_lost_race(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever link says: what has the name now is not ours."""
+
+    class Overtaken(Copied):
+        def meanwhile(self, name: str) -> None:
+            local.put_if_absent(name, b"theirs")
+            failing(monkeypatch, "link", errno.EIO)
+
+    with pytest.raises(AlreadyExistsError):
+        Overtaken(Path(local.root)).put_if_absent("a", b"mine")
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EEXIST])
+def test_a_link_that_cannot_be_looked_up_is_indefinite(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    class Unlucky(LocalStore):
+        def _step(self, point: str, name: str) -> None:
+            if point == "guard_passed":
+                failing(monkeypatch, "link", code)
+                failing(monkeypatch, "stat", errno.EIO, when="/a")
+
+    with pytest.raises(IndefinitePutError, match="link failed"):
+        Unlucky(Path(local.root)).put_if_absent("a", b"mine")
+
+
 def test_unanswerable_link_is_indefinite(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, "link", errno.EIO)
-    failing(monkeypatch, "fstat", errno.EIO, when="/.tmp/")
+    """The name is there, and nobody can tell whose it is."""
+    real = os.link
+
+    def link(source: str, target: str) -> None:
+        real(source, target)
+        failing(monkeypatch, "fstat", errno.EIO, when="/.tmp/")
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", link)
     with pytest.raises(IndefinitePutError, match="link failed"):
         local.put_if_absent("a", b"x")
 
