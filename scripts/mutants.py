@@ -160,6 +160,13 @@ MUTANTS = (
         "if unsure is None:",
         "tests/storage/test_s3_faults.py",
     ),
+    Mutant(
+        "S3: behind a proxy, a lost answer is not taken for a request that was never sent",
+        "sparklog/storage/s3_errors.py",
+        "    return isinstance(cause, NewConnectionError | ConnectTimeoutError)\n",
+        "    return True\n",
+        "tests/storage/test_s3_behind_proxies.py",
+    ),
     # --- metadata ---
     Mutant(
         "a taken commit is ours only with our UUID",

@@ -7,13 +7,14 @@
 
 Invariants: BUSY is the answer to whatever is not known; a message never holds credentials.
 Not here: who tries again (s3_client.py).
-Sources: S3's list of error codes; botocore.exceptions.
+Sources: S3's list of error codes; botocore.exceptions; urllib3.connectionpool.
 """
 
 import enum
 from typing import Any
 
 from botocore import exceptions as boto
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from sparklog.errors import NotFoundError, StorageError
 from sparklog.storage.s3_options import S3Options, hide
@@ -51,7 +52,7 @@ _BY_STATUS = {
     429: Outcome.BUSY,
     501: Outcome.REFUSED,
 }
-_UNSENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
+_UNSENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError)
 _CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -75,11 +76,23 @@ def outcome_of(error: Exception) -> Outcome:
         # 404 without one of these codes is an answer cut short, or no S3's: never "no such object".
         lost = status == 404 and not has_code(error)
         return Outcome.REFUSED if 300 <= status < 500 and not lost else Outcome.BUSY
-    if isinstance(error, _UNSENT):
+    if isinstance(error, _UNSENT) or _never_reached_proxy(error):
         return Outcome.UNSENT
     if isinstance(error, (*_CREDENTIALS, *_BAD_CALL)):
         return Outcome.REFUSED
     return Outcome.BUSY
+
+
+def _never_reached_proxy(error: Exception) -> bool:
+    """Was there no connection to the proxy, so that nothing was sent?
+
+    The exception's name says so, and is wrong: urllib3 calls whatever happens to a connection that is closed
+    by now a failure to reach the proxy, and http.client closes it when the answer is lost. The cause tells.
+    """
+    if not isinstance(error, boto.ProxyConnectionError):
+        return False
+    cause = getattr(error.kwargs.get("error"), "original_error", None)
+    return isinstance(cause, NewConnectionError | ConnectTimeoutError)
 
 
 def error_code(error: Exception) -> str:

@@ -1,13 +1,16 @@
 """A proxy in front of an S3 server that goes wrong on demand.
 
 `proxy.fault` is asked with every request and names what is to happen to it; None: it goes through. The
-store signs its requests for this address; the Host header is passed on, so the signature stays right.
+store signs its requests for this address; the Host header is passed on, so the signature stays right. It is
+also a forward proxy, for clients that were told of it (HTTP_PROXY), and speaks TLS if it is given a
+certificate.
 Concurrency: one thread a connection. `requests` and `faults` are lists, in order of arrival.
 """
 
 import contextlib
 import http.client
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -59,6 +62,8 @@ class Fault:
         forward: how often the server sees the request; at 2 the second answer counts.
         answer: (status, error code) instead of the server's answer.
         reset: the connection is reset instead of an answer.
+        close: the connection is closed instead of an answer.
+        then: called when the server has answered, before the answer goes on.
         hold: the answer waits for `release`.
         truncate: the body ends half-way, under the right Content-Length.
         strip: a request header that gets lost.
@@ -68,6 +73,8 @@ class Fault:
     forward: int = 1
     answer: tuple[int, str] | None = None
     reset: bool = False
+    close: bool = False
+    then: Callable[[], object] | None = None
     hold: bool = False
     truncate: bool = False
     strip: str | None = None
@@ -79,6 +86,7 @@ ERROR_BEFORE = Fault(forward=0, answer=(500, "InternalError"))
 ERROR_AFTER = Fault(answer=(500, "InternalError"))
 RESET_BEFORE = Fault(forward=0, reset=True)
 RESET_AFTER = Fault(reset=True)
+CLOSE_AFTER = Fault(close=True)
 LATE_ANSWER = Fault(hold=True)
 LATE_EFFECT = Fault(forward=0, reset=True, later=True)
 TWICE = Fault(forward=2)
@@ -93,7 +101,7 @@ UNCONDITIONAL = Fault(strip="if-none-match")
 class FaultyProxy:
     """See the module's docstring. A context manager."""
 
-    def __init__(self, endpoint_url: str) -> None:
+    def __init__(self, endpoint_url: str, tls: ssl.SSLContext | None = None) -> None:
         self.target = urlsplit(endpoint_url).netloc
         self.fault: Callable[[Request], Fault | None] = lambda _: None
         self.requests: list[Request] = []
@@ -101,20 +109,42 @@ class FaultyProxy:
         self.release = threading.Event()
         self._lock = threading.Lock()
         self._later: list[Request] = []
+        self._tls = tls
+        self._connections: set[socket.socket] = set()
+        self._listen(0)
+
+    def _listen(self, port: int) -> None:
         proxy = self
 
         class Handler(_Handler):
             def __init__(self, *arguments: Any) -> None:
-                self.proxy = proxy
+                self.proxy, self.tls, self.connections = proxy, proxy._tls, proxy._connections
                 super().__init__(*arguments)
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", port), Handler)
+        self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
     @property
     def endpoint_url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
+
+    def die(self) -> None:
+        """Close all connections, and refuse new ones."""
+        self._close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def revive(self) -> None:
+        """Listen again, at the same port."""
+        self._listen(self.port)
+
+    def _close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
     def land(self) -> list[int]:
         """Let the server see the requests that were kept back; the statuses it answered."""
@@ -165,9 +195,7 @@ class FaultyProxy:
 
     def __exit__(self, *_: object) -> None:
         self.release.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._close()
 
 
 class _Server(ThreadingHTTPServer):
@@ -175,7 +203,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):  # a client that has given up
+        if not isinstance(sys.exception(), ConnectionError | ssl.SSLError):  # a client that has given up
             super().handle_error(request, client_address)
 
 
@@ -183,20 +211,40 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     proxy: FaultyProxy
+    tls: ssl.SSLContext | None
+    connections: set[socket.socket]
+
+    def setup(self) -> None:
+        if self.tls is not None:
+            self.request = self.tls.wrap_socket(self.request, server_side=True)
+        self.connections.add(self.request)
+        super().setup()
+
+    def finish(self) -> None:
+        self.connections.discard(self.connection)
+        super().finish()
+        self.connection.close()
 
     def _handle(self) -> None:
         proxy = self.proxy
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(int(headers.get("content-length", 0)))
-        request = Request(len(proxy.requests), self.command, self.path, headers, body)
+        # Who was told of a proxy writes the whole URL, the others the path alone.
+        path = urlsplit(self.path)._replace(scheme="", netloc="").geturl()
+        request = Request(len(proxy.requests), self.command, path, headers, body)
         fault = proxy.decide(request)
         status, answered, data = 0, list[tuple[str, str]](), b""
         for _ in range(fault.forward):
             status, answered, data = proxy.forward(request, fault.strip)
+        if fault.then is not None:
+            fault.then()
         if fault.hold:
             proxy.release.wait(30)
         if fault.reset or fault.hold:
             self._reset()
+            return
+        if fault.close:
+            self.close_connection = True
             return
         if fault.answer is not None:
             status, code = fault.answer
