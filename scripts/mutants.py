@@ -140,6 +140,27 @@ MUTANTS = (
         "tests/storage",
     ),
     Mutant(
+        "a file that readers map is not cut back",
+        "sparklog/log/growing_index.py",
+        "self._store.append_file(self._name, mapped=True)",
+        "self._store.append_file(self._name)",
+        "tests/storage/test_local_faults.py",
+    ),
+    Mutant(
+        "nothing follows torn bytes that stay",
+        "sparklog/storage/local_files.py",
+        "            self._broken = self._broken or torn\n",
+        "",
+        "tests/storage/test_local_faults.py",
+    ),
+    Mutant(
+        "a segment whose drafts are looked at is not forgotten",
+        "sparklog/log/writer.py",
+        "        self._synced.pop(segment, None)\n",
+        "",
+        "tests/log/test_writer.py",
+    ),
+    Mutant(
         "S3: If-None-Match is sent",
         "sparklog/storage/s3_client.py",
         'arguments = {"Key": key, "Body": data, "IfNoneMatch": "*"}',

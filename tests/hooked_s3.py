@@ -47,9 +47,9 @@ class HookedS3Store(S3Store):
         self._call("open_read", name)
         return super().open_read(name)
 
-    def append_file(self, name: str) -> S3AppendFile:
+    def append_file(self, name: str, *, mapped: bool = False) -> S3AppendFile:
         self._call("append_file", name)
-        file = super().append_file(name)
+        file = super().append_file(name, mapped=mapped)
         real_write, real_sync = file.write, file.sync
 
         def write(*chunks: BytesLike) -> int:

@@ -3,7 +3,7 @@
 An entry (offset of a batch within its extent, position of the batch) for the first batch that starts in each
     stretch of index.interval.bytes.
 Invariants: entries refer to synced bytes only. They are hints: that one could not be written fails nothing,
-    and readers do without.
+    and readers do without. The file never gets shorter, since readers map it.
 Not here: reading an index (segment_file.py), its format (format/index.py), when to sync (writer.py).
 Concurrency: the writer's lock.
 After a crash: the last entry may be torn; readers check the batch that an entry names.
@@ -62,7 +62,7 @@ class GrowingIndex:
             return
         try:
             if self._file is None:
-                self._file = self._store.append_file(self._name)
+                self._file = self._store.append_file(self._name, mapped=True)
             self._file.write(self._taken())
         except StorageError:
             self._is_broken = True  # a torn entry may be its last: nothing may follow it

@@ -82,7 +82,7 @@ class LogWriter:
         self._number = 0
         self._active: _Segment | None = None
         self._rolled: list[_Segment] = []  # full, but not all synced
-        self._synced: dict[str, int] = {}  # segment -> durable up to this position
+        self._synced: dict[str, int] = {}  # segment -> durable up to here; the least recently used first
         self._pid = os.getpid()
 
     def after_fork_in_child(self) -> None:
@@ -177,6 +177,8 @@ class LogWriter:
                 raise first_error
             for draft in drafts:
                 self._validate_durable(draft)
+            while len(self._synced) > MAX_SYNCED:  # not before: the drafts may lie in more segments than that
+                del self._synced[next(iter(self._synced))]
 
     def close(self) -> None:
         """Make durable and close. The writer may be used again: it starts a new segment then."""
@@ -257,9 +259,7 @@ class LogWriter:
             segment.synced_position = position
             segment.synced_ms = self._clock.now_ms()
             segment.unsynced_records = 0
-            self._synced[segment.name] = position
-            if len(self._synced) > MAX_SYNCED:
-                del self._synced[next(iter(self._synced))]
+            self._use_synced(segment.name, position)
             if not self._ends_with_sync:
                 segment.index.write()
         if self._ends_with_sync:
@@ -270,8 +270,15 @@ class LogWriter:
         if segment is not self._active:
             _close_quietly(segment)
 
+    def _use_synced(self, segment: str, position: int) -> None:
+        """What a publisher comes back to is forgotten last: forgotten would mean not durable."""
+        self._synced.pop(segment, None)
+        self._synced[segment] = position
+
     def _validate_durable(self, draft: DraftExtent) -> None:
         durable = self._synced.get(draft.segment, 0)
+        if durable:
+            self._use_synced(draft.segment, durable)
         if draft.position + draft.size > durable:
             raise FatalStorageError(
                 "WRITER_FAILED",

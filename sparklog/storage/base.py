@@ -4,7 +4,7 @@ Invariants every store keeps:
     - put_if_absent lets exactly one of any number of racing callers win, and has made the file durable
       (with its name) when it returns;
     - a file made by put_if_absent never changes; a file made by append_file only grows, and only by
-      the process that created it;
+      the process that created it, but for the bytes of a failed write, which may go again;
     - an error that proves nothing happened is a RetriableError, AlreadyExistsError or plain StorageError;
       one that does not is IndefinitePutError (resolve by the same bytes to the same name) or
       FatalStorageError (durability unknown: stop the process).
@@ -66,7 +66,10 @@ class AppendFile(Protocol):
         ...
 
     def write(self, *chunks: BytesLike) -> int:
-        """Append all chunks; returns the position of the first byte. All or nothing (but not durable)."""
+        """Append all chunks; returns the position of the first byte. All or nothing (but not durable).
+
+        After a failed write the file goes on at the position before it, or refuses further use.
+        """
         ...
 
     def sync(self) -> None:
@@ -109,7 +112,10 @@ class ReadFile(Protocol):
         ...
 
     def map(self) -> memoryview:
-        """The first `size` bytes, read-only and without copying where possible; outlives close()."""
+        """The first `size` bytes, read-only and without copying where possible; outlives close().
+
+        Only of files that never get shorter: touching what is gone would end the process (SIGBUS).
+        """
         ...
 
     def close(self) -> None: ...
@@ -196,8 +202,13 @@ class Store(Protocol):
         """Remove every file under `prefix`, and the directory. Nobody may still create files in it."""
         ...
 
-    def append_file(self, name: str) -> AppendFile:
-        """Create `name` exclusively for appending. AlreadyExistsError, here or (remote) at its sync."""
+    def append_file(self, name: str, *, mapped: bool = False) -> AppendFile:
+        """Create `name` exclusively for appending. AlreadyExistsError, here or (remote) at its sync.
+
+        Args:
+            mapped: readers may map the file while it grows, so it never gets shorter: a failed write
+                leaves its torn bytes there, and is the last.
+        """
         ...
 
     def put_hint(self, name: str, data: BytesLike) -> None:

@@ -287,7 +287,7 @@ class LocalStore(WholeFiles):
     def delete_directory(self, prefix: str) -> None:
         remove_tree(f"{self._root}/{validate_name(prefix)}")
 
-    def append_file(self, name: str) -> LocalAppendFile:
+    def append_file(self, name: str, *, mapped: bool = False) -> LocalAppendFile:
         path = self._path(name)
         self._refuse_if_poisoned()
         self._names.make_parents(path)
@@ -302,6 +302,7 @@ class LocalStore(WholeFiles):
             name,
             path,
             fd,
+            may_shrink=not mapped,
             sync_names=lambda: self._names.sync(directory),
             poison_store=self._set_poison,
         )

@@ -4,6 +4,7 @@ Invariants:
     - bytes are written at explicit positions, so a failed or short write never shifts later ones;
     - `position` moves only over bytes that were written whole: after a failed write the file is cut back
       to it, or refuses further use;
+    - a file that readers map is never cut back: who touches a mapped page that is gone is killed (SIGBUS);
     - after a failed fsync the file refuses further use for ever (the kernel has dropped the pages and a
       second fsync would report success).
 Concurrency: an append file belongs to one thread at a time and to the process that created it: after a
@@ -57,12 +58,14 @@ class LocalAppendFile:
         path: str,
         fd: int,
         *,
+        may_shrink: bool,
         sync_names: Callable[[], None],
         poison_store: Callable[[FatalStorageError], None],
     ) -> None:
         self._name = name
         self._path = path
         self._fd = fd
+        self._may_shrink = may_shrink
         self._poison_store = poison_store
         self._pid = os.getpid()
         self._position = 0
@@ -140,6 +143,10 @@ class LocalAppendFile:
         self._early_sync = None
 
     def _cut_back(self, start: int, error: OSError) -> StorageError:
+        if not self._may_shrink:
+            torn = storage_error("write", self._path, error)
+            self._broken = self._broken or torn
+            return torn
         try:
             os.ftruncate(self._fd, start)
         except OSError as second:

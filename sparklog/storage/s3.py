@@ -104,7 +104,7 @@ class S3Store:
     def sync_directory(self, prefix: str) -> None:
         validate_prefix(prefix)
 
-    def append_file(self, name: str) -> S3AppendFile:
+    def append_file(self, name: str, *, mapped: bool = False) -> S3AppendFile:  # noqa: ARG002
         return S3AppendFile(self.client, name, self._key(name), self._url(name))
 
     def put_hint(self, name: str, data: BytesLike) -> None:

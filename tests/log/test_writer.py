@@ -11,6 +11,7 @@ import pytest
 from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.index import parse_offset_entries
+from sparklog.log import writer as writer_module
 from sparklog.log.config import TopicConfig
 from sparklog.log.names import index_name
 from sparklog.log.writer import LogWriter
@@ -170,6 +171,27 @@ def test_a_failed_sync_is_reported_to_every_draft_it_concerns(
     with pytest.raises(FatalStorageError, match=r"are not durable.*a sync of this segment failed"):
         memory.writer.sync([good, lost])
     memory.writer.sync([good])
+
+
+def test_a_segment_in_use_is_not_forgotten_for_older_than_others(
+    memory: Any, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its draft waits, and is looked at before each attempt to publish it."""
+    monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
+    memory.config = TopicConfig(segment_bytes=14)
+    waiting = memory.draft(encoder([VALUE]))
+    for _ in range(5):
+        memory.writer.sync([waiting, memory.draft(encoder([VALUE]))])
+    assert len(memory.writer._synced) == 3
+
+
+def test_a_publish_may_lie_in_more_segments_than_are_remembered(
+    memory: Any, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
+    memory.config = TopicConfig(segment_bytes=14)
+    memory.writer.sync([memory.draft(encoder([VALUE])) for _ in range(5)])
+    assert len(memory.writer._synced) == 3
 
 
 def test_rolled_segments_are_synced_too(memory: Any, memory_store: MemoryStore, encoder: Encoder) -> None:

@@ -216,7 +216,7 @@ class DirectoryStore(WholeFiles):
         for name in sorted(name for name in self._disk.files if name.startswith(f"{prefix}/")):
             self.delete(name)
 
-    def append_file(self, name: str) -> "DirectoryAppendFile":
+    def append_file(self, name: str, *, mapped: bool = False) -> "DirectoryAppendFile":
         self._refuse_if_poisoned()
         self._step()
         if name in self._disk.files:

@@ -123,7 +123,7 @@ class RemoteStore:
     def _patience(self) -> int:
         return self._world.dice.choice((5_000, 200_000, 5_000_000))
 
-    def append_file(self, name: str) -> "RemoteAppendFile":
+    def append_file(self, name: str, *, mapped: bool = False) -> "RemoteAppendFile":
         self._process.refuse_if_dead()
         return RemoteAppendFile(self, name)
 

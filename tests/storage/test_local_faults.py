@@ -75,6 +75,68 @@ def test_append_that_cannot_be_cut_back_refuses_further_use(
     file.close()
 
 
+MAPPED_WHILE_TORN = """
+    import errno, os, sys
+    import numpy as np
+    from sparklog.errors import StorageError
+    from sparklog.format.encoded_batches import EncodedBatches
+    from sparklog.log.growing_index import GrowingIndex
+    from sparklog.storage import open_store
+    store = open_store(sys.argv[1], create=True)
+    count = 4096
+    columns = np.arange(count)
+    batches = EncodedBatches(
+        data=[], base_offset=columns, position=columns * 5000, size=np.full(count, 5000),
+        record_count=count, size_bytes=count * 5000, max_timestamp_ms=0,
+        batch_record_count=np.ones(count, int), batch_max_timestamp_ms=np.zeros(count, int),
+    )
+    real, mapped = os.pwritev, []
+    def pwritev(fd, buffers, position):
+        if mapped:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = real(fd, [b"".join(buffers)[:20_001]], position)
+        with store.open_read("s/0.index") as reader:
+            mapped.append(reader.map())
+        return written
+    os.pwritev = pwritev
+    index = GrowingIndex(store, "s/0.index")
+    index.add(batches, 0, interval_bytes=1, limit_bytes=1 << 20)
+    index.write()
+    assert len(bytes(mapped[0])) == 20_001
+    index.add(batches, 0, interval_bytes=1, limit_bytes=1 << 20)
+    index.write()
+    index.close()
+    assert len(store.read("s/0.index")) == 20_001
+    print("alive")
+"""
+
+
+def test_an_index_that_a_reader_has_mapped_is_not_cut_back(tmp_path: Path) -> None:
+    """In a process of its own: touching a page that is gone kills with SIGBUS."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MAPPED_WHILE_TORN), str(tmp_path / "root")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+def test_a_mapped_file_refuses_to_go_on_after_torn_bytes(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = local.append_file("a", mapped=True)
+    file.write(b"before")
+    with monkeypatch.context() as patch:
+        limit_writes(patch, bytes_per_call=4, total=10)
+        with pytest.raises(StorageError, match="No space left"):
+            file.write(b"x" * 20)
+    with pytest.raises(StorageError, match="No space left"):
+        file.write(b"after")
+    file.close()
+    assert local.read("a") == b"before" + b"x" * 10
+
+
 def test_full_disk_leaves_no_put(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         limit_writes(patch, bytes_per_call=4, total=6)
