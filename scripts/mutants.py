@@ -302,6 +302,13 @@ MUTANTS = (
         "tests/metadata/test_remote.py",
     ),
     Mutant(
+        "remote: when all snapshots from the hint on are damaged, the older ones are looked for",
+        "sparklog/metadata/loading.py",
+        "            if base is None and not listing.is_whole:\n",
+        "            if base is None and not listing.is_whole and not listing.snapshots:\n",
+        "tests/metadata/test_remote.py",
+    ),
+    Mutant(
         "remote: an old end is asked for exactly",
         "sparklog/metadata/following.py",
         "if self.is_confirmed(image.commit) or not commit_was_cleaned(self._store, image.commit):",

@@ -1,7 +1,8 @@
 """Opening the metadata log: the newest usable snapshot, and the commits that follow it.
 
 Invariants: a damaged snapshot is reported and passed over, since an older one or the commits say the
-same; a damaged, missing or misplaced commit is an error, since nothing else does.
+same: while one that was kept is intact, the root opens. A damaged, missing or misplaced commit is an error,
+since nothing else says what it said.
 Concurrency: cleaners may remove what we are about to read; then we look again.
 Sources: FORMAT.md#metadata-log, Reader MUST.
 """
@@ -31,6 +32,7 @@ Commit = tuple[Header, tuple[Action, ...]]
 class _Listing:
     commits: list[int]
     snapshots: list[int]
+    is_whole: bool  # or from a hint on, without the older snapshots
 
     @property
     def oldest(self) -> tuple[list[int], list[int]]:
@@ -47,10 +49,16 @@ def load_image(store: Store, cluster_id: str) -> Image:
     listing = _look(store)
     for _ in range(_MAX_LOOKS):
         try:
-            return _load(store, cluster_id, listing)
+            base, damage = _newest_snapshot(store, cluster_id, listing)
+            if base is None and not listing.is_whole:
+                listing = _list(store, None)  # the hint left the older ones out, or points nowhere
+                continue
+            if base is None:
+                base = empty_image(cluster_id)
+            return _follow_to_end(store, base, damage, listing)
         except (CorruptLogError, NotFoundError) as error:
             # Either that is so, or a cleaner removed files under our hands.
-            now = _look(store)
+            now = _list(store, None) if listing.is_whole else _look(store)
             if now.oldest == listing.oldest:
                 if isinstance(error, CorruptLogError):
                     raise
@@ -156,20 +164,19 @@ def _look(store: Store) -> _Listing:
         newest = read_hint(store)
         if newest is not None and newest > 0:
             start_after = commit_name(newest - 1)
-    listing = _list(store, start_after)
-    # A hint that points nowhere costs a second listing, no more.
-    return listing if start_after is None or listing.snapshots else _list(store, None)
+    return _list(store, start_after)
 
 
 def _list(store: Store, start_after: str | None) -> _Listing:
     names = [stored.name for stored in store.list(DIRECTORY, recursive=True, start_after=start_after)]
     commits = sorted(number for number in map(commit_of, names) if number is not None)
     snapshots = sorted(number for number in map(manifest_of, names) if number is not None)
-    return _Listing(commits, snapshots)
+    return _Listing(commits, snapshots, is_whole=start_after is None)
 
 
-def _load(store: Store, cluster_id: str, listing: _Listing) -> Image:
-    base, damage = _newest_snapshot(store, cluster_id, listing)
+def _follow_to_end(
+    store: Store, base: Image, damage: CorruptLogError | NotFoundError | None, listing: _Listing
+) -> Image:
     image, _, error = follow(store, base, max_window=_MAX_WINDOW if store.traits.is_remote else 1)
     if error is None and listing.commits and listing.commits[-1] > image.commit:
         error = _missing(
@@ -184,7 +191,8 @@ def _load(store: Store, cluster_id: str, listing: _Listing) -> Image:
 
 def _newest_snapshot(
     store: Store, cluster_id: str, listing: _Listing
-) -> tuple[Image, CorruptLogError | NotFoundError | None]:
+) -> tuple[Image | None, CorruptLogError | NotFoundError | None]:
+    """The newest that is intact, if there is one, and what was wrong with the newest of all."""
     damage: CorruptLogError | NotFoundError | None = None
     for snapshot in reversed(listing.snapshots):
         try:
@@ -194,7 +202,7 @@ def _newest_snapshot(
                 raise NotFoundError(error.code, error.message, fix=error.fix) from error
             _log.warning("passing over a damaged snapshot: %s", error)
             damage = damage or error
-    return empty_image(cluster_id), damage
+    return None, damage
 
 
 def _missing(store: Store, problem: str) -> CorruptLogError:
