@@ -309,6 +309,13 @@ MUTANTS = (
         "tests/metadata/test_remote.py",
     ),
     Mutant(
+        "remote: a clock that was ahead when the end was asked for does not prolong the hour",
+        "sparklog/metadata/following.py",
+        "asked._replace(wall_ms=min(asked.wall_ms, self._clock.now_ms()))",
+        "asked",
+        "tests/metadata/test_remote.py",
+    ),
+    Mutant(
         "remote: an old end is asked for exactly",
         "sparklog/metadata/following.py",
         "if self.is_confirmed(image.commit) or not commit_was_cleaned(self._store, image.commit):",

@@ -7,8 +7,9 @@ then n is still there (cleaning.py). Where each look is a request (an object sto
     they are six hours old, not before (cleaning.py). So for an hour after t, "there is no n+1" proves that
     there never was one. Later, and after a start, n is asked for as well, which is exact as above.
 
-Invariants: the image only goes forward; moments are taken before the requests that they vouch for. An hour is
-the larger of what the monotonic clock and the wall clock say, so a suspended machine trusts nothing.
+Invariants: the image only goes forward; moments are taken before the requests that they vouch for, and wall
+clocks again after them: the earlier time counts. An hour is the larger of what the monotonic clock and the
+wall clock say, so a suspended machine trusts nothing.
 Not here: reading and applying commits (loading.py), showing an image durably (log.py).
 Concurrency: used under the metadata log's lock, but for the guards, which a store may ask in its threads.
 """
@@ -171,4 +172,6 @@ class RemoteFollower:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def confirm(self, commit: int, asked: Moment) -> None:
-        self._end, self._asked = commit, asked
+        # A clock that was far ahead when we asked, and set right since (the store refuses requests with a
+        # wrong date), would make what we know look younger than it is.
+        self._end, self._asked = commit, asked._replace(wall_ms=min(asked.wall_ms, self._clock.now_ms()))

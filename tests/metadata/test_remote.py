@@ -208,6 +208,56 @@ def test_publisher_that_slept_for_hours_does_not_take_a_freed_number(
     assert "stalled" in others.refresh().configs
 
 
+def set_clock(clock: ManualClock, by_ms: int) -> None:
+    """Set the wall clock; a suspended machine's looks the same, since its monotonic clock stands still."""
+    clock._now_ms += by_ms
+
+
+def test_a_suspended_machine_trusts_nothing(remote: MemoryStore, clock: ManualClock) -> None:
+    log = opened(remote, clock)
+    set_config(log, "first")
+    set_clock(clock, HOUR_MS)
+    with counted(remote) as requests:
+        log.refresh()
+    assert requests == {"open_read": 1, "exists": 1}
+
+
+@pytest.mark.parametrize("step", ["follow", "publish"])
+def test_a_clock_that_was_ahead_when_the_end_was_asked_for_vouches_for_no_longer(
+    remote: MemoryStore, clock: ManualClock, step: str
+) -> None:
+    """
+    1. The clock is ten hours ahead when the end is asked for;
+    2. it is set right before the request is signed, or the store would refuse it;
+    3. the machine is suspended, and meanwhile the next number is used, and cleaned;
+    4. seen from the wrong time no hour has passed, and the number is free: who takes it publishes in vain.
+    """
+    own = ManualClock(clock.now_ms())
+    sleeper, others = opened(remote, own), opened(remote, clock)
+    set_config(sleeper, "first")
+    set_clock(own, 10 * HOUR_MS)
+
+    def set_right(operation: str, name: str) -> None:
+        remote.hook = None
+        set_clock(own, -10 * HOUR_MS)
+
+    remote.hook = set_right
+    if step == "follow":
+        sleeper.refresh()
+    else:
+        set_config(sleeper, "second")
+    assert own.now_ms() == clock.now_ms()  # it was set right
+    end = sleeper.image.commit
+    for number in range(5):
+        set_config(others, f"key-{number}")
+    clean_all(remote, clock, others)
+    set_clock(own, clock.now_ms() - own.now_ms())
+    assert not remote.exists(commit_name(end + 1))
+
+    assert set_config(sleeper, "slept") == others.image.commit + 1
+    assert "slept" in others.refresh().configs
+
+
 def test_young_commits_stay(remote: MemoryStore, clock: ManualClock) -> None:
     log = opened(remote, clock)
     for number in range(5):
