@@ -17,11 +17,11 @@ from sparklog.metadata.actions import (
     SetConfigs,
     WriterTxn,
 )
-from sparklog.metadata.combining import Plan, SharedPlan
 from sparklog.metadata.extent_list import ExtentList
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
 from sparklog.metadata.log import MetadataLog, MetadataSettings, PublishResult
+from sparklog.metadata.others import Plan, SharedPlan
 from sparklog.metadata.plan import (
     plan_add_partitions,
     plan_advance_log_start,
@@ -34,7 +34,7 @@ from sparklog.metadata.plan import (
     plan_set_configs,
     plan_writer_txn,
 )
-from sparklog.metadata.sequences import SequenceCheck, appended_offset, check_sequence
+from sparklog.metadata.sequences import SequenceCheck, appended_offset, check_sequence, last_batch
 from sparklog.metadata.topic_names import why_illegal_topic_name
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "WriterTxn",
     "appended_offset",
     "check_sequence",
+    "last_batch",
     "new_id",
     "plan_add_partitions",
     "plan_advance_log_start",

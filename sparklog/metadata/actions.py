@@ -153,11 +153,15 @@ class RequestApplied(_Action, tag="request_applied", frozen=True, kw_only=True):
 
     Sequences of a publisher only grow: what is applied, or passed over, can never be applied (again).
     Without actions it takes the sequence out of the world.
+    `base` and `nonce` are the request's own: after which commit it was posted, and which of the requests of
+    this number, should there be clones of its process. The first version had neither.
     """
 
     publisher: str
     sequence: Int64
     actions: Int64 = 0
+    base: Int64 = -1
+    nonce: str = ""
 
 
 Action = (
@@ -173,10 +177,6 @@ Action = (
     | AllocateProducerIds
     | RequestApplied
 )
-# Documents that hold one of these have version 2; all others stay readable by the first sparklog.
-VERSION_2_ACTIONS = (RegisterBroker, AllocateProducerIds)
-# And with one of these version 3.
-VERSION_3_ACTIONS = (RequestApplied,)
 ACTION_TYPES: tuple[type[msgspec.Struct], ...] = (
     CreateTopic,
     DeleteTopic,
@@ -190,3 +190,14 @@ ACTION_TYPES: tuple[type[msgspec.Struct], ...] = (
     AllocateProducerIds,
     RequestApplied,
 )
+
+
+def version_of(action: Action) -> int:
+    """The lowest version of a document that may say this, so that older sparklogs read what they can."""
+    match action:
+        case RequestApplied():
+            return 4 if action.nonce else 3
+        case RegisterBroker() | AllocateProducerIds():
+            return 2
+        case _:
+            return 1

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from sparklog.metadata import publishers
 from sparklog.metadata.actions import (
     NO_PRODUCER_ID,
     Action,
@@ -35,10 +36,9 @@ from sparklog.metadata.image import (
     Image,
     PartitionState,
     ProducerState,
-    PublisherState,
     Topic,
 )
-from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_sequence
+from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_sequence, remember
 from sparklog.metadata.topic_names import why_illegal_topic_name
 from sparklog.metadata.validate import (
     why_illegal_configs,
@@ -49,13 +49,6 @@ from sparklog.metadata.validate import (
     why_illegal_request,
     why_illegal_writer_txn,
 )
-
-# Publishers whose last request is remembered. Whoever applies a request of another looks at those of the
-# last ten minutes only (requests.py), in which so many processes do not come and go.
-MAX_PUBLISHERS = 4096
-# Idempotent producers that a partition remembers; beyond that the one that has not written for the longest
-# time is forgotten, and may then start anywhere. Kafka forgets by time, a day after the last batch.
-MAX_PRODUCERS = 4096
 
 
 class ActionRefusedError(Exception):
@@ -128,6 +121,7 @@ class ImageBuilder:
                 kind = action.__struct_config__.tag
                 raise ActionRefusedError(f"action {number} ({kind}): {error}") from None
         self._commit, self._commit_uuid = commit, commit_uuid
+        publishers.forget(self._publishers, commit)
 
     def image(self) -> Image:
         """The image after everything applied; it takes over the builder's state, so call this last."""
@@ -262,14 +256,9 @@ class ImageBuilder:
                 f"{where}: producer {extent.producer_id} epoch {extent.producer_epoch} sequence "
                 f"{extent.base_sequence} {check.value}, known is {known}"
             )
-        draft.producers.pop(extent.producer_id, None)  # so that the order is that of the last batches
-        draft.producers[extent.producer_id] = ProducerState(
-            extent.producer_epoch,
-            last_sequence(extent.base_sequence, extent.record_count),
-            extent.end_offset - 1,
-        )
-        if len(draft.producers) > MAX_PRODUCERS:
-            del draft.producers[next(iter(draft.producers))]
+        last = last_sequence(extent.base_sequence, extent.record_count)
+        state = ProducerState(extent.producer_epoch, last, extent.end_offset - 1)
+        remember(draft.producers, extent.producer_id, state)
 
     def _replace(self, action: ReplaceExtents) -> None:
         where = f"partition {action.partition} of topic {action.topic_id}"
@@ -322,14 +311,9 @@ class ImageBuilder:
         _refuse(why_illegal_request(action), "request")
         if action.actions > actions_left:
             raise ActionRefusedError(f"{action.actions} actions of a request, found {actions_left}")
-        known = self._publishers.pop(action.publisher, None)  # to come back as the most recent
-        if known is not None and action.sequence <= known.last_sequence:
-            raise ActionRefusedError(
-                f"request {action.sequence} of {action.publisher}, expected one above {known.last_sequence}"
-            )
-        self._publishers[action.publisher] = PublisherState(action.sequence, commit)
-        if len(self._publishers) > MAX_PUBLISHERS:
-            del self._publishers[next(iter(self._publishers))]
+        refusal = publishers.settle(self._publishers, action, commit)
+        if refusal is not None:
+            raise ActionRefusedError(refusal)
 
     # --- brokers -------------------------------------------------------------------------------------
 

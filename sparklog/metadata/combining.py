@@ -12,38 +12,42 @@ than a second, once. Nothing depends on the order of the queue: put-if-absent de
 
 Invariants:
     1. A request is applied at most once: with it a commit holds a `request_applied` of its publisher and
-       sequence, which no image takes twice; and a publisher goes on to the next sequence only when this
-       one is settled, or takes it out of the world with its next commit (`fencing_actions`).
+       sequence, which no image takes twice, and none takes too late (publishers.py); and a publisher goes on
+       to the next sequence only when this one is settled, or takes it out of the world with its next commit
+       (`fencing_actions`).
     2. It is applied whole, to the actions that its own publisher would plan against the same image.
     3. What does not apply is left to its publisher, which gets the error, after it has made sure that
-       nobody applies the request later.
+       nobody applies the request later. Any error before that is PUBLISH_UNRESOLVED.
+    4. Who has posted a later request has given up the earlier one: that is not applied any more.
 Not here: plans and payloads (client/publish.py), the race for a commit (creating.py).
 Concurrency: used under the metadata log's lock.
-After a crash of the poster its request may still be applied, once, for ten minutes: as a put whose answer was
-    lost. After a crash of who combines, either the commit is there, or nothing is.
+After a crash of the poster its request may still be applied, once, within its window: as a put whose answer
+    was lost. After a crash of who combines, either the commit is there, or nothing is.
 Sources: adr/0007; group commit.
 """
 
 import logging
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sparklog.clock import Clock
-from sparklog.errors import FatalStorageError, RetriableError, SparklogError, StorageError
+from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata.actions import Action, RequestApplied
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
+from sparklog.metadata.apply import ActionRefusedError
 from sparklog.metadata.creating import CommitCreator, make_candidate, refused_error
 from sparklog.metadata.following import Follower
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import Image
-from sparklog.metadata.loading import Commit, read_commit
+from sparklog.metadata.loading import Commit
+from sparklog.metadata.others import OtherRequests, Plan, SharedPlan, image_after
+from sparklog.metadata.posted import Posted, find_outcome
+from sparklog.metadata.publishers import can_settle
 from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
-Plan = Callable[[Image], Sequence[Action]]
 
 # After a lost race, or others' requests, a publisher posts its own without trying alone, for so long.
 CROWDED_MS = 5_000
@@ -54,21 +58,6 @@ _LONGEST_LINGER_MS = 100
 _RECENT_COMMITS, _RECENT_MS = 8, 1_000
 # Who publishes alone with shorter gaps than this looks around so often.
 _BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
-MAX_COMBINED = 256
-MAX_COMBINED_BYTES = 16 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedPlan:
-    """A plan that other processes can carry out as well.
-
-    Fields:
-        payload: makes the JSON document from which anybody can plan the same.
-        interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
-    """
-
-    payload: Callable[[], bytes]
-    interpret: Callable[[bytes], Plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +74,9 @@ class Settled:
 class _Round:
     """What one call of `publish` learns while it waits."""
 
-    sequence: int
+    posted: Posted
     plan: Plan
-    shared: SharedPlan
-    passed_over: set[tuple[str, int]] = field(default_factory=set)
-    plans: dict[tuple[str, int], tuple[Plan, int] | None] = field(default_factory=dict)
+    others: OtherRequests
 
 
 class Combiner:
@@ -112,7 +99,7 @@ class Combiner:
         """Also in a forked child, which must not continue the parent's sequence."""
         self._publisher = new_id()
         self._sequence = -1
-        self._open: int | None = None  # a request that was posted and is not known to be settled
+        self._open: Posted | None = None  # what was posted and is not known to be settled
         # Until when each request may be the first. From its first look on, over all calls: neither a log
         # that moves without it nor a call that gives up may start its time anew.
         self._patience_until_ms: dict[tuple[str, int], float] = {}
@@ -156,42 +143,52 @@ class Combiner:
         """What must go with the next commit, so that a request that we gave up cannot be applied after it."""
         if self._open is None:
             return ()
-        if image.has_settled(self._publisher, self._open):
-            _log.warning("request %d was settled by others after its call had given up", self._open)
+        if self._open.is_settled(image):
+            _log.warning("request %d was settled by others after its call had given up", self._open.sequence)
             self._open = None
             return ()
-        return (RequestApplied(publisher=self._publisher, sequence=self._open),)
+        if self._open.is_void(image):
+            self._open = None
+            return ()
+        return (self._open.marker(),)
 
     def note_fenced(self) -> None:
         """The commit with the fencing actions is made."""
         self._open = None
 
     def publish(self, image: Image, plan: Plan, shared: SharedPlan, deadline_ms: int) -> Settled | None:
-        """Have the plan published, by ourselves or by others; None if it is too large to be posted.
+        """Have the plan published, by ourselves or by others.
 
+        Returns: how it ended; None if it cannot be done so, and nothing was published: it is too large to be
+            posted, or nobody came to it while it could be applied.
         Raises: what the plan raises, with nothing published; StorageError PUBLISH_UNRESOLVED.
         """
         box = RequestBox(self._store, self._clock, image.cluster_id)
-        data = box.encode(self._publisher, self._sequence + 1, shared.payload())
-        if len(data) > MAX_REQUEST_BYTES:
+        posted = Posted(
+            publisher=self._publisher, sequence=self._sequence + 1, base=image.commit, nonce=new_id()
+        )
+        data = box.encode(posted, shared.payload())
+        if len(data) > MAX_REQUEST_BYTES or not can_settle(image.publishers, posted.publisher):
             return None
-        self._sequence += 1
-        self._open = self._sequence
-        one = _Round(sequence=self._sequence, plan=plan, shared=shared)
+        self._sequence = posted.sequence
+        self._open = posted  # and what an earlier call gave up: this sequence, once settled, settles that too
+        one = _Round(posted=posted, plan=plan, others=OtherRequests(box, shared.interpret))
         name: str | None = None
         try:
             start_ms = self._clock.monotonic_ms()
-            name = box.post(self._publisher, one.sequence, data)
+            name = box.post(posted, data)
             failpoint("request.posted")
             # Who posted before us is in the queue now, if its put took as long as ours: else both go first.
             self._clock.sleep_ms(min(_LONGEST_LINGER_MS, self._clock.monotonic_ms() - start_ms))
             return self._settle(image, one, box, deadline_ms)
         except FatalStorageError:
             raise
-        except StorageError as error:
-            if not self._is_open or error.code == "PUBLISH_UNRESOLVED":
-                raise  # an error of the plan, after the request was taken back; or one that says it all
-            raise self._unresolved(one, error.message) from error
+        except Exception as error:
+            says_it_all = isinstance(error, StorageError) and error.code == "PUBLISH_UNRESOLVED"
+            if says_it_all or not self._is_open:
+                raise  # in the second case an error of the plan, after the request was taken back
+            problem = error.message if isinstance(error, SparklogError) else repr(error)
+            raise self._unresolved(one, problem) from error
         finally:
             if name is not None and not self._is_open:
                 failpoint("request.settled")
@@ -199,24 +196,25 @@ class Combiner:
 
     # --- waiting and publishing ----------------------------------------------------------------------
 
-    def _settle(self, image: Image, one: _Round, box: RequestBox, deadline_ms: int) -> Settled:
+    def _settle(self, image: Image, one: _Round, box: RequestBox, deadline_ms: int) -> Settled | None:
         losses = 0
         waiting = self._look_who_waits(image, box)
-        while not image.has_settled(self._publisher, one.sequence):
+        while not one.posted.is_over(image):
             if self._clock.monotonic_ms() > deadline_ms:
                 raise self._unresolved(one, f"{losses} races lost, until the time was up")
             until_ms = self._patience_with_others(image, waiting, one)
             if until_ms is not None:
                 image = self._wait_for_news(image, min(until_ms, deadline_ms))
-                settled = image.has_settled(self._publisher, one.sequence)
-                if not settled and self._patience_with_others(image, waiting, one) is None:
+                if one.posted.is_over(image):
+                    break
+                if self._patience_with_others(image, waiting, one) is None:
                     # Who was ahead is gone. Those who came after us are to be published with us.
                     waiting = self._look_who_waits(image, box)
                 continue
             image = self._checked(self._follower.newest(image, expected=1 if losses else 0))
-            if image.has_settled(self._publisher, one.sequence):
+            if one.posted.is_over(image):
                 break
-            done = self._publish_all(image, one, box, waiting, deadline_ms)
+            done = self._publish_all(image, one, waiting, deadline_ms)
             if done is not None:
                 return done
             # Try again at once, with those we know: somebody who has never lost may publish all the time.
@@ -233,18 +231,14 @@ class Combiner:
 
     def _patience_with_others(self, image: Image, waiting: Sequence[Ticket], one: _Round) -> float | None:
         """Until when to wait for who is ahead of us, by this listing; None when nobody is."""
-        mine = (self._publisher, one.sequence)
+        mine = (self._publisher, one.posted.sequence)
         if all(ticket.key != mine for ticket in waiting):
             return None  # ours is too old, or somebody removed it: nobody else will publish it
         now_ms = self._clock.monotonic_ms()
-        newest: dict[str, int] = {}
-        for ticket in waiting:
-            newest[ticket.publisher] = max(ticket.sequence, newest.get(ticket.publisher, 0))
-        for ticket in waiting:
+        for ticket in _newest_of_each(waiting):
             if ticket.key == mine:
                 break
-            given_up = ticket.sequence < newest[ticket.publisher]
-            if given_up or ticket.key in one.passed_over or image.has_settled(*ticket.key):
+            if ticket.name in one.others.passed_over or image.has_settled(*ticket.key):
                 continue
             patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
             patience_ms += min(PATIENCE_MS, 4 * self._usual_wait_ms)  # of a store that is slow for everybody
@@ -272,26 +266,24 @@ class Combiner:
             sleep_ms = max(_SHORTEST_POLL_MS, (now_ms - start_ms) / 3)
 
     def _publish_all(
-        self, image: Image, one: _Round, box: RequestBox, waiting: Sequence[Ticket], deadline_ms: int
+        self, image: Image, one: _Round, waiting: Sequence[Ticket], deadline_ms: int
     ) -> Settled | None:
         """Our own request and all that wait, in one commit; None if the race for it was lost."""
         error: Exception | None = None
         own: tuple[Action, ...] = ()
         try:
+            # No actions: there is nothing to do. The request is taken back all the same, with those given up.
             own = tuple(one.plan(image))
-            if not own:
-                # Nothing to do, now and ever: what makes it so, a writer transaction, stays.
-                self._open = None
-                return Settled(image=image, commit=image.commit, actions=(), made=False)
-            draft = _after(image, self._marked(one, own))
+            draft = image_after(image, one.posted.marked(own))
         except ActionRefusedError as problem:
             error, own = refused_error(image, problem), ()
         except Exception as problem:  # noqa: BLE001 - it goes to the caller, once nobody can apply the request
             error, own = problem, ()
         if error is not None:
-            draft = _after(image, self._marked(one, own))
-        others = self._actions_of_others(draft, one, box, waiting)
-        candidate = make_candidate(image, [*self._marked(one, own), *others], self._clock.now_ms())
+            draft = image_after(image, one.posted.marked(own))
+        newest = _newest_of_each(waiting)
+        others = one.others.actions(draft, [one for one in newest if one.publisher != self._publisher])
+        candidate = make_candidate(image, [*one.posted.marked(own), *others], self._clock.now_ms())
         if not self._creator.create(candidate, deadline_ms):
             self.note_crowd()
             return None
@@ -300,68 +292,35 @@ class Combiner:
             raise error
         return Settled(image=candidate.image, commit=candidate.image.commit, actions=own, made=True)
 
-    def _marked(self, one: _Round, actions: Sequence[Action]) -> list[Action]:
-        marker = RequestApplied(publisher=self._publisher, sequence=one.sequence, actions=len(actions))
-        return [marker, *actions]
-
-    def _actions_of_others(
-        self, draft: Image, one: _Round, box: RequestBox, waiting: Sequence[Ticket]
-    ) -> list[Action]:
-        """What the other requests amount to, one after the other, from `draft` on."""
-        others = [ticket for ticket in waiting if ticket.publisher != self._publisher][:MAX_COMBINED]
-        self._read_plans(one, box, others)
-        actions: list[Action] = []
-        size = 0
-        for ticket in others:
-            known = one.plans[ticket.key]
-            if known is None or draft.has_settled(*ticket.key):
-                continue
-            plan, payload_bytes = known
-            size += payload_bytes
-            if size > MAX_COMBINED_BYTES:
-                break
-            try:
-                wanted = tuple(plan(draft))
-                if not wanted:
-                    continue
-                marker = RequestApplied(
-                    publisher=ticket.publisher, sequence=ticket.sequence, actions=len(wanted)
-                )
-                draft = _after(draft, [marker, *wanted])
-            except Exception as problem:  # noqa: BLE001 - whatever it is: its publisher finds out by itself
-                _log.debug("leaving %s to its publisher: %s", ticket.name, problem)
-                one.passed_over.add(ticket.key)
-                continue
-            actions += [marker, *wanted]
-        return actions
-
-    def _read_plans(self, one: _Round, box: RequestBox, tickets: Sequence[Ticket]) -> None:
-        unread = [ticket for ticket in tickets if ticket.key not in one.plans]
-        for ticket, payload in zip(unread, box.read(unread), strict=True):
-            known: tuple[Plan, int] | None = None
-            if payload is not None:
-                try:
-                    known = (one.shared.interpret(payload), len(payload))
-                except Exception as problem:  # noqa: BLE001 - likewise
-                    _log.debug("cannot interpret %s: %s", ticket.name, problem)
-            one.plans[ticket.key] = known
-
     # --- ends ----------------------------------------------------------------------------------------
 
-    def _found(self, image: Image, one: _Round) -> Settled:
-        """Others have settled it: which of their commit's actions are ours?"""
-        commit = image.publishers[self._publisher].commit
-        followed = {header.commit: actions for header, actions in self._follower.followed}
-        actions = followed.get(commit)
-        if actions is None:
-            _, actions = read_commit(self._store, commit, image.cluster_id)
-        own = _actions_of(actions, self._publisher, one.sequence)
+    def _found(self, image: Image, one: _Round) -> Settled | None:
+        """Nobody can apply it any more: has anybody?"""
+        try:
+            outcome = find_outcome(self._store, image, one.posted, self._follower.followed)
+        except NotFoundError as error:
+            self._open = None
+            raise StorageError(
+                "PUBLISH_UNRESOLVED",
+                f"{self._store.url}: unknown whether request {one.posted.sequence} of {self._publisher} was "
+                "published: the commits that could tell were cleaned meanwhile",
+                fix="Look whether the records are there before you write them again",
+            ) from error
+        was_settled = one.posted.is_settled(image)
         self._open = None
+        if outcome is None:
+            if was_settled:
+                # By a twin of ours: this process is a clone, and must not go on with numbers of the other.
+                _log.warning("request %d was settled by a clone of this process", one.posted.sequence)
+                self.start_anew()
+            return None
+        commit, own = outcome
         if not own:
             # Nobody but us takes a request back. Should it have happened, we have published nothing.
             raise RetriableError(
                 "PUBLISH_CONTENDED",
-                f"{self._store.url}: request {one.sequence} of {self._publisher} was taken back in {commit}",
+                f"{self._store.url}: request {one.posted.sequence} of {self._publisher} was taken back in "
+                f"commit {commit}",
                 fix="Publish again",
             )
         return Settled(image=image, commit=commit, actions=own, made=False)
@@ -375,23 +334,16 @@ class Combiner:
     def _unresolved(self, one: _Round, problem: str) -> StorageError:
         return StorageError(
             "PUBLISH_UNRESOLVED",
-            f"{self._store.url}: unknown whether request {one.sequence} of {self._publisher} is published: "
-            f"{problem}",
+            f"{self._store.url}: unknown whether request {one.posted.sequence} of {self._publisher} is "
+            f"published: {problem}",
             fix="Repair the storage, or publish less often or from fewer processes; the next publish of this "
             "process makes sure that it will not be published after that",
         )
 
 
-def _after(image: Image, actions: Sequence[Action]) -> Image:
-    """The image with these actions in it, to plan more against; its number and UUID mean nothing."""
-    return apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
-
-
-def _actions_of(actions: Sequence[Action], publisher: str, sequence: int) -> tuple[Action, ...]:
-    for number, action in enumerate(actions):
-        if isinstance(action, RequestApplied) and (action.publisher, action.sequence) == (
-            publisher,
-            sequence,
-        ):
-            return tuple(actions[number + 1 : number + 1 + action.actions])
-    return ()
+def _newest_of_each(tickets: Sequence[Ticket]) -> list[Ticket]:
+    """Without the requests whose publishers have posted later ones, and so have given them up; in order."""
+    newest: dict[str, int] = {}
+    for ticket in tickets:
+        newest[ticket.publisher] = max(ticket.sequence, newest.get(ticket.publisher, 0))
+    return [ticket for ticket in tickets if ticket.sequence == newest[ticket.publisher]]

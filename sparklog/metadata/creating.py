@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from sparklog.clock import Clock
 from sparklog.errors import (
     AlreadyExistsError,
+    CorruptLogError,
     FatalStorageError,
     InvalidRequestError,
     NotFoundError,
     RetriableError,
     StorageError,
+    UnsupportedVersionError,
 )
 from sparklog.failpoints import failpoint
 from sparklog.metadata.actions import Action
@@ -175,7 +177,10 @@ class CommitCreator:
             # Nobody can tell any more, and the caller has to know.
             problem = "cleaned before we could see whose it was"
             raise _unresolved_error(self._store, candidate, problem) from error
-        except StorageError as error:
+        except UnsupportedVersionError:
+            self._unresolved = None
+            return False  # ours we could read; the refresh that follows says what this is
+        except (StorageError, CorruptLogError) as error:
             raise _unresolved_error(self._store, candidate, error.message) from error
         self._unresolved = None
         if header.uuid != candidate.uuid:

@@ -18,17 +18,18 @@ import msgspec
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
 from sparklog.metadata.actions import (
     ACTION_TYPES,
-    VERSION_2_ACTIONS,
-    VERSION_3_ACTIONS,
     Action,
     BrokerListener,
     Extent,
     Int64,
+    version_of,
 )
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
 FIRST_VERSION = 1
-VERSION = 3  # the newest that we know
+VERSION = 4  # the newest that we know
+# Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
+REQUEST_VERSION = 4
 MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
@@ -73,6 +74,8 @@ class ManifestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Second line of a request: what is asked for is for the client to say."""
 
+    base: Int64  # the newest commit that the publisher had seen when it posted
+    nonce: str  # which one of the requests of this publisher and number it is
     publish: msgspec.Raw
 
 
@@ -90,9 +93,7 @@ def checksum(*chunks: bytes | memoryview) -> str:
 
 def required_version(actions: Sequence[Action]) -> int:
     """The version of a commit with these actions."""
-    if any(isinstance(action, VERSION_3_ACTIONS) for action in actions):
-        return 3
-    return 2 if any(isinstance(action, VERSION_2_ACTIONS) for action in actions) else FIRST_VERSION
+    return max(map(version_of, actions), default=FIRST_VERSION)
 
 
 def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBody) -> bytes:
@@ -142,6 +143,12 @@ def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -
     code = "CORRUPT_METADATA_REQUEST"
     header, second = _decode_header(data, where=where, kind="request", code=code)
     _check_identity(header, where=where, commit=sequence, cluster_id=cluster_id, code=code)
+    if header.version != REQUEST_VERSION:
+        raise UnsupportedVersionError(
+            "UNSUPPORTED_METADATA",
+            f"{where}: found a request of version {header.version}, expected {REQUEST_VERSION}",
+            fix="Nothing: its publisher goes on by itself; upgrade sparklog on its machine",
+        )
     return header, _decode_body(second, RequestBody, where=where, code=code)
 
 

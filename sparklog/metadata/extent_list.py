@@ -180,9 +180,22 @@ class ExtentList(Sequence[Extent]):
             holds = (sequence - bases) % SEQUENCES < block.numbers[_RECORD_COUNT]
             found = np.flatnonzero((ids == producer_id) & (epochs == producer_epoch) & holds)
             if len(found):
-                last = int(found[-1])
-                return next(block.slice(last, last + 1).extents(self.topic_id, self.partition))
+                return self._extent(block, int(found[-1]))
         return None
+
+    def last_of_producer(self, producer_id: int) -> Extent | None:
+        """The newest extent of this producer. Cost: as `with_sequence`."""
+        for extent in reversed(self._tail):
+            if extent.producer_id == producer_id:
+                return extent
+        for block in reversed(self._blocks):
+            found = np.flatnonzero(block.numbers[_PRODUCER][0] == producer_id)
+            if len(found):
+                return self._extent(block, int(found[-1]))
+        return None
+
+    def _extent(self, block: ExtentColumns, index: int) -> Extent:
+        return next(block.slice(index, index + 1).extents(self.topic_id, self.partition))
 
     def columns(self) -> ExtentColumns:
         """All extents as columns, which copies them; do not modify."""

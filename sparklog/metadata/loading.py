@@ -8,7 +8,7 @@ Sources: FORMAT.md#metadata-log, Reader MUST.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
@@ -72,6 +72,21 @@ def read_commit(store: Store, commit: int, cluster_id: str) -> tuple[Header, tup
     name = commit_name(commit)
     data = store.read(name, 0, MAX_DOCUMENT_BYTES + 1)
     return decode_commit(data, where=f"{store.url}/{name}", commit=commit, cluster_id=cluster_id)
+
+
+def read_commits(store: Store, commits: Sequence[int], cluster_id: str) -> Iterator[Commit]:
+    """Read and check these commits, several at once. NotFoundError at the first that is not there."""
+    for start in range(0, len(commits), _MAX_WINDOW):
+        numbers = commits[start : start + _MAX_WINDOW]
+        names = [commit_name(commit) for commit in numbers]
+        found = store.read_many(names, max_bytes=MAX_DOCUMENT_BYTES + 1)
+        for commit, name, data in zip(numbers, names, found, strict=True):
+            where = f"{store.url}/{name}"
+            if data is None:
+                raise NotFoundError(
+                    "FILE_NOT_FOUND", f"{where}: there is no such commit", fix="It may have been cleaned"
+                )
+            yield decode_commit(data, where=where, commit=commit, cluster_id=cluster_id)
 
 
 def reload_image(store: Store, seen: Image) -> Image:

@@ -30,12 +30,13 @@ from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, RetriableError, SparklogError
 from sparklog.metadata.actions import Action
 from sparklog.metadata.cleaning import clean_metadata
-from sparklog.metadata.combining import Combiner, Plan, SharedPlan
+from sparklog.metadata.combining import CROWDED_MS, Combiner
 from sparklog.metadata.creating import CommitCreator, make_candidate
 from sparklog.metadata.following import make_follower
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.loading import reload_image
+from sparklog.metadata.others import Plan, SharedPlan
 from sparklog.metadata.paths import DIRECTORY, commit_name
 from sparklog.metadata.properties import open_properties
 from sparklog.metadata.requests import RequestBox
@@ -268,7 +269,8 @@ class MetadataLog:
         if shared is not None and not self._combiner.is_crowded:
             self._combiner.look_around(image)
         if shared is not None and self._combiner.is_crowded:
-            look = False  # whoever publishes it will look
+            # Whoever publishes it will look. But it must say where the log ends, or its window is soon over.
+            look = not self._follower.is_confirmed(image.commit, within_ms=CROWDED_MS)
         while True:
             if look:
                 image, error = self._follower.newest(image, expected=1 if losses else 0)

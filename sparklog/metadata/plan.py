@@ -32,7 +32,7 @@ from sparklog.metadata.actions import (
     WriterTxn,
 )
 from sparklog.metadata.image import Image, PartitionState, ProducerState
-from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_sequence
+from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_batch, last_sequence
 from sparklog.metadata.topic_names import collision_key, why_illegal_topic_name
 from sparklog.metadata.validate import (
     why_illegal_configs,
@@ -65,7 +65,7 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
             raise _invalid(f"extent of partition {draft.partition} of topic {draft.topic_id}: {reason}")
         if draft.producer_id != NO_PRODUCER_ID:
             producer = (*key, draft.producer_id)
-            _check_producer(draft, producers.get(producer) or state.producers.get(draft.producer_id))
+            _check_producer(draft, producers.get(producer) or last_batch(state, draft.producer_id))
             producers[producer] = ProducerState(
                 draft.producer_epoch,
                 last_sequence(draft.base_sequence, draft.record_count),

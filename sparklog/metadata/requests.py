@@ -7,11 +7,12 @@ publisher once a commit has settled it. What it asks for is for the client to sa
 
 Invariants:
     - it is posted only after the bytes that it refers to are durable;
-    - one that is older than MAX_AGE_MS by the storage's clock is not applied: that bounds for how long an
-      image must remember what has been (apply.py, MAX_PUBLISHERS).
+    - it says after which commit it was posted, which bounds the commits that may apply it (publishers.py).
+      Its age bounds nothing: a put may land, and a process that has read it may wake up, long after that.
+      But who looks leaves out what is older than MAX_AGE_MS by the storage's clock: nobody waits for it.
 Concurrency: none of these files is ever written by two processes.
-After a crash: a request may still be applied for MAX_AGE_MS, as a put whose answer was lost; then it is
-    rubbish, and swept after a day.
+After a crash: a request may still be applied until its window is over, as a put whose answer was lost; then
+    it is rubbish, and swept after a day.
 Sources: FORMAT.md#metadata-log, requests; adr/0007.
 """
 
@@ -23,16 +24,23 @@ import msgspec
 
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, StorageError, UnsupportedVersionError
-from sparklog.metadata.document import Header, RequestBody, decode_request, encode_document
+from sparklog.metadata.document import (
+    REQUEST_VERSION,
+    Header,
+    RequestBody,
+    decode_request,
+    encode_document,
+)
+from sparklog.metadata.ids import is_id
 from sparklog.metadata.image import Image
 from sparklog.metadata.paths import REQUESTS, request_name, request_of
+from sparklog.metadata.posted import Posted
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
 MAX_AGE_MS = 10 * 60_000
 SWEEP_AGE_MS = 24 * 3_600_000
 MAX_REQUEST_BYTES = 4 << 20  # a larger one is not posted: its publisher does it alone
-REQUEST_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,14 @@ class Ticket:
         return min(max(self.posted_ms, second_ms), second_ms + 999), self.publisher, self.sequence
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """A request as its file says."""
+
+    posted: Posted
+    payload: bytes
+
+
 class RequestBox:
     """The requests of one root."""
 
@@ -69,23 +85,24 @@ class RequestBox:
         self._clock = clock
         self._cluster_id = cluster_id
 
-    def encode(self, publisher: str, sequence: int, payload: bytes) -> bytes:
+    def encode(self, posted: Posted, payload: bytes) -> bytes:
         """The bytes of a request; `payload` is a JSON document."""
         header = Header(
             version=REQUEST_VERSION,
             kind="request",
-            commit=sequence,
+            commit=posted.sequence,
             cluster_id=self._cluster_id,
-            uuid=publisher,
+            uuid=posted.publisher,
             previous="",
             timestamp_ms=self._clock.now_ms(),
             length=0,
         )
-        return encode_document(header, RequestBody(publish=msgspec.Raw(payload)))
+        body = RequestBody(base=posted.base, nonce=posted.nonce, publish=msgspec.Raw(payload))
+        return encode_document(header, body)
 
-    def post(self, publisher: str, sequence: int, data: bytes) -> str:
+    def post(self, posted: Posted, data: bytes) -> str:
         """Put a request where others find it; returns its name."""
-        name = request_name(publisher, sequence, self._clock.now_ms())
+        name = request_name(posted.publisher, posted.sequence, self._clock.now_ms())
         self._store.put_hint(name, data)
         return name
 
@@ -109,13 +126,13 @@ class RequestBox:
                 )
         return sorted(tickets, key=lambda ticket: ticket.order)
 
-    def read(self, tickets: Sequence[Ticket]) -> list[bytes | None]:
-        """The payloads; None for one that is gone, damaged, or of a version that we do not know."""
+    def read(self, tickets: Sequence[Ticket]) -> list[ReadRequest | None]:
+        """The requests; None for one that is gone, damaged, or of another version than ours."""
         names = [ticket.name for ticket in tickets]
         if not names:
             return []
         found = self._store.read_many(names, max_bytes=MAX_REQUEST_BYTES + 1)
-        return [self._payload(ticket, data) for ticket, data in zip(tickets, found, strict=True)]
+        return [self._decoded(ticket, data) for ticket, data in zip(tickets, found, strict=True)]
 
     def delete(self, name: str) -> None:
         """Take a settled request away; a failure is harmless."""
@@ -132,7 +149,7 @@ class RequestBox:
             self._store.delete(name)
         return len(old)
 
-    def _payload(self, ticket: Ticket, data: bytes | None) -> bytes | None:
+    def _decoded(self, ticket: Ticket, data: bytes | None) -> ReadRequest | None:
         if data is None or len(data) > MAX_REQUEST_BYTES:
             return None
         where = f"{self._store.url}/{ticket.name}"
@@ -140,9 +157,15 @@ class RequestBox:
             header, body = decode_request(
                 data, where=where, sequence=ticket.sequence, cluster_id=self._cluster_id
             )
-        except (CorruptLogError, UnsupportedVersionError) as error:
+        except UnsupportedVersionError as error:
+            _log.info("passing over a request: %s", error)
+            return None
+        except CorruptLogError as error:
             _log.warning("passing over a request: %s", error)
             return None
-        if header.version != REQUEST_VERSION or header.uuid != ticket.publisher:
+        if header.uuid != ticket.publisher or not is_id(body.nonce):
             return None
-        return bytes(body.publish)
+        posted = Posted(
+            publisher=ticket.publisher, sequence=ticket.sequence, base=body.base, nonce=body.nonce
+        )
+        return ReadRequest(posted=posted, payload=bytes(body.publish))

@@ -114,4 +114,8 @@ def why_illegal_request(request: RequestApplied) -> str | None:
         return f"sequence {request.sequence}, expected 0 to {MAX_OFFSET}"
     if request.actions < 0:
         return f"{request.actions} actions, expected at least 0"
+    if request.nonce and not is_id(request.nonce):
+        return f"nonce {request.nonce!r} is malformed"
+    if not -1 <= request.base < MAX_OFFSET:
+        return f"base {request.base}, expected -1 to {MAX_OFFSET - 1}"
     return None

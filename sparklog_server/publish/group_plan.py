@@ -30,6 +30,7 @@ from sparklog.metadata import (
     SequenceCheck,
     appended_offset,
     check_sequence,
+    last_batch,
 )
 from sparklog.metadata.extent_list import SEQUENCES
 from sparklog.metadata.sequences import last_sequence
@@ -100,7 +101,7 @@ def _judge(
     key = producer_key(part)
     producer = producers.get(key)
     if producer is None:
-        producer = producers[key] = _Producer(state.producers.get(part.producer_id))
+        producer = producers[key] = _Producer(last_batch(state, part.producer_id))
     check = check_sequence(producer.state, part.producer_epoch, part.base_sequence)
     if producer.state is None and floors and _is_above(floors.get(key), part):
         check = SequenceCheck.OUT_OF_ORDER

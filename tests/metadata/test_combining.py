@@ -1,5 +1,6 @@
 """Publishers that publish for each other: at most once, whole or not at all, whoever fails meanwhile."""
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,11 +22,12 @@ from sparklog.metadata import (
     new_id,
     plan_writer_txn,
 )
-from sparklog.metadata.apply import MAX_PUBLISHERS, ActionRefusedError, apply_actions
+from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.combining import PATIENCE_MS
 from sparklog.metadata.image import empty_image
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.paths import DIRECTORY, REQUESTS
+from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import MAX_AGE_MS, MAX_REQUEST_BYTES, SWEEP_AGE_MS, RequestBox
 from sparklog.metadata.snapshot import read_snapshot
 from sparklog.storage import IndefinitePutError, MemoryStore
@@ -104,10 +106,14 @@ def interpret(payload: bytes) -> Plan:
 def leave_request(store: MemoryStore, log: MetadataLog, clock: ManualClock, *payload: object) -> str:
     """A request whose publisher crashed after it had posted it; returns the publisher."""
     box = RequestBox(store, clock, log.cluster_id)
-    publisher = new_id()
-    box.post(publisher, 0, box.encode(publisher, 0, msgspec.json.encode(payload)))
+    posted = a_request(log)
+    box.post(posted, box.encode(posted, msgspec.json.encode(payload)))
     clock.advance_ms(1)
-    return publisher
+    return posted.publisher
+
+
+def a_request(log: MetadataLog, publisher: str | None = None, sequence: int = 0) -> Posted:
+    return Posted(publisher=publisher or new_id(), sequence=sequence, base=log.image.commit, nonce=new_id())
 
 
 def requests_left(store: MemoryStore) -> int:
@@ -248,11 +254,12 @@ def test_unusable_requests_are_passed_over(store: MemoryStore, clock: SleepyCloc
         store.put_hint(name, data[:-9])
     elif damage == "another root":
         box = RequestBox(store, clock, "X" * 22)
-        store.put_hint(name, box.encode(publisher, 0, b'["x",null,"never"]'))
+        store.put_hint(name, box.encode(a_request(one.log, publisher), b'["x",null,"never"]'))
     elif damage == "payload":
-        store.put_hint(name, RequestBox(store, clock, one.log.cluster_id).encode(publisher, 0, b'{"a":1}'))
+        box = RequestBox(store, clock, one.log.cluster_id)
+        store.put_hint(name, box.encode(a_request(one.log, publisher), b'{"a":1}'))
     elif damage == "version":
-        store.put_hint(name, data.replace(b'"version":1', b'"version":9'))
+        store.put_hint(name, data.replace(b'"version":4', b'"version":9'))
     elif damage == "huge":
         store.put_hint(name, data + bytes(MAX_REQUEST_BYTES))
     else:
@@ -310,9 +317,9 @@ def test_what_no_longer_applies_is_an_error_of_its_publisher_and_never_happens(
     assert poster.log.refresh().commit == 1
     # The reason goes away, and somebody still holds the request: it is settled all the same.
     other.log.publish(lambda image: [SetConfigs(configs={"stop": None})])
-    publisher = poster.log._combiner._publisher
+    again = a_request(poster.log, poster.log._combiner._publisher)
     box = RequestBox(store, clock, poster.log.cluster_id)
-    box.post(publisher, 0, box.encode(publisher, 0, b'["ours",null,"stop"]'))
+    box.post(again, box.encode(again, b'["ours",null,"stop"]'))
     other.publish("more")
     assert "ours" not in other.log.image.configs
     assert poster.publish("next") == other.log.image.commit + 1
@@ -337,7 +344,8 @@ def test_transaction_that_others_have_applied_is_a_duplicate(store: MemoryStore,
     leave_request(store, poster.log, clock, "ahead", None, "never")
     clock.meanwhile.append(lambda: other.publish("twin", 3))  # also publishes what waits: ours as a duplicate
     commit = poster.publish("twin", 3)
-    assert commit == 0
+    assert commit == 1
+    assert actions_of(poster.log, 1) == ["request 0 of 0"]  # taken back, so that it never comes to life
     assert poster.log.image.writer_txns == {"app": 3}
     actions = actions_of(poster.log, 0)
     assert actions.count("twin") == 1
@@ -450,8 +458,18 @@ def test_request_that_somebody_took_back(store: MemoryStore, clock: SleepyClock)
     """Nobody does that; but then nothing was published, and the caller must know."""
     one, other = Publisher(store, clock), Publisher(store, clock)
     leave_request(store, one.log, clock, "ahead", None, "never")
-    marker = RequestApplied(publisher=one.log._combiner._publisher, sequence=0)
-    clock.meanwhile.append(lambda: other.log.publish(lambda image: [marker]))
+
+    def take_back() -> None:
+        (name,) = [at for at in posted if one.log._combiner._publisher in at]
+        found = json.loads(store.read(name).splitlines()[1])
+        marker = RequestApplied(
+            publisher=one.log._combiner._publisher, sequence=0, base=found["base"], nonce=found["nonce"]
+        )
+        other.log.publish(lambda image: [marker])
+
+    posted: list[str] = []
+    store.hook = lambda operation, name: posted.append(name) if operation == "put_hint" else None
+    clock.meanwhile.append(take_back)
     with pytest.raises(RetriableError, match="taken back"):
         one.publish("a")
 
@@ -480,13 +498,13 @@ def applied(image: Image, *actions: Action) -> Image:
 
 
 def test_no_image_takes_a_sequence_twice() -> None:
-    image = applied(empty_image("C" * 22), RequestApplied(publisher="P" * 22, sequence=3))
+    image = applied(empty_image("C" * 22), RequestApplied(publisher="P" * 22, sequence=3, nonce="N" * 22))
     assert image.has_settled("P" * 22, 3)
     assert image.has_settled("P" * 22, 2)
     assert not image.has_settled("P" * 22, 4)
     for sequence in (3, 2):
         with pytest.raises(ActionRefusedError, match="expected one above 3"):
-            applied(image, RequestApplied(publisher="P" * 22, sequence=sequence))
+            applied(image, RequestApplied(publisher="P" * 22, sequence=sequence, nonce="M" * 22))
 
 
 @pytest.mark.parametrize(
@@ -496,24 +514,13 @@ def test_no_image_takes_a_sequence_twice() -> None:
         (RequestApplied(publisher="P" * 22, sequence=-1), "sequence -1"),
         (RequestApplied(publisher="P" * 22, sequence=0, actions=-1), "-1 actions"),
         (RequestApplied(publisher="P" * 22, sequence=0, actions=1), "1 actions of a request, found 0"),
+        (RequestApplied(publisher="P" * 22, sequence=0, nonce="N"), "nonce 'N' is malformed"),
+        (RequestApplied(publisher="P" * 22, sequence=0, nonce="N" * 22, base=-2), "base -2"),
     ],
 )
 def test_illegal_markers(action: RequestApplied, found: str) -> None:
     with pytest.raises(ActionRefusedError, match=found):
         applied(empty_image("C" * 22), action)
-
-
-def test_the_least_recent_publishers_are_forgotten() -> None:
-    publishers = [f"{number:022d}" for number in range(MAX_PUBLISHERS + 1)]
-    image = applied(
-        empty_image("C" * 22),
-        *(RequestApplied(publisher=one, sequence=0) for one in publishers[:MAX_PUBLISHERS]),
-    )
-    image = applied(image, RequestApplied(publisher=publishers[0], sequence=1))
-    image = applied(image, RequestApplied(publisher=publishers[-1], sequence=0))
-    assert len(image.publishers) == MAX_PUBLISHERS
-    assert image.has_settled(publishers[0], 1)  # it was heard of again
-    assert not image.has_settled(publishers[1], 0)
 
 
 def test_snapshots_keep_what_is_settled_in_its_order(store: MemoryStore, clock: SleepyClock) -> None:
@@ -556,7 +563,8 @@ def test_what_a_publisher_gave_up_is_not_waited_for(store: MemoryStore, clock: S
     publisher = new_id()
     for sequence in range(20):
         payload = msgspec.json.encode((f"old {sequence}", None, "never"))
-        box.post(publisher, sequence, box.encode(publisher, sequence, payload))
+        posted = a_request(one.log, publisher, sequence)
+        box.post(posted, box.encode(posted, payload))
         clock.advance_ms(1)
     start_ms = clock.monotonic_ms()
     one.publish("a", check=False)

@@ -23,7 +23,7 @@ from sparklog.metadata import (
     WriterTxn,
 )
 from sparklog.metadata import document as document_module
-from sparklog.metadata.actions import ACTION_TYPES, VERSION_2_ACTIONS, VERSION_3_ACTIONS
+from sparklog.metadata.actions import ACTION_TYPES, version_of
 from sparklog.metadata.document import (
     CommitBody,
     Header,
@@ -36,6 +36,7 @@ from sparklog.metadata.document import (
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
 GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
 GOLDEN_3 = GOLDEN.with_name("metadata_commit_3.bin")
+GOLDEN_4 = GOLDEN.with_name("metadata_commit_4.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 EXTENT = Extent(
@@ -69,6 +70,11 @@ ACTIONS_3: tuple[Action, ...] = (
     RequestApplied(publisher="JJJJJJJJJJJJJJJJJJJJJJ", sequence=4, actions=1),
     WriterTxn(application="query-1", version=9),
     RequestApplied(publisher="KKKKKKKKKKKKKKKKKKKKKK", sequence=0),
+)
+ACTIONS_4: tuple[Action, ...] = (
+    RequestApplied(publisher="J" * 22, sequence=4, actions=1, base=17, nonce="N" * 22),
+    SetConfigs(configs={"segment.bytes": None}),
+    RequestApplied(publisher="K" * 22, sequence=0, nonce="M" * 22),
 )
 ACTIONS_2: tuple[Action, ...] = (
     RegisterBroker(
@@ -141,11 +147,18 @@ def test_golden_commit_of_version_3() -> None:
     assert decode(GOLDEN_3.read_bytes())[1] == ACTIONS_3
 
 
+def test_golden_commit_of_version_4() -> None:
+    assert encoded(ACTIONS_4, version=4) == GOLDEN_4.read_bytes()
+    assert decode(GOLDEN_4.read_bytes())[1] == ACTIONS_4
+
+
 def test_every_action_type_is_in_the_golden_commits() -> None:
-    newer = {*VERSION_2_ACTIONS, *VERSION_3_ACTIONS}
-    assert {type(action) for action in ACTIONS} == set(ACTION_TYPES) - newer
-    assert {type(action) for action in ACTIONS_2} == set(VERSION_2_ACTIONS)
-    assert {type(action) for action in ACTIONS_3} >= set(VERSION_3_ACTIONS)
+    golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4]
+    assert {type(action) for action in golden} == set(ACTION_TYPES)
+    versions = [
+        {version_of(one) for one in actions} for actions in (ACTIONS, ACTIONS_2, ACTIONS_3, ACTIONS_4)
+    ]
+    assert [max(found) for found in versions] == [1, 2, 3, 4]
 
 
 def test_only_brokers_need_version_2() -> None:
@@ -218,8 +231,8 @@ def test_snapshot_manifest_is_no_commit() -> None:
 
 
 def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 4, expected 1 to 3.*Upgrade"):
-        decode(encoded(version=4))
+    with pytest.raises(UnsupportedVersionError, match=r"found version 5, expected 1 to 4.*Upgrade"):
+        decode(encoded(version=5))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from sparklog.metadata import (
     plan_append,
     plan_create_topic,
 )
+from sparklog.metadata.document import VERSION, CommitBody, Header, encode_document
 from sparklog.metadata.paths import DIRECTORY, commit_name
 from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore, open_store
 
@@ -184,6 +185,44 @@ def test_put_that_never_happened_is_repeated(log: MetadataLog, memory: MemorySto
     assert names == [commit_name(0)] * 4  # never commit 1 while 0 is open
     memory.hook = None
     assert len(memory.list(DIRECTORY)) == 1
+
+
+def test_lost_answer_and_a_damaged_commit_in_its_place(log: MetadataLog, memory: MemoryStore) -> None:
+    """It may be ours: the caller must not be told that nothing was published."""
+    intact: list[bytes] = []
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "put_if_absent:done":
+            memory.hook = None
+            intact.append(memory.read(name))
+            replace_file(memory, name, intact[0][:-5])
+            raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
+
+    memory.hook = hook
+    with pytest.raises(StorageError, match="truncated") as raised:
+        set_config(log, "a")
+    assert raised.value.code == "PUBLISH_UNRESOLVED"
+    replace_file(memory, commit_name(0), intact[0])
+    assert set_config(log, "b") == 1  # which resolves the other first
+    assert log.image.configs == {"a": "x", "b": "x"}
+
+
+def test_lost_answer_and_a_commit_of_a_newer_version_in_its_place(
+    log: MetadataLog, memory: MemoryStore
+) -> None:
+    """That is not ours: nothing was published, and the reader says what to do."""
+    calls: list[str] = []
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "put_if_absent" and not calls:
+            calls.append(name)
+            memory.put_if_absent(name, encode_document(newer_header(log), CommitBody(actions=())))
+            raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
+
+    memory.hook = hook
+    with pytest.raises(UnsupportedVersionError, match="Upgrade"):
+        set_config(log, "a")
+    assert not log._creator.has_open_put
 
 
 def test_lost_answer_and_lost_race(memory: MemoryStore) -> None:
@@ -453,22 +492,23 @@ def test_commit_copied_from_another_root_is_refused(memory: MemoryStore) -> None
         ours.refresh()
 
 
-def test_commit_of_a_newer_version_stops_a_follower(memory: MemoryStore) -> None:
-    from sparklog.metadata.document import CommitBody, Header, encode_document
-
-    log = opened(memory)
-    set_config(log, "a")
-    header = Header(
-        version=4,
+def newer_header(log: MetadataLog) -> Header:
+    return Header(
+        version=VERSION + 1,
         kind="commit",
-        commit=1,
+        commit=log.image.commit + 1,
         cluster_id=log.cluster_id,
         uuid="X" * 22,
         previous=log.image.commit_uuid,
         timestamp_ms=0,
         length=0,
     )
-    memory.put_if_absent(commit_name(1), encode_document(header, CommitBody(actions=())))
+
+
+def test_commit_of_a_newer_version_stops_a_follower(memory: MemoryStore) -> None:
+    log = opened(memory)
+    set_config(log, "a")
+    memory.put_if_absent(commit_name(1), encode_document(newer_header(log), CommitBody(actions=())))
     with pytest.raises(UnsupportedVersionError, match="Upgrade"):
         log.refresh()
     with pytest.raises(UnsupportedVersionError):
@@ -555,7 +595,7 @@ def test_exports() -> None:
     import sparklog.metadata
 
     assert sorted(sparklog.metadata.__all__) == sparklog.metadata.__all__
-    assert len(sparklog.metadata.__all__) == 41
+    assert len(sparklog.metadata.__all__) == 42
     for name in sparklog.metadata.__all__:
         assert hasattr(sparklog.metadata, name)
 

@@ -41,7 +41,8 @@ from sparklog.metadata import (
     plan_set_configs,
     plan_writer_txn,
 )
-from sparklog.metadata.apply import MAX_PRODUCERS, ActionRefusedError, apply_actions
+from sparklog.metadata.apply import ActionRefusedError, apply_actions
+from sparklog.metadata.sequences import MAX_PRODUCERS
 from sparklog.storage.memory import MemoryStore
 
 Draft = Callable[..., DraftExtent]
@@ -397,7 +398,15 @@ def test_a_partition_forgets_the_producers_that_wrote_long_ago(
     again = MetadataLog.open(memory, ManualClock())  # from the snapshot: the same are forgotten
     assert again.image == log.image
     assert list(again.image.partition("orders", 0).producers) == list(known)
-    produce(1, sequence=500)  # unknown: it may start anywhere
+    # An image that has forgotten it, and an extent that has not.
+    with pytest.raises(InvalidRequestError) as repeated:
+        produce(1, sequence=0)
+    assert repeated.value.code == "DUPLICATE_SEQUENCE"
+    with pytest.raises(InvalidRequestError) as gap:
+        produce(1, sequence=500)
+    assert gap.value.code == "OUT_OF_ORDER_SEQUENCE"
+    produce(1, sequence=10)
+    produce(MAX_PRODUCERS + 1, sequence=500)  # new to the partition: it may start anywhere
 
 
 # --- replacing and removing --------------------------------------------------------------------------

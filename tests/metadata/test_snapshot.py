@@ -243,7 +243,7 @@ def test_newer_snapshot_asks_for_an_upgrade(memory: MemoryStore, create: Create,
     commit = log.write_snapshot()
     header, body = read_manifest(memory, commit, cluster_id=log.cluster_id)
     replace_file(
-        memory, manifest_name(commit), encode_document(msgspec.structs.replace(header, version=4), body)
+        memory, manifest_name(commit), encode_document(msgspec.structs.replace(header, version=5), body)
     )
     with pytest.raises(UnsupportedVersionError, match="Upgrade"):
         load_image(memory, log.cluster_id)

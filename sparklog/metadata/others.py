@@ -1,0 +1,97 @@
+"""The requests of others, as actions of our commit.
+
+Invariants: each is applied whole, as its publisher would plan it against the image after the actions before
+it; what does not apply, or is over, is left out, and its publisher finds out by itself.
+Not here: when to publish for others, and who is waited for (combining.py).
+Concurrency: made for one call of publish, which runs under the metadata log's lock.
+Bounds: MAX_COMBINED requests and MAX_COMBINED_BYTES of what they say in one commit.
+Sources: FORMAT.md#metadata-log, requests; adr/0007.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sparklog.metadata.actions import Action
+from sparklog.metadata.apply import apply_actions
+from sparklog.metadata.image import Image
+from sparklog.metadata.posted import Posted
+from sparklog.metadata.requests import RequestBox, Ticket
+
+_log = logging.getLogger(__name__)
+Plan = Callable[[Image], Sequence[Action]]
+MAX_COMBINED = 256
+MAX_COMBINED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlan:
+    """A plan that other processes can carry out as well.
+
+    Fields:
+        payload: makes the JSON document from which anybody can plan the same.
+        interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
+    """
+
+    payload: Callable[[], bytes]
+    interpret: Callable[[bytes], Plan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    posted: Posted
+    plan: Plan
+    payload_bytes: int
+
+
+class OtherRequests:
+    """What others ask for, read once each, and what of it was tried and did not apply."""
+
+    def __init__(self, box: RequestBox, interpret: Callable[[bytes], Plan]) -> None:
+        self._box = box
+        self._interpret = interpret
+        self._requests: dict[str, _Request | None] = {}  # by the name of the file
+        self.passed_over: set[str] = set()  # likewise
+
+    def actions(self, draft: Image, tickets: Sequence[Ticket]) -> list[Action]:
+        """What the requests of these tickets amount to, one after the other, from `draft` on."""
+        tickets = tickets[:MAX_COMBINED]
+        self._read(tickets)
+        actions: list[Action] = []
+        size = 0
+        for ticket in tickets:
+            known = self._requests[ticket.name]
+            if known is None or known.posted.is_over(draft):
+                continue
+            size += known.payload_bytes
+            if size > MAX_COMBINED_BYTES:
+                break
+            try:
+                wanted = tuple(known.plan(draft))
+                if not wanted:
+                    continue
+                marked = known.posted.marked(wanted)
+                draft = image_after(draft, marked)
+            except Exception as problem:  # noqa: BLE001 - whatever it is: its publisher finds out by itself
+                _log.debug("leaving %s to its publisher: %s", ticket.name, problem)
+                self.passed_over.add(ticket.name)
+                continue
+            actions += marked
+        return actions
+
+    def _read(self, tickets: Sequence[Ticket]) -> None:
+        unread = [ticket for ticket in tickets if ticket.name not in self._requests]
+        for ticket, request in zip(unread, self._box.read(unread), strict=True):
+            known: _Request | None = None
+            if request is not None:
+                try:
+                    plan = self._interpret(request.payload)
+                    known = _Request(posted=request.posted, plan=plan, payload_bytes=len(request.payload))
+                except Exception as problem:  # noqa: BLE001 - likewise
+                    _log.debug("cannot interpret %s: %s", ticket.name, problem)
+            self._requests[ticket.name] = known
+
+
+def image_after(image: Image, actions: Sequence[Action]) -> Image:
+    """The image with these actions in it, to plan more against; its UUID means nothing."""
+    return apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")

@@ -1,0 +1,84 @@
+"""Which requests an image has settled: at most once each, for as long as they can be applied at all.
+
+A request names the commit that its publisher had seen when it posted it, its `base`. It may be applied in the
+REQUEST_WINDOW commits after that, and in no later one: commit numbers, which nobody can stop or set back,
+bound its life, and not clocks. So what an image has to remember is bounded as well:
+
+    request r with base b is applied in commit c, b < c <= b + W; its publisher is remembered up to commit
+    c + W, which is at or above b + W, after which nobody may apply r again.
+
+Invariants:
+    A request is applied in at most one commit, and in none above base + W; whoever has forgotten it could not
+    apply it.
+Not here: who posts and applies requests (combining.py), and what they ask for (client/publish.py).
+Concurrency: pure; works on the dictionary that it is given, the least recent publisher first.
+Sources: FORMAT.md#metadata-log, requests; adr/0007.
+"""
+
+from collections.abc import Mapping
+
+from sparklog.metadata.actions import RequestApplied
+from sparklog.metadata.image import PublisherState
+
+# Commits. Longer: a publisher that waits in a busy log need not post again; shorter: less to remember.
+REQUEST_WINDOW = 4096
+# No image remembers more; only commits that each apply dozens of new publishers' requests come near it. Then
+# publishers that it does not know race until some are forgotten.
+MAX_PUBLISHERS = 65_536
+# Before requests had a base, images remembered so many publishers, whatever the commit.
+LEGACY_PUBLISHERS = 4096
+
+
+def last_commit_for(base: int) -> int:
+    """The last commit that may apply a request with this base."""
+    return base + REQUEST_WINDOW
+
+
+def remembers_all_of(base: int, commit: int) -> bool:
+    """Does an image after `commit` know of every request with this base, or a later one, that was applied?
+
+    The first commit that can have applied one is base + 1.
+    """
+    return commit <= base + 1 + REQUEST_WINDOW
+
+
+def can_settle(publishers: Mapping[str, PublisherState], publisher: str) -> bool:
+    """Is there room to remember a request of this publisher? Taking one back always finds room."""
+    return len(publishers) < MAX_PUBLISHERS or publisher in publishers
+
+
+def settle(publishers: dict[str, PublisherState], action: RequestApplied, commit: int) -> str | None:
+    """Note that `commit` applies, or takes back, a request; returns why it may not, or None."""
+    known = publishers.get(action.publisher)
+    if action.nonce:
+        last = last_commit_for(action.base)
+        if not action.base < commit <= last:
+            return (
+                f"request {action.sequence} of {action.publisher} in commit {commit}, expected one above "
+                f"{action.base} and at most {last}"
+            )
+        if action.actions and not can_settle(publishers, action.publisher):
+            return f"{len(publishers)} publishers are remembered already"
+    if (
+        known is not None
+        and action.sequence <= known.last_sequence
+        and (action.nonce or _was_remembered(publishers, action.publisher))
+    ):
+        return f"request {action.sequence} of {action.publisher}, expected one above {known.last_sequence}"
+    publishers.pop(action.publisher, None)  # to come back as the most recent
+    publishers[action.publisher] = PublisherState(action.sequence, commit)
+    return None
+
+
+def forget(publishers: dict[str, PublisherState], commit: int) -> None:
+    """After `commit`: forget those whose last request, and all before it, nobody may apply any more."""
+    while publishers:
+        publisher, state = next(iter(publishers.items()))
+        if commit <= last_commit_for(state.commit):
+            return
+        del publishers[publisher]
+
+
+def _was_remembered(publishers: dict[str, PublisherState], publisher: str) -> bool:
+    """Did an image that remembered by number know this one? Commits of that time must replay as they were."""
+    return list(publishers).index(publisher) >= len(publishers) - LEGACY_PUBLISHERS
