@@ -12,7 +12,7 @@ Not here: writing the data (appender.py), what a commit is (metadata).
 Concurrency: any thread; racing publishers are ordered by the metadata log, which calls `plan_publish` again
     for each image it finds.
 After a crash: either the commit is there, or staged bytes lie unreferenced until they are swept. On a slow
-    store the commit may still come for ten minutes, if it had been left to others.
+    store the commit may still come within the next 4,096, if it had been left to others.
 Sources: design.md section 3.
 """
 

@@ -245,7 +245,7 @@ def test_fence_of_a_given_up_request_survives_a_call_with_nothing_to_do(
     publish(other, "twin", version=3, crowded=False)
     assert publish(owner, "twin", version=3) >= 0  # a duplicate: nothing to do
     assert count(owner, "ours") is None  # so the user does it again
-    publish(owner, "ours")
+    publish(owner, "ours", crowded=False)
     clock.advance_ms(1)
     publish(other, "theirs")
     assert count(other, "ours") == "1"
