@@ -33,6 +33,7 @@ from sparklog_server.protocol.registry import load_apis
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.purgatory.timer import Timer
+from sparklog_server.role import Role
 
 _log = logging.getLogger("sparklog_server")
 _state_log = logging.getLogger("sparklog_server.state_change")
@@ -90,6 +91,7 @@ class Broker:
         self._image_callbacks: list[ImageCallback] = []
         self._shown = log.image
         self._stop_requested = asyncio.Event()
+        self.role = Role(self)
         self.metrics = Metrics()
         self.timer = Timer(clock)
         self._follower: asyncio.Task[None] | None = None
@@ -107,6 +109,11 @@ class Broker:
     def cluster_id(self) -> str:
         """The root's identity."""
         return self.log.cluster_id
+
+    @property
+    def is_in_charge(self) -> bool:
+        """May it answer for groups and partitions now?"""
+        return self.state is not BrokerState.FAILED and self.role.is_held
 
     @property
     def image(self) -> Image:
@@ -137,6 +144,16 @@ class Broker:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
+    async def look(self) -> SparklogError | OSError | None:
+        """Look for commits of others now, for somebody who may know of one; what went wrong, if it did."""
+        try:
+            await self.run_storage(self.log.refresh)
+        except (SparklogError, OSError) as error:
+            _log.info("looking for commits failed: %s", error)
+            return error
+        self.show_image()
+        return None
+
     async def publish_plan(self, plan: Plan) -> PublishResult:
         """Publish a change of metadata, if this broker is still the one; its image is known here then."""
         return await self.publisher.submit_plan(plan)
@@ -151,6 +168,9 @@ class Broker:
         if new is old:
             return
         self._shown = new
+        lost = self.role.lost()
+        if lost is not None:
+            self.fail(lost)
         for callback in self._image_callbacks:
             try:
                 callback(old, new)
@@ -163,6 +183,7 @@ class Broker:
             _log.critical("the broker stops: %s", error)
             self.failure = error
             self._change_state(BrokerState.FAILED)
+            self.groups.release()
         self._stop_requested.set()
 
     # --- life ---------------------------------------------------------------------------------------
@@ -175,6 +196,8 @@ class Broker:
         for component in self._components:
             await component.start()
             self._started.append(component)
+        if self.failure is not None:
+            raise self.failure
         self._follower = asyncio.create_task(self._follow())
         self._change_state(BrokerState.RUNNING)
         self.network.start()
@@ -219,18 +242,33 @@ class Broker:
         """Look for commits of others; the naps also show how far behind the loop is."""
         loop = asyncio.get_running_loop()
         nap = self.config.metadata_poll_ms / 1000
+        problem = ""
         while True:
             began = loop.time()
             await asyncio.sleep(nap)
             self.metrics.loop_lag.record((loop.time() - began - nap) * 1000)
             try:
-                await loop.run_in_executor(self._threads, self.log.refresh)
+                await self._refresh()
             except CorruptLogError as error:
                 self.fail(error)
                 return
             except (SparklogError, OSError) as error:
-                _log.warning("looking for commits failed: %s", error)
+                if str(error) != problem:  # else at every poll
+                    _log.warning("looking for commits failed: %s", error)
+                problem = str(error)
+            else:
+                problem = ""
             self.show_image()
+            self.role.review()
+
+    async def _refresh(self) -> None:
+        """Look for commits; should the storage not answer in time, the role does not wait for it."""
+        refreshing = asyncio.get_running_loop().run_in_executor(self._threads, self.log.refresh)
+        while not refreshing.done():
+            left_ms = self.role.left_ms
+            await asyncio.wait({refreshing}, timeout=left_ms / 1000 if left_ms > 0 else None)
+            self.role.review()
+        refreshing.result()
 
     def _change_state(self, state: BrokerState) -> None:
         if state not in _NEXT_STATES[self.state]:

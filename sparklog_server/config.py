@@ -221,6 +221,18 @@ class ServerConfig:
         their records sooner; longer: fewer lookups in the storage.""",
     )
 
+    broker_session_timeout_ms: int = setting(
+        "broker.session.timeout.ms",
+        default=9_000,
+        minimum=100,
+        maximum=INT_MAX,
+        unit="ms",
+        doc="""A broker that could not look at the metadata log for so long answers for groups and partitions
+        no more, until it can: another one may have taken over. Longer: outages of the storage are felt less;
+        shorter: two brokers tell members different things for less long. Must be longer than
+        sparklog.metadata.poll.ms.""",
+    )
+
     # --- producing ----------------------------------------------------------------------------------
 
     max_decompressed_message_bytes: int = setting(
@@ -465,6 +477,13 @@ class ServerConfig:
         validate_advertised("advertised.listeners", listeners, self._parsed_advertised())
         self.per_ip_overrides()
         self.parsed_http_listener()
+        if self.metadata_poll_ms >= self.broker_session_timeout_ms:
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                f"broker.session.timeout.ms: found {self.broker_session_timeout_ms}, expected more than "
+                f"sparklog.metadata.poll.ms, {self.metadata_poll_ms}",
+                fix="poll more often, or allow for longer",
+            )
 
     def parsed_listeners(self) -> list[ListenerAddress]:
         """Where to listen."""

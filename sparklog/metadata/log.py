@@ -110,6 +110,7 @@ class MetadataLog:
         self._company_until_ms: int | None = None
         self._refreshed_ms: int | None = None
         self._cleaned_ms: int | None = None
+        self._looked = self._follower.now()  # before the look that found the image's commit to be the last
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
         self._show_durably(reload_image(store, self._image))
@@ -146,6 +147,15 @@ class MetadataLog:
         """As of the last refresh or publish; immutable. Costs nothing."""
         return self._image
 
+    @property
+    def image_age_ms(self) -> int:
+        """How long ago the image is known to have been the newest: by a look, or a publish of this process.
+
+        The larger of what both clocks say, so that a machine that was suspended knows that it was.
+        """
+        looked, now = self._looked, self._follower.now()
+        return max(now.monotonic_ms - looked.monotonic_ms, now.wall_ms - looked.wall_ms)
+
     def refresh(self, *, force: bool = False, max_age_ms: int = 0) -> Image:
         """Follow the log to its end. Nothing new: two lookups of file names, or one GET, no more.
 
@@ -164,8 +174,9 @@ class MetadataLog:
             if max_age_ms and self._follower.is_confirmed(self._image.commit, within_ms=max_age_ms):
                 return self._image
             if force or self._refreshed_ms is None or now_ms - self._refreshed_ms >= interval_ms:
+                asked = self._follower.now()
                 self._refresh_locked()
-                self._refreshed_ms = now_ms
+                self._refreshed_ms, self._looked = now_ms, asked
             return self._image
 
     def publish(self, plan: Plan, *, shared: SharedPlan | None = None) -> PublishResult:
@@ -184,9 +195,9 @@ class MetadataLog:
             FatalStorageError: durability unknown; stop the process.
         """
         with self._lock:
-            before = self._image
+            before, asked = self._image, self._follower.now()
             result, made = self._publish_locked(plan, shared)
-            image = self._image
+            image, self._looked = self._image, asked  # a commit made since, or a look
             if image.commit > before.commit + made:
                 self._note_company()
         if made and self._is_due(image):

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 @api(key=32, versions=range(1, 5))
 async def handle_describe_configs(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Answer from the newest image (others may just have changed it) and the broker's settings."""
-    image = await broker.run_storage(broker.log.refresh)
+    await broker.look()
+    image = broker.image
     return make(
         context.types.DescribeConfigsResponse,
         results=[_describe(request, context.types, broker, image, one) for one in request.resources],

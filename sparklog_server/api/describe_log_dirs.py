@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 @api(key=35, versions=range(1, 5))
 async def handle_describe_log_dirs(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Add up the extents, in a thread: a large root has many."""
-    image = await broker.run_storage(broker.log.refresh)
+    await broker.look()
+    image = broker.image
     result = await broker.run_storage(_describe, context.types, broker.log.store, image, request.topics)
     return make(context.types.DescribeLogDirsResponse, error_code=ErrorCode.none, results=[result])
 

@@ -36,8 +36,10 @@ _log = logging.getLogger("sparklog_server.fetch")
 @api(key=2, versions=range(1, 10))
 async def handle_list_offsets(request: Any, context: RequestContext, broker: "Broker") -> Any:
     # Whoever asks where the log ends may come from Spark, whose commit the follower has not seen yet.
-    await broker.run_storage(broker.log.refresh)
-    broker.show_image()
+    failure = await broker.look()
+    refusal = ErrorCode.none if failure is None else error_code(failure)
+    if not broker.is_in_charge:
+        refusal = ErrorCode.not_leader_or_follower
     named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -45,6 +47,8 @@ async def handle_list_offsets(request: Any, context: RequestContext, broker: "Br
         for one in topic.partitions:
             if named[topic.name, one.partition_index] > 1:
                 answer = _failed(ErrorCode.invalid_request)
+            elif refusal:
+                answer = _failed(refusal)
             else:
                 answer = await _list_offset(topic.name, one, context.api_version, broker)
             error, timestamp, offset, epoch = answer

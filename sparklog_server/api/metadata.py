@@ -37,8 +37,7 @@ async def handle_metadata(request: Any, context: RequestContext, broker: "Broker
     types = context.types
     asked = request.topics
     # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
-    await broker.run_storage(broker.log.refresh)
-    broker.show_image()
+    await broker.look()
     operations = TOPIC_OPERATIONS
     if not field(request, "include_topic_authorized_operations", False):
         operations = NOT_ASKED_FOR

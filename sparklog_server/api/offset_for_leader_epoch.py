@@ -43,6 +43,8 @@ async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, 
 
 
 def _end_of_epoch(name: str, one: Any, broker: "Broker") -> tuple[ErrorCode, int, int]:
+    if not broker.is_in_charge:
+        return ErrorCode.not_leader_or_follower, UNDEFINED, UNDEFINED
     topic = broker.image.topics.get(name)
     if topic is None or not 0 <= one.partition < len(topic.partitions):
         return ErrorCode.unknown_topic_or_partition, UNDEFINED, UNDEFINED

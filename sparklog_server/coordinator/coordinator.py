@@ -88,8 +88,15 @@ class GroupCoordinator:
         self._retention.stop()
         self._directory.release()
 
+    def resume(self) -> None:
+        """After `release`: load everything anew; other brokers may have had the groups meanwhile."""
+        self._directory.resume()
+        self._retention.start()
+
     async def ensure_topic(self) -> ErrorCode:
         """Make __consumer_offsets if there is none: FindCoordinator does, as in Kafka."""
+        if not self._host.is_in_charge:
+            return ErrorCode.coordinator_not_available
         return await self._directory.ensure_topic()
 
     async def expire(self) -> None:
@@ -272,7 +279,7 @@ class GroupCoordinator:
     def list_groups(self) -> tuple[ErrorCode, list[ListedGroup]]:
         """All groups that are loaded; those that have only offsets (Spark) are empty ones."""
         directory = self._directory
-        if not directory.is_active:
+        if not (directory.is_active and self._host.is_in_charge):
             return ErrorCode.coordinator_not_available, []
         loading = any(shard.status is ShardStatus.LOADING for shard in directory.shards)
         listed = [
@@ -310,6 +317,8 @@ class GroupCoordinator:
         """Is the coordinator there for this group? `named`: the empty name is no group."""
         if (named and not group_id) or not _fits(group_id, MAX_GROUP_BYTES):
             return ErrorCode.invalid_group_id
+        if not self._host.is_in_charge:
+            return ErrorCode.not_coordinator  # every client looks for another one then, at every request
         if not self._directory.is_active:
             return ErrorCode.coordinator_not_available
         if not self._directory.shards:

@@ -27,7 +27,7 @@ from sparklog.log.config import RootConfig
 from sparklog.metadata import Action, Image, new_id, plan_create_topic
 from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.group import Group, GroupLimits
-from sparklog_server.coordinator.messages import Answer, Effect, Instant, StoreGroup
+from sparklog_server.coordinator.messages import Answer, Effect, Instant, StoreGroup, refusal_of
 from sparklog_server.coordinator.shard import Host, Record, Shard
 from sparklog_server.coordinator.transitions import GroupState
 from sparklog_server.publish.parts import AppendPart, PartOutcome
@@ -56,6 +56,10 @@ class CoordinatorHost(Host, Protocol):
     @property
     def publisher(self) -> Any:
         """`submit(parts)` and `submit_plan(plan)`."""
+
+    @property
+    def is_in_charge(self) -> bool:
+        """Is this broker the coordinator, as of an image that is new enough?"""
 
     def root_config(self) -> RootConfig:
         """The root's settings in force."""
@@ -107,6 +111,13 @@ class Directory:
         """Refuse everything from now on; answer whoever waits. Nothing is written."""
         self.is_active = False
         self._close_groups(ErrorCode.not_coordinator)
+
+    def resume(self) -> None:
+        """After `release`: begin anew, with what the log says by now."""
+        for shard in self.shards:
+            shard.close()
+        self._topic_id, self.shards = None, []
+        self.open()
 
     def close(self) -> None:
         """Stop whatever goes on."""
@@ -189,7 +200,7 @@ class Directory:
         """Do what a group wants done, and set its alarm."""
         for effect in effects:
             if isinstance(effect, Answer):
-                _answer(effect)
+                self._answer(effect)
             else:
                 # Begun here, not in the task: that is what keeps the order.
                 key = GroupKey(group=handle.group.group_id)
@@ -207,7 +218,7 @@ class Directory:
         handle.cancel_alarm()
         for effect in handle.group.close(error, self.now()):
             if isinstance(effect, Answer):
-                _answer(effect)
+                self._answer(effect)
         self._count(handle, 0)
 
     def now(self) -> Instant:
@@ -222,6 +233,15 @@ class Directory:
         )
         handle = self.groups[group_id] = Handle(Group(group_id, limits, now), shard)
         return handle
+
+    def _answer(self, answer: Answer) -> None:
+        """Whoever waited may have waited for longer than this broker was in charge."""
+        if answer.ticket.done():  # the client is gone
+            return
+        result = answer.result
+        if not result.error and not self.host.is_in_charge:
+            result = refusal_of(result, ErrorCode.not_coordinator)
+        answer.ticket.set_result(result)
 
     async def _stored(self, handle: Handle, effect: StoreGroup, appended: asyncio.Future[None]) -> None:
         error = await self._outcome(appended)
@@ -305,8 +325,3 @@ class Directory:
             return [plan_create_topic(image, OFFSETS_TOPIC, partitions, topic_id=topic_id, configs=configs)]
 
         await self.host.publisher.submit_plan(plan)
-
-
-def _answer(answer: Answer) -> None:
-    if not answer.ticket.done():  # the client may be gone
-        answer.ticket.set_result(answer.result)

@@ -102,6 +102,13 @@ class SyncResult:
     assignment: bytes = b""
 
 
+def refusal_of(result: JoinResult | SyncResult, error: ErrorCode) -> JoinResult | SyncResult:
+    """An error in the place of an answer."""
+    if isinstance(result, JoinResult):
+        return JoinResult(error=error, member_id=result.member_id)
+    return SyncResult(error=error)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Effect: this request is answered."""

@@ -112,7 +112,7 @@ class FetchService:
         wanted = await self._checked(fetches, min_bytes)
         if not self._is_enough(wanted, min_bytes, max_wait_ms):
             await self._wait(wanted, min_bytes, max_wait_ms)
-            if self._broker.image is not image:
+            if self._broker.image is not image or not self._broker.is_in_charge:
                 wanted = await self._checked(fetches, min_bytes)
         fetched = Fetched([one.answer for one in wanted])
         for one in wanted:
@@ -130,8 +130,10 @@ class FetchService:
         """Every partition against the image. Offsets beyond the log's end may only mean an old image."""
         wanted = [self._check(fetch, min_bytes) for fetch in fetches]
         if any(_is_beyond(one) for one in wanted):
-            await self._broker.run_storage(self._broker.log.refresh)
+            await self._broker.look()
             wanted = [self._check(fetch, min_bytes) for fetch in fetches]
+        if not self._broker.is_in_charge:
+            wanted = [_not_led(fetch) for fetch in fetches]
         return wanted
 
     def _check(self, fetch: PartitionFetch, min_bytes: int) -> _Wanted:
@@ -321,6 +323,13 @@ def _new_session_id() -> int:
 
 def _partition_of(topic: Topic | None, partition: int) -> PartitionState | None:
     return topic.partitions[partition] if topic is not None and partition < len(topic.partitions) else None
+
+
+def _not_led(fetch: PartitionFetch) -> _Wanted:
+    """Another broker may lead the partition: the client shall ask who does."""
+    answer = PartitionAnswer(topic=fetch.topic, partition=fetch.partition)
+    answer.error_code = ErrorCode.not_leader_or_follower.value
+    return _Wanted(fetch, None, answer)
 
 
 def _is_beyond(one: _Wanted) -> bool:

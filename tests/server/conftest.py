@@ -80,7 +80,7 @@ class RunningBroker:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         try:
-            log = sparklog.open(self.root, create=True)
+            log = sparklog.open(self.root, create=True, clock=self._clock)
             self.broker = Broker(ServerConfig.parse(self.configs), log, self._clock)
             await self.broker.start()
         except BaseException as error:
@@ -91,6 +91,15 @@ class RunningBroker:
         await self.broker.wait_for_stop()
         await self.broker.stop()
         log.close()
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, as after a suspend of `suspended_ms`: the monotonic one stood still."""
+
+    suspended_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.suspended_ms
 
 
 class RawClient:
@@ -181,8 +190,10 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
     """Start brokers with settings: start_broker({"num.partitions": "3"}, root=...)."""
     started: list[RunningBroker] = []
 
-    def start(configs: dict[str, str] | None = None, *, root: str | None = None) -> RunningBroker:
-        started.append(RunningBroker(root or str(tmp_path / "log"), configs))
+    def start(
+        configs: dict[str, str] | None = None, *, root: str | None = None, clock: Clock | None = None
+    ) -> RunningBroker:
+        started.append(RunningBroker(root or str(tmp_path / "log"), configs, clock))
         return started[-1]
 
     yield start

@@ -83,6 +83,7 @@ class Host:
         self._shown = self.log.image
         self.reads: asyncio.Event | None = None  # storage waits for it
         self.node_id = 7
+        self.is_in_charge = True
 
     @property
     def image(self) -> Image:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from kio.schema.errors import ErrorCode
 
+import sparklog
 from sparklog.errors import FencedError, RetriableError
 from sparklog_server.coordinator.coordinator import OffsetToCommit
 from sparklog_server.coordinator.messages import Leaving
@@ -482,6 +483,64 @@ def test_stopping_sends_away_whoever_waits(roots: Roots) -> None:
 
     roots.run(scenario)
     roots.run(after_restart)
+
+
+def test_what_others_did_while_a_coordinator_had_resigned_is_found(roots: Roots) -> None:
+    """Another broker may have had the groups: nothing that is only in memory counts after that."""
+
+    async def scenario(host: Host) -> None:
+        joined = await host.stable_member("g")
+        assert await host.groups.commit("h", to_commit(5)) == 0
+        host.publisher.hold = True
+        unsure = asyncio.ensure_future(host.groups.commit("h", to_commit(6)))
+        await host.settle()
+        host.is_in_charge = False
+        host.groups.release()
+        host.publisher.release()  # it was on its way
+        await host.settle()
+        assert host.groups.heartbeat("g", joined.member_id, None, 1) == ErrorCode.not_coordinator
+        with sparklog.open(roots.url, clock=roots.clock) as other:
+            other.commit_offsets("h", {("orders", 1): 7})
+        host.publisher.hold = False
+        host.is_in_charge = True
+        host.log.refresh()
+        host.groups.resume()
+        host.show_image()
+        assert host.groups.fetch("h")[0] == ErrorCode.coordinator_load_in_progress
+        await host.settle()
+        assert await unsure == ErrorCode.none
+        assert offsets(host, "h") == {("orders", 0): 6, ("orders", 1): 7}
+        assert host.groups.heartbeat("g", joined.member_id, None, 1) == ErrorCode.none
+        await host.advance(500)
+        assert state(host, "g") is GroupState.EMPTY  # its session had begun anew, and is over
+
+    roots.run(scenario)
+
+
+@pytest.mark.parametrize("request_of", ["joins", "syncs"])
+def test_nobody_is_told_of_a_generation_by_one_who_is_not_in_charge(roots: Roots, request_of: str) -> None:
+    """It was, when the request came; what ends the waiting is a timer, or a write that arrives."""
+
+    async def scenario(host: Host) -> None:
+        waiting: asyncio.Task[Any]
+        if request_of == "joins":
+            waiting = host.joins("g")
+            await host.settle()
+            host.is_in_charge = False
+            await host.advance(50)
+        else:
+            joining = host.joins("g")
+            await host.settle()
+            await host.advance(50)
+            joined = await joining
+            host.publisher.hold = True
+            waiting = host.syncs("g", joined, a0=b"mine")
+            await host.settle()
+            host.is_in_charge = False
+            host.publisher.release()
+        assert (await waiting).error == ErrorCode.not_coordinator
+
+    roots.run(scenario, {"group.initial.rebalance.delay.ms": "50"})
 
 
 def test_a_client_that_is_gone_harms_nobody(roots: Roots) -> None:

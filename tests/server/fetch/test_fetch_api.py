@@ -293,7 +293,7 @@ def test_an_offset_that_only_another_process_knows_is_looked_up(
     start_broker: Callable[..., RunningBroker], stored: StoredLog
 ) -> None:
     """The broker's image is old: that must not reset the consumer's position."""
-    slow = start_broker({"sparklog.metadata.poll.ms": "60000"})
+    slow = start_broker({"sparklog.metadata.poll.ms": "60000", "broker.session.timeout.ms": "600000"})
     client = Conversation(slow.host, slow.port)
     stored.append(10)
     assert partitions_of(fetch(client, asked((0, 10))))[0].error_code == 0
