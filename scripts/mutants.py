@@ -177,9 +177,23 @@ MUTANTS = (
     Mutant(
         "S3: after a lost answer, taken means ours only with our bytes",
         "sparklog/storage/s3_append.py",
-        "if unsure is None or self._client.get(self._url, self._key, 0, None)[0] != data:",
-        "if unsure is None:",
+        "if self._client.get(self._url, self._key, 0, None)[0] != data:",
+        "if False:",
         "tests/storage/test_s3_faults.py",
+    ),
+    Mutant(
+        "S3: a large object is completed only if its name is free",
+        "sparklog/storage/s3_client.py",
+        'url, **arguments, IfNoneMatch="*")',
+        "url, **arguments)",
+        "tests/storage/test_s3_append.py",
+    ),
+    Mutant(
+        "S3: a large object that is there is ours only with our bytes",
+        "sparklog/storage/s3_append.py",
+        "                return crc == self._parts_crc\n",
+        "                return True\n",
+        "tests/storage/test_s3_append.py",
     ),
     Mutant(
         "S3: behind a proxy, a lost answer is not taken for a request that was never sent",

@@ -3,8 +3,10 @@
 Invariants:
     - an object is not there before sync() has finished it, and never changes afterwards;
     - memory: the part being filled, the one before it, and a few on their way; each byte is copied once.
-Exclusive creation: a small object is put with If-None-Match. A large one is not, since multipart uploads
-are not conditional in practice; its name holds the writer's unique id.
+Exclusive creation: a small object is put with If-None-Match, a large one is completed with it. Stores differ
+in how well they keep the latter: AWS does, SeaweedFS lets several win that complete at the same moment,
+others do not know it. So a large object is no put-if-absent; its name holds the writer's unique id, which
+only clones of a process image share. Who finds its name taken compares: an answer may have been lost.
 Concurrency: one user at a time; parts travel in the client's threads.
 After a crash: nothing is there, but for the parts of a multipart upload; see S3Store.sweep_temporary.
 """
@@ -15,8 +17,10 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
+from crc32c import crc32c
+
 from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
-from sparklog.storage.base import BytesLike, IndefinitePutError
+from sparklog.storage.base import BytesLike
 from sparklog.storage.s3_client import S3Client
 
 PART_BYTES = 8 << 20
@@ -34,6 +38,7 @@ class S3AppendFile:
         self._position = 0
         self._upload: str | None = None
         self._parts: list[Future[dict[str, Any]]] = []
+        self._parts_crc = 0
         self._state = "open"
         self._pid = os.getpid()
 
@@ -86,18 +91,14 @@ class S3AppendFile:
     def _put(self) -> None:
         """Until it is known whether the object is there; then it is ours if its bytes are ours."""
         data = b"".join((self._full or b"", self._buffer))
-        unsure: IndefinitePutError | None = None
 
         def attempt() -> None:
-            nonlocal unsure
             try:
                 self._client.put_once(self._url, self._key, data, None)
             except AlreadyExistsError:
-                if unsure is None or self._client.get(self._url, self._key, 0, None)[0] != data:
+                # Also after a first attempt: a network may deliver a request twice, and tell of the second.
+                if self._client.get(self._url, self._key, 0, None)[0] != data:
                     raise
-            except IndefinitePutError as error:
-                unsure = error
-                raise
 
         self._client.resolve(attempt)
 
@@ -105,19 +106,29 @@ class S3AppendFile:
         self._send_full()
         if self._buffer:
             self._send_part(self._buffer)
-        parts = [part.result() for part in self._parts]
+        arguments = {
+            "Key": self._key,
+            "UploadId": upload,
+            "MultipartUpload": {"Parts": [part.result() for part in self._parts]},
+        }
         try:
-            self._client.call(
-                "complete_multipart_upload",
-                self._url,
-                Key=self._key,
-                UploadId=upload,
-                MultipartUpload={"Parts": parts},
-            )
-        except NotFoundError:
-            # An attempt whose answer was lost has completed it; or it was swept, and nothing is there.
-            if self._client.get(self._url, self._key, 0, 1)[1] != self._position:
+            self._client.complete_upload(self._url, arguments)
+        except (AlreadyExistsError, NotFoundError):
+            # An attempt whose answer was lost has completed it; or the upload was swept, and nothing is
+            # there; or the object is a clone's.
+            if not self._is_ours():
                 raise
+
+    def _is_ours(self) -> bool:
+        """Does the object hold what was written? Large ones are read back in pieces."""
+        position, crc = 0, 0
+        while True:
+            data, size = self._client.get(self._url, self._key, position, position + PART_BYTES)
+            if size != self._position:
+                return False
+            position, crc = position + len(data), crc32c(data, crc)
+            if position == size:
+                return crc == self._parts_crc
 
     def _send_full(self) -> None:
         if self._full is not None:
@@ -128,6 +139,7 @@ class S3AppendFile:
         if self._upload is None:
             created = self._client.call("create_multipart_upload", self._url, Key=self._key)
             self._upload = str(created["UploadId"])
+        self._parts_crc = crc32c(data, self._parts_crc)
         number, upload = len(self._parts) + 1, self._upload
         if number > PARTS_IN_FLIGHT:
             self._parts[number - 1 - PARTS_IN_FLIGHT].result()

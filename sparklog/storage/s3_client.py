@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sparklog.clock import Clock
-from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
+from sparklog.errors import RetriableError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import IndefinitePutError
 from sparklog.storage.s3_answers import WrongAnswerError, read_range, size_of_range_error
@@ -51,6 +51,7 @@ class S3Client:
         self._random = random.Random()
         self._guard = threading.local()
         self._has_answered = False
+        self._completes_unconditionally = False  # it was answered that it does not know the condition
         self._ahead_ms = 0  # the store's clock minus ours, as of the last answer
         self._start_anew()
         _all_clients.add(self)
@@ -117,6 +118,24 @@ class S3Client:
             finally:
                 self._guard.ask = None
         raise AssertionError("the last wait is None")
+
+    def complete_upload(self, url: str, arguments: dict[str, Any]) -> None:
+        """Finish a multipart upload unless the name is taken, as far as the store knows that condition.
+
+        Raises:
+            AlreadyExistsError: 412; perhaps because of an earlier attempt, whose answer was lost.
+            NotFoundError: no such upload; perhaps for the same reason. StorageError: as `call`.
+        """
+        if not self._completes_unconditionally:
+            try:
+                self.call("complete_multipart_upload", url, **arguments, IfNoneMatch="*")
+            except StorageError as error:
+                if error.code != "STORAGE_UNSUPPORTED":
+                    raise
+                self._completes_unconditionally = True
+            else:
+                return
+        self.call("complete_multipart_upload", url, **arguments)
 
     def resolve(self, attempt: Callable[[], T]) -> T:
         """Run `attempt` until it is not an IndefinitePutError, or the time is up."""
@@ -205,10 +224,6 @@ class S3Client:
         yield None
 
     def _put_error(self, url: str, error: Exception, outcome: Outcome) -> StorageError:
-        if outcome is Outcome.TAKEN:
-            return AlreadyExistsError(
-                "FILE_EXISTS", f"{url}: exists, expected no such file", fix="Use another name"
-            )
         if outcome in {Outcome.BUSY, Outcome.CONFLICT}:
             return IndefinitePutError(
                 "PUT_INDEFINITE",

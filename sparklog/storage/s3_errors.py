@@ -16,7 +16,7 @@ from typing import Any
 from botocore import exceptions as boto
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
-from sparklog.errors import NotFoundError, StorageError
+from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
 from sparklog.storage.s3_options import S3Options, hide
 
 
@@ -128,6 +128,10 @@ def storage_error(action: str, url: str, error: Exception, options: S3Options) -
     if outcome is Outcome.MISSING:
         return NotFoundError(
             "FILE_NOT_FOUND", f"{url}: not found", fix="Check the name, and who deletes objects"
+        )
+    if outcome is Outcome.TAKEN:
+        return AlreadyExistsError(
+            "FILE_EXISTS", f"{url}: exists, expected no such file", fix="Use another name"
         )
     if code == "NoSuchBucket":
         return StorageError(
