@@ -666,6 +666,70 @@ MUTANTS = (
         "ErrorCode.none\n            case ShardStatus.READY:\n",
         "tests/server/coordinator/test_coordinator.py",
     ),
+    # --- what a few bytes can cost ---
+    Mutant(
+        "an error that is kept holds no buffers",
+        "sparklog/errors.py",
+        "    error.__traceback__ = error.__cause__ = error.__context__ = None\n",
+        "",
+        "tests/server/publish/test_part_checks.py",
+    ),
+    Mutant(
+        "a batch decompresses to a multiple of its size only",
+        "sparklog_server/publish/part_checks.py",
+        "    max_plain_bytes = min(rules.max_decompressed_bytes, max(MAX_RATIO * len(data), granted))\n",
+        "    max_plain_bytes = rules.max_decompressed_bytes\n",
+        "tests/server/publish/test_part_checks.py",
+    ),
+    Mutant(
+        "parts of a request share what each may decompress to",
+        "sparklog_server/publish/part_checks.py",
+        "MAX_GRANTED_BYTES // max(1, parts)",
+        "MAX_GRANTED_BYTES",
+        "tests/server/publish/test_part_checks.py",
+    ),
+    Mutant(
+        "a batch of many records is not checked in the publisher's thread",
+        "sparklog_server/publish/part_checks.py",
+        "count <= QUICK_RECORDS and ",
+        "",
+        "tests/server/publish/test_part_checks.py",
+    ),
+    Mutant(
+        "threads decompress within one budget",
+        "sparklog_server/publish/check_memory.py",
+        "not self.used_bytes or self.used_bytes + size <= self.limit_bytes",
+        "True",
+        "tests/server/publish/test_part_checks.py",
+    ),
+    Mutant(
+        "whoever wants more memory to decompress in gives back first",
+        "sparklog_server/publish/check_memory.py",
+        "        self._give_back()\n        self._memory.take(size)\n",
+        "        self._memory.take(size)\n        self._give_back()\n",
+        "tests/server/publish/test_part_checks.py",
+    ),
+    Mutant(
+        "a panic of a codec does not end a thread",
+        "sparklog_server/publish/checkers.py",
+        "        except BaseException as error:  # noqa: BLE001 - see above\n",
+        "        except Exception as error:  # noqa: BLE001 - see above\n",
+        "tests/server/publish/test_part_checks.py",
+    ),
+    Mutant(
+        "looking at records ends at the first wrong one",
+        "sparklog/format/record_inspection.py",
+        "walk_records(data.data, count, row=row, at=at)",
+        "walk_records(data.data, count)",
+        "tests/format/test_record_inspection.py",
+    ),
+    Mutant(
+        "a produced batch has a bound on records",
+        "sparklog/format/produced.py",
+        "    if header.record_count > MAX_RECORDS:\n",
+        "    if False:\n",
+        "tests/format/test_record_inspection.py",
+    ),
 )
 
 

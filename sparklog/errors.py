@@ -18,6 +18,10 @@ Messages carry their code, the cause and the fix, because Spark passes only text
 Sources: style.md rules 20-21; Spark's error conditions.
 """
 
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
 # Code -> (SQLSTATE, meaning). One line each, sorted; docs/errors.md is generated from it.
 CODES: dict[str, tuple[str, str]] = {
     "APPEND_TOO_LARGE": ("54000", "one append is larger than a segment can be"),
@@ -199,3 +203,13 @@ class UnknownTopicError(InvalidRequestError):
 
 class UnsupportedVersionError(SparklogError):
     """Written by a newer version, or using a feature that this one does not know."""
+
+
+def as_value(error: E) -> E:
+    """The error, to be kept: without its traceback and what it came from.
+
+    A traceback holds the frames that it went through, and with them every buffer that they had; an error that
+    is kept in one of them is a cycle, which lives on until the collector happens to look at it.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error

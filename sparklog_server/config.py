@@ -242,7 +242,17 @@ class ServerConfig:
         maximum=INT_MAX,
         unit="bytes",
         doc="""Largest record batch after decompression; checked while it is decompressed. Larger: batches
-        that compress very well get through; smaller: one request can make the broker hold less.""",
+        that compress very well get through; smaller: one request can make the broker hold less. Beside it,
+        no batch may decompress to more than 512 times its size, or max.message.bytes where that is more.""",
+    )
+    produce_check_bytes: int = setting(
+        "sparklog.produce.check.bytes",
+        default=32 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory in which compressed batches are looked at, over all connections; a batch that needs more
+        is looked at alone. Larger: more large batches at once; smaller: less memory.""",
     )
     publish_linger_ms: int = setting(
         "sparklog.publish.linger.ms",

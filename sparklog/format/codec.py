@@ -10,6 +10,7 @@ Sources: FORMAT.md#compression; Kafka CompressionType, SnappyFactory (xerial Sna
 
 import enum
 import struct
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import cramjam
@@ -18,6 +19,8 @@ import numpy as np
 from sparklog.errors import CorruptLogError, InvalidRequestError
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
+# Told how many bytes are about to be allocated, instead of those that it was told of before; may wait.
+Reserve: TypeAlias = Callable[[int], None]
 
 # xerial's SnappyOutputStream: magic, version 1, readable since version 1; then blocks of (size i32 BE, raw
 # snappy).
@@ -90,27 +93,32 @@ def compress(codec: Codec, data: BytesLike, level: int | None = None) -> BytesLi
     return memoryview(cramjam.zstd.compress(data, level=3 if level is None else level))
 
 
-def decompress(codec: Codec, data: BytesLike, *, max_bytes: int, where: str) -> BytesLike:
+def decompress(
+    codec: Codec, data: BytesLike, *, max_bytes: int, where: str, reserve: Reserve | None = None
+) -> BytesLike:
     """Decompress one batch body into at most `max_bytes`; CorruptLogError BATCH_TOO_LARGE beyond that."""
     if codec is Codec.NONE:
         if len(data) > max_bytes:
             raise _too_large(where, max_bytes)
         return data
     if codec is Codec.SNAPPY:
-        return _snappy_decompress(data, max_bytes, where)
+        return _snappy_decompress(data, max_bytes, where, reserve)
     module: Any = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
     # Sizes inside the frame are claims. Guess instead, and grow: space that is not written is not backed by
     # memory.
     space = min(max_bytes, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))
     while True:
+        if reserve is not None:
+            reserve(space)
         output = np.empty(space, np.uint8)
         try:
             size = module.decompress_into(data, output)
         except cramjam.DecompressionError as error:
             if _OUTPUT_FULL not in str(error):
-                raise _bad_frame(where, codec, str(error)) from error
+                raise _bad_frame(where, codec, str(error)) from None
             if space >= max_bytes:
-                raise _too_large(where, max_bytes) from error
+                raise _too_large(where, max_bytes) from None
+            del output  # before there is a larger one
             space = min(max_bytes, space * _GROWTH)
         else:
             return output[:size].data
@@ -149,12 +157,14 @@ def _xerial_compress(data: BytesLike) -> bytes:
     return b"".join(chunks)
 
 
-def _snappy_decompress(data: BytesLike, max_bytes: int, where: str) -> BytesLike:
+def _snappy_decompress(data: BytesLike, max_bytes: int, where: str, reserve: Reserve | None) -> BytesLike:
     view = memoryview(data)
     blocks = _xerial_blocks(view, where) if view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [view]
     sizes = [_snappy_size(block, where) for block in blocks]
     if sum(sizes) > max_bytes:
         raise _too_large(where, max_bytes)
+    if reserve is not None:
+        reserve(sum(sizes))
     output = np.empty(sum(sizes), np.uint8)
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
@@ -162,7 +172,7 @@ def _snappy_decompress(data: BytesLike, max_bytes: int, where: str) -> BytesLike
             try:
                 cramjam.snappy.decompress_raw_into(block, output[position : position + size].data)
             except cramjam.DecompressionError as error:
-                raise _bad_frame(where, Codec.SNAPPY, str(error)) from error
+                raise _bad_frame(where, Codec.SNAPPY, str(error)) from None
         position += size
     return output.data
 
@@ -188,7 +198,7 @@ def _snappy_size(block: memoryview, where: str) -> int:
     try:
         return int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
-        raise _bad_frame(where, Codec.SNAPPY, str(error)) from error
+        raise _bad_frame(where, Codec.SNAPPY, str(error)) from None
 
 
 def _bad_frame(where: str, codec: Codec, problem: str) -> CorruptLogError:

@@ -21,7 +21,7 @@
 /* Of the functions' arguments and meaning; kernels.py refuses a library of another one. */
 int sparklog_version(void)
 {
-    return 2;
+    return 3;
 }
 
 enum { TIMESTAMP_DELTA, OFFSET_DELTA, KEY_POSITION, KEY_LENGTH, VALUE_POSITION, VALUE_LENGTH, HEADER_COUNT, HEADER_POSITION, END };
@@ -74,6 +74,38 @@ static inline const uint8_t *read_sized(const uint8_t *at, const uint8_t *end, c
     return *length > 0 ? at + *length : at;
 }
 
+/* A record as it stands in a body. */
+struct record {
+    int64_t timestamp, offset, key_length, value_length, headers;
+    const uint8_t *key, *value, *header, *close;
+};
+
+/* One record, which lies before `stop`; the position behind it, or NULL if anything is wrong. What is within its
+ * headers is not looked at. */
+static inline const uint8_t *read_record(const uint8_t *at, const uint8_t *stop, struct record *found)
+{
+    int64_t length;
+    if (!(at = read_varint(at, stop, VARINT_BYTES, &length)) || length < 1 || length > stop - at)
+        return NULL;
+    const uint8_t *close = found->close = at + length;
+    if (*at++ != 0) /* attributes */
+        return NULL;
+    if (!(at = read_varint(at, close, VARLONG_BYTES, &found->timestamp)))
+        return NULL;
+    if (!(at = read_varint(at, close, VARINT_BYTES, &found->offset)))
+        return NULL;
+    if (!(at = read_sized(at, close, &found->key, &found->key_length)))
+        return NULL;
+    if (!(at = read_sized(at, close, &found->value, &found->value_length)))
+        return NULL;
+    if (!(at = read_varint(at, close, VARINT_BYTES, &found->headers)))
+        return NULL;
+    found->header = at;
+    if (found->headers < 0 || found->headers > (close - at) / 2 || (found->headers == 0 && at != close))
+        return NULL;
+    return close;
+}
+
 /* The records of some bodies within `data`: body b from start[b] to end[b], of count[b] records whose offset
  * deltas ascend from 0 or more to at most last_delta[b]. `fields` are the columns of record_fields.py, one after the
  * other. Returns -1 if anything is wrong. */
@@ -87,39 +119,59 @@ int64_t sparklog_parse_records(const uint8_t *data, int64_t bodies, const int64_
         if (count[body] < 0 || count[body] > rows - row)
             return -1;
         for (int64_t left = count[body]; left > 0; left--, row++) {
-            int64_t length, timestamp, offset, key_length, value_length, headers;
-            const uint8_t *key, *value;
-            if (!(at = read_varint(at, stop, VARINT_BYTES, &length)) || length < 1 || length > stop - at)
+            struct record found;
+            if (!(at = read_record(at, stop, &found)) || found.offset <= previous || found.offset > last_delta[body])
                 return -1;
-            const uint8_t *close = at + length;
-            if (*at++ != 0) /* attributes */
-                return -1;
-            if (!(at = read_varint(at, close, VARLONG_BYTES, &timestamp)))
-                return -1;
-            if (!(at = read_varint(at, close, VARINT_BYTES, &offset)) || offset <= previous || offset > last_delta[body])
-                return -1;
-            previous = offset;
-            if (!(at = read_sized(at, close, &key, &key_length)) || !(at = read_sized(at, close, &value, &value_length)))
-                return -1;
-            if (!(at = read_varint(at, close, VARINT_BYTES, &headers)) || headers < 0 || headers > (close - at) / 2)
-                return -1;
-            if (headers == 0 && at != close)
-                return -1;
-            fields[TIMESTAMP_DELTA * rows + row] = timestamp;
-            fields[OFFSET_DELTA * rows + row] = offset;
-            fields[KEY_POSITION * rows + row] = key - data;
-            fields[KEY_LENGTH * rows + row] = key_length;
-            fields[VALUE_POSITION * rows + row] = value - data;
-            fields[VALUE_LENGTH * rows + row] = value_length;
-            fields[HEADER_COUNT * rows + row] = headers;
-            fields[HEADER_POSITION * rows + row] = at - data;
-            fields[END * rows + row] = close - data;
-            at = close;
+            previous = found.offset;
+            fields[TIMESTAMP_DELTA * rows + row] = found.timestamp;
+            fields[OFFSET_DELTA * rows + row] = found.offset;
+            fields[KEY_POSITION * rows + row] = found.key - data;
+            fields[KEY_LENGTH * rows + row] = found.key_length;
+            fields[VALUE_POSITION * rows + row] = found.value - data;
+            fields[VALUE_LENGTH * rows + row] = found.value_length;
+            fields[HEADER_COUNT * rows + row] = found.headers;
+            fields[HEADER_POSITION * rows + row] = found.header - data;
+            fields[END * rows + row] = found.close - data;
         }
         if (at != stop)
             return -1;
     }
     return row == rows ? 0 : -1;
+}
+
+/* Does a record end where its last header does? */
+static inline int has_whole_headers(const struct record *found)
+{
+    const uint8_t *at = found->header, *bytes;
+    for (int64_t left = found->headers; left > 0; left--) {
+        int64_t length;
+        if (!(at = read_sized(at, found->close, &bytes, &length)) || length < 0)
+            return 0;
+        if (!(at = read_sized(at, found->close, &bytes, &length)))
+            return 0;
+    }
+    return at == found->close;
+}
+
+/* The records of one body, as a producer must make them: offset deltas 0, 1, 2, ... Of each only its timestamp delta
+ * is kept, and whether it has no key (`keyless`, zeroed). Returns how many are right from the first one on, and in
+ * `stopped` where the one behind them starts. */
+int64_t sparklog_inspect_records(const uint8_t *data, int64_t size, int64_t rows, int64_t *timestamp_delta,
+                                 uint8_t *keyless, int64_t *stopped)
+{
+    const uint8_t *at = data, *stop = data + size;
+    int64_t row = 0;
+    for (; row < rows; row++) {
+        struct record found;
+        const uint8_t *close = read_record(at, stop, &found);
+        if (!close || found.offset != row || (found.headers && !has_whole_headers(&found)))
+            break;
+        timestamp_delta[row] = found.timestamp;
+        keyless[row] = found.key_length < 0;
+        at = close;
+    }
+    *stopped = at - data;
+    return row;
 }
 
 /* Short strings dominate: whole words of 16 bytes, the last one reaching over, where there is room for it. */

@@ -107,11 +107,11 @@ def _hops() -> npt.NDArray[np.int64]:
 
 
 _HOPS = _hops()
-_HOP_LIST: list[int] = _HOPS.tolist()
+HOP_LIST: list[int] = _HOPS.tolist()
 # The same for lengths that take 2 bytes: what the first and the second byte contribute.
 _HOP_LOW = [2 + ((byte & 0x7F) >> 1) for byte in range(256)]
 _HOP_HIGH = [byte << 6 for byte in range(256)]
-_PAIR = Struct("<H").unpack_from
+HOP_PAIR = Struct("<H").unpack_from
 
 
 def _fill_uniform(bodies: Bodies, first: Int64Array, starts: Int64Array) -> npt.NDArray[np.intp]:
@@ -199,7 +199,7 @@ def _hop_two(body: bytes, count: int) -> tuple[list[int], int]:
 
 
 def _hop_any(body: bytes, count: int) -> tuple[list[int], int]:
-    hops, pair, at = _HOP_LIST, _PAIR, 0
+    hops, pair, at = HOP_LIST, HOP_PAIR, 0
     starts: list[int] = []
     append = starts.append
     for _ in repeat(None, count):

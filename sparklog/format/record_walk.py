@@ -1,11 +1,12 @@
 """The records of one small batch, by a plain loop.
 
 NumPy takes a third of a millisecond to parse any batch (decode.parse_bodies), and this loop some two
-microseconds a record: a broker that gets a thousand requests of a few records each wants the loop.
+microseconds a record: a broker that gets a thousand requests of a few records each wants the loop. It also
+words what is wrong with a record that another way has found (record_inspection.py).
 
 Invariants: it accepts exactly what parse_bodies accepts for a batch whose offsets are dense (a property
     test compares them); nothing is read outside the body.
-Not here: when to use it (produced.py).
+Not here: when to use it (record_inspection.py).
 Concurrency: a pure function.
 Sources: FORMAT.md#records; Kafka DefaultRecord.readFrom.
 """
@@ -20,17 +21,21 @@ class _TooLongError(Exception):
     """A varint of too many bytes."""
 
 
-def walk_records(body: bytes, count: int) -> tuple[list[int], list[int]]:
+def walk_records(
+    body: bytes | memoryview, count: int, *, row: int = 0, at: int = 0
+) -> tuple[list[int], list[int]]:
     """Check all records of an uncompressed body whose offset deltas are 0, 1, 2, ...
 
+    Args:
+        row, at: begin with this record, which is there.
     Returns: the timestamp deltas, and the indices of the records without a key.
     Raises: BadRecordError.
     """
     deltas: list[int] = []
     keyless: list[int] = []
-    at = row = 0
+    first, row = row, max(0, row - 1)
     try:
-        for row in range(count):
+        for row in range(first, count):
             at, delta, has_key = _walk_one(body, at, row)
             deltas.append(delta)
             if not has_key:
@@ -44,7 +49,7 @@ def walk_records(body: bytes, count: int) -> tuple[list[int], list[int]]:
     return deltas, keyless
 
 
-def _walk_one(body: bytes, at: int, row: int) -> tuple[int, int, bool]:
+def _walk_one(body: bytes | memoryview, at: int, row: int) -> tuple[int, int, bool]:
     # The one-byte case of each varint is written out: it is nearly every case.
     byte = body[at]
     at += 1
@@ -82,7 +87,9 @@ def _walk_one(body: bytes, at: int, row: int) -> tuple[int, int, bool]:
     return at, timestamp_delta, key_length >= 0
 
 
-def _sized(body: bytes, at: int, end: int, row: int, what: str, lowest: int = -1) -> tuple[int, int]:
+def _sized(
+    body: bytes | memoryview, at: int, end: int, row: int, what: str, lowest: int = -1
+) -> tuple[int, int]:
     """The length of bytes that are led by it, and the position behind them."""
     byte = body[at]
     at += 1
@@ -94,7 +101,7 @@ def _sized(body: bytes, at: int, end: int, row: int, what: str, lowest: int = -1
     return length, (at + length if length > 0 else at)
 
 
-def _walk_headers(body: bytes, at: int, end: int, row: int) -> int:
+def _walk_headers(body: bytes | memoryview, at: int, end: int, row: int) -> int:
     count, at = _varint(body, at)
     if not 0 <= 2 * count <= end - at:
         raise BadRecordError(row, f"header count {count}", "one that fits into its record")
@@ -104,7 +111,7 @@ def _walk_headers(body: bytes, at: int, end: int, row: int) -> int:
     return at
 
 
-def _varint(body: bytes, at: int, most: int = _VARINT_BYTES) -> tuple[int, int]:
+def _varint(body: bytes | memoryview, at: int, most: int = _VARINT_BYTES) -> tuple[int, int]:
     coded = shift = 0
     for _ in range(most):
         byte = body[at]

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, as_value
 from sparklog.metadata import BrokerRegistration, Image
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import error_code
 from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
 from sparklog_server.protocol.registry import CloseConnectionError, RequestContext, Response, api
+from sparklog_server.publish.part_checks import unchecked_part
 from sparklog_server.publish.parts import PartOutcome, RefusedBatchError, UncheckedPart
-from sparklog_server.publish.produced_batches import BatchRules, unchecked_part
+from sparklog_server.publish.produced_batches import BatchRules
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
@@ -65,7 +66,7 @@ async def handle_produce(request: Any, context: RequestContext, broker: "Broker"
         except TimeoutError:
             _fail(wanted, ErrorCode.request_timed_out, f"not published within {timeout_ms} ms")
         except SparklogError as error:
-            _fail(wanted, error_code(error), str(error))
+            _fail(wanted, error_code(error), str(as_value(error)))
         else:
             for target, outcome in zip(wanted, outcomes, strict=True):
                 target.outcome = outcome
@@ -94,6 +95,7 @@ def _targets(request: Any, context: RequestContext, broker: "Broker") -> list[_T
         message = "this broker has no transactions: remove transactional.id from the producer's configuration"
     rules: dict[str, BatchRules] = {}
     targets = []
+    parts = sum(len(topic.partition_data) for topic in request.topic_data)
     for topic in request.topic_data:
         for data in topic.partition_data:
             target = _Target(topic.name, data.index)
@@ -101,7 +103,7 @@ def _targets(request: Any, context: RequestContext, broker: "Broker") -> list[_T
             if refused is not None:
                 target.error, target.message = refused, message
             else:
-                _aim(target, data.records, image, context, broker, rules)
+                _aim(target, data.records, image, context, broker, rules, parts)
     return targets
 
 
@@ -112,6 +114,7 @@ def _aim(
     context: RequestContext,
     broker: "Broker",
     rules: dict[str, BatchRules],
+    parts: int,
 ) -> None:
     """Say where the records go, or why they cannot."""
     name = target.topic
@@ -133,6 +136,8 @@ def _aim(
         partition=target.partition,
         now_ms=broker.clock.now_ms,
         api_version=context.api_version,
+        parts=parts,
+        memory=broker.publisher.check_memory,
     )
 
 

@@ -6,7 +6,8 @@ two cores: p99 22 to 25 ms before, 13 to 20 after). Others go to the checkers in
 that a request of many small batches wakes one thread once, and a large one several.
 
 Invariants: every part of a submission is validated once; `unchecked` is 0 when all are, never before; one bad
-    part fails alone, and a bug in validating neither stops a thread nor hits the parts beside it.
+    part fails alone, and a bug in validating, or a panic of a codec, neither stops a thread nor hits the
+    parts beside it; an error that is kept holds nothing of the batch that it is about.
 Not here: validation itself (produced_batches.py), what may be appended before it is done (publisher.py).
 Concurrency: `submit` in the event loop, `check` in any thread.
 """
@@ -20,13 +21,14 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, as_value
+from sparklog_server.publish.part_checks import QUICK_BYTES, check_together
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.produced_batches import QUICK_BYTES, check_together
 
 _log = logging.getLogger("sparklog_server.publish")
 _MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
 _CHECKED_TOGETHER = 64  # parts that a checker takes at once, if so many wait, and not more than SHARE_BYTES
+_QUICK_PARTS = 16  # compressed ones are quick one by one, but not by the hundred
 SHARE_BYTES = 256 << 10  # of a request, for one checker: waking another takes longer than validating these
 
 
@@ -87,7 +89,11 @@ class Checkers:
         """Count what is to be validated, and have it done, unless it is left to the publisher."""
         unchecked = [part for part in submission.parts if isinstance(part, UncheckedPart)]
         submission.unchecked = len(unchecked)
-        if submission.size_bytes <= QUICK_BYTES and all(part.is_quick for part in unchecked):
+        if (
+            submission.size_bytes <= QUICK_BYTES
+            and len(unchecked) <= _QUICK_PARTS
+            and all(part.is_quick for part in unchecked)
+        ):
             return
         submission.in_checkers = bool(unchecked)
         for share in shares_of(submission):
@@ -146,18 +152,26 @@ def _size(jobs: Sequence[_Job]) -> int:
     return sum(submission.parts[index].size_bytes for submission, index in jobs)
 
 
+def _panic(error: BaseException) -> SparklogError:
+    return SparklogError(
+        "INTERNAL",
+        f"validating a batch failed: {type(error).__name__}: {error}",
+        fix="send it otherwise compressed; the broker's log has more",
+    )
+
+
 def _outcomes(parts: Sequence[UncheckedPart]) -> Sequence[AppendPart | Exception]:
     """What became of each; a bug must neither stop the thread nor hit the parts beside it."""
     try:
         return check_together(parts)
-    except Exception:  # noqa: BLE001 - see above
+    except BaseException:  # noqa: BLE001 - see above; a panic of compiled code is no Exception
         _log.exception("validating %d batches together failed", len(parts))
     found: list[AppendPart | Exception] = []
     for part in parts:
         try:
             found.append(part.check())
-        except Exception as error:  # noqa: BLE001 - see above
+        except BaseException as error:  # noqa: BLE001 - see above
             if not isinstance(error, SparklogError):
                 _log.exception("validating a batch of %s-%d failed", part.topic, part.partition)
-            found.append(error)
+            found.append(as_value(error if isinstance(error, Exception) else _panic(error)))
     return found

@@ -9,26 +9,23 @@ Invariants: bytes are hostile: nothing is allocated by what they claim; whatever
     or a RefusedBatchError with Kafka's code.
 Deviations: records whose offsets are not 0, 1, 2, ... are refused (Kafka renumbers them if they are
     compressed), and so are timestamps below -1 (our index of times cannot hold them).
-Not here: sequence numbers (group_plan.py), offsets (metadata).
+Not here: when, and in how much memory (part_checks.py), sequence numbers (group_plan.py), offsets (metadata).
 Concurrency: pure; any thread.
 Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """
 
 import dataclasses
 import struct
-from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from kio.schema.errors import ErrorCode
 
 from sparklog.errors import CorruptLogError, SparklogError
-from sparklog.format.codec import BytesLike, Codec, compress, decompress
+from sparklog.format.codec import BytesLike, Codec, Reserve, compress
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.produced import (
-    WALK_RECORDS,
     InspectedRecords,
     inspect_records,
-    inspect_together,
     validate_produced_header,
 )
 from sparklog.format.record_batch import (
@@ -40,7 +37,6 @@ from sparklog.format.record_batch import (
     LENGTH_END,
     MAGIC,
     MAGIC_POSITION,
-    NO_PRODUCER_ID,
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
     crc32c,
@@ -49,11 +45,8 @@ from sparklog.format.record_batch import (
 )
 from sparklog.format.schema import TimestampType
 from sparklog.log.config import TimestampMode, TopicConfig
-from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, RefusedBatchError
 
-QUICK_BYTES, QUICK_COMPRESSED_BYTES = 32 << 10, 4 << 10  # up to here validating is quick
-_SMALL_BYTES, _SMALL_PLAIN_BYTES = 64 << 10, 128 << 10  # batches that are looked at together, as they came
-_ATTRIBUTES_LOW_BYTE = 22
 _FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
@@ -89,142 +82,6 @@ class BatchRules:
         )
 
 
-def unchecked_part(
-    records: BytesLike | None,
-    rules: BatchRules,
-    *,
-    topic_id: str,
-    topic: str,
-    partition: int,
-    now_ms: Callable[[], int],
-    api_version: int,
-) -> UncheckedPart:
-    """A client's batch, to be checked by `check_produced` later, with the time of that moment."""
-    data = records or b""
-    return UncheckedPart(
-        topic_id=topic_id,
-        topic=topic,
-        partition=partition,
-        size_bytes=len(data),
-        check=ProducedCheck(data, rules, (topic_id, topic, partition), now_ms, api_version),
-        is_quick=_is_quick(data),
-    )
-
-
-class ProducedCheck:
-    """`check_produced` for one part, whole or in steps (`check_together`)."""
-
-    def __init__(
-        self,
-        data: BytesLike,
-        rules: BatchRules,
-        target: tuple[str, str, int],
-        now_ms: Callable[[], int],
-        api_version: int,
-    ) -> None:
-        self._view = memoryview(data).cast("B")
-        self._rules = rules
-        self._target = target
-        self._where = f"{target[1]}-{target[2]}"
-        self._now_ms = now_ms
-        self._api_version = api_version
-
-    def __call__(self) -> AppendPart:
-        return self.go_on(self.open())
-
-    def open(self) -> BatchHeader:
-        """The header, when all is well but perhaps the records. Raises: RefusedBatchError."""
-        return _open(self._view, self._rules, self._where, self._api_version)
-
-    def go_on(self, header: BatchHeader) -> AppendPart:
-        """The part, after `open`. Raises: RefusedBatchError."""
-        return self.finish(header, _inspect(self._view, header, self._rules, self._where))
-
-    def uncompressed(self, header: BatchHeader) -> tuple[BytesLike, BytesLike] | None:
-        """(header, body) as if uncompressed; None if that is large, or not to be had."""
-        head, body = self._view[: HEADER.size], self._view[HEADER.size :]
-        if len(body) > _SMALL_BYTES:
-            return None
-        if header.codec is Codec.NONE:
-            return head, body
-        try:
-            limit = min(_SMALL_PLAIN_BYTES, self._rules.max_decompressed_bytes)
-            plain = decompress(header.codec, body, max_bytes=limit, where=self._where)
-        except SparklogError:
-            return None  # if it is not too large, but broken, `go_on` says so
-        length = HEADER.size - LENGTH_END + len(plain)
-        attributes = header.attributes & ~CODEC_MASK
-        header = dataclasses.replace(header, batch_length=length, attributes=attributes)
-        return encode_header(header, plain), plain
-
-    def finish(self, header: BatchHeader, inspected: InspectedRecords) -> AppendPart:
-        """The part, its records looked at. Raises: RefusedBatchError."""
-        topic_id, topic, partition = self._target
-        encoded, stored, appended_ms = _finish(
-            self._view, header, inspected, self._rules, where=self._where, now_ms=self._now_ms()
-        )
-        has_producer = stored.producer_id > NO_PRODUCER_ID
-        return AppendPart(
-            topic_id=topic_id,
-            topic=topic,
-            partition=partition,
-            encoded=encoded,
-            producer_id=stored.producer_id if has_producer else -1,
-            producer_epoch=stored.producer_epoch if has_producer else -1,
-            base_sequence=stored.base_sequence if has_producer else -1,
-            log_append_time_ms=appended_ms,
-        )
-
-
-def check_together(parts: Sequence[UncheckedPart]) -> list[AppendPart | SparklogError]:
-    """What `check` of each part returns or raises; the records of small batches are looked at together."""
-    checks = [part.check for part in parts]
-    headers: dict[int, BatchHeader] = {}
-    outcomes: dict[int, AppendPart | SparklogError] = {}
-    for number, check in enumerate(checks):
-        try:
-            if isinstance(check, ProducedCheck):
-                headers[number] = check.open()
-            else:
-                outcomes[number] = check()
-        except SparklogError as error:
-            outcomes[number] = error
-    inspected = _inspect_together(checks, headers)
-    for number, header in headers.items():
-        check = checks[number]
-        assert isinstance(check, ProducedCheck)
-        try:
-            found = inspected.get(number)
-            outcomes[number] = check.go_on(header) if found is None else check.finish(header, found)
-        except SparklogError as error:
-            outcomes[number] = error
-    return [outcomes[number] for number in range(len(parts))]
-
-
-def _inspect_together(
-    checks: Sequence[Callable[[], AppendPart]], headers: Mapping[int, BatchHeader]
-) -> dict[int, InspectedRecords]:
-    """What is known of the records of those that are small; nothing where that would not save time."""
-    small = {}
-    # Few records are sooner walked one by one.
-    if len(headers) > 1 and sum(header.record_count for header in headers.values()) > WALK_RECORDS:
-        for number, header in headers.items():
-            check = checks[number]
-            plain = check.uncompressed(header) if isinstance(check, ProducedCheck) else None
-            if plain is not None:
-                small[number] = plain
-    found = inspect_together(list(small.values())) if len(small) > 1 else None
-    return {} if found is None else dict(zip(small, found, strict=True))
-
-
-def _is_quick(data: BytesLike) -> bool:
-    """What is compressed may be a thousand times as large."""
-    size = len(data)
-    if size <= QUICK_COMPRESSED_BYTES:
-        return True
-    return size <= QUICK_BYTES and not data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
-
-
 def check_produced(
     records: BytesLike, rules: BatchRules, *, where: str, now_ms: int, api_version: int
 ) -> tuple[EncodedBatches, BatchHeader, int]:
@@ -233,12 +90,13 @@ def check_produced(
     Raises: RefusedBatchError.
     """
     view = memoryview(records).cast("B")
-    header = _open(view, rules, where, api_version)
-    inspected = _inspect(view, header, rules, where)
-    return _finish(view, header, inspected, rules, where=where, now_ms=now_ms)
+    header = open_batch(view, rules, where, api_version)
+    inspected = inspect_batch(view, header, rules.max_decompressed_bytes, where)
+    return finish_batch(view, header, inspected, rules, where=where, now_ms=now_ms)
 
 
-def _open(view: memoryview, rules: BatchRules, where: str, api_version: int) -> BatchHeader:
+def open_batch(view: memoryview, rules: BatchRules, where: str, api_version: int) -> BatchHeader:
+    """The first step: the header, when all is well but perhaps the records."""
     header = _header(view, where, api_version)
     _validate_size(len(view), rules.max_message_bytes, where)
     crc = crc32c(view[CRC_START:])
@@ -249,16 +107,21 @@ def _open(view: memoryview, rules: BatchRules, where: str, api_version: int) -> 
     return header
 
 
-def _inspect(view: memoryview, header: BatchHeader, rules: BatchRules, where: str) -> InspectedRecords:
+def inspect_batch(
+    view: memoryview, header: BatchHeader, max_plain_bytes: int, where: str, reserve: Reserve | None = None
+) -> InspectedRecords:
+    """The second step: the records, which decompress to at most so much."""
     try:
-        return inspect_records(view, header, where=where, max_decompressed_bytes=rules.max_decompressed_bytes)
+        return inspect_records(
+            view, header, where=where, max_decompressed_bytes=max_plain_bytes, reserve=reserve
+        )
     except CorruptLogError as error:
         too_large = error.code == "BATCH_TOO_LARGE"
         code = ErrorCode.message_too_large if too_large else ErrorCode.invalid_record
-        raise _as_refused(error, code) from error
+        raise _as_refused(error, code) from None
 
 
-def _finish(
+def finish_batch(
     view: memoryview,
     header: BatchHeader,
     inspected: InspectedRecords,
@@ -267,6 +130,7 @@ def _finish(
     where: str,
     now_ms: int,
 ) -> tuple[EncodedBatches, BatchHeader, int]:
+    """The last step: what the topic's settings say, and the batch as it is stored."""
     _validate_records(inspected, header, rules, where, now_ms)
     chunks, stored = _stored(view, header, inspected, rules, now_ms)
     _validate_size(stored.size, rules.max_message_bytes, where)
@@ -340,7 +204,7 @@ def _validate_header(header: BatchHeader, where: str) -> None:
             validate_produced_header(header, where=where)
         error = header_error(header, where)
     except SparklogError as broken:
-        raise _as_refused(broken, ErrorCode.invalid_record) from broken
+        raise _as_refused(broken, ErrorCode.invalid_record) from None
     if error is not None:
         unknown_codec = error.code == "UNSUPPORTED_CODEC"
         code = ErrorCode.unsupported_compression_type if unknown_codec else ErrorCode.invalid_record

@@ -37,6 +37,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.metadata import BrokerListener, Plan, PublishResult, Topic
 from sparklog_server.metrics import Gauge
 from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.publish.check_memory import CheckMemory
 from sparklog_server.publish.checkers import Checkers, Submission
 from sparklog_server.publish.group_writer import GroupWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
@@ -67,6 +68,7 @@ class Publisher:
         self._config = broker.config
         self._inbox: queue.SimpleQueue[Submission | _PlanSubmission | None] = queue.SimpleQueue()
         self._checkers = Checkers(lambda: self._inbox.put(_WAKE))
+        self.check_memory = CheckMemory(self._config.produce_check_bytes)
         self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
         self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
         self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
@@ -81,9 +83,7 @@ class Publisher:
         self._last_parts = 0
         self._busy_until = 0.0
         self.epoch: BrokerEpoch | None = None
-        # Loop only.
-        self.pending_bytes = 0
-        self.pending_submissions = 0
+        self.pending_bytes = self.pending_submissions = 0  # loop only
 
     # --- life ----------------------------------------------------------------------------------------
 

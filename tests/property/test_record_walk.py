@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptLogError
-from sparklog.format import produced
+from sparklog.format import record_inspection
 from sparklog.format.produced import InspectedRecords, inspect_records, inspect_together
 from sparklog.format.record_batch import BatchHeader, encode_header, parse_header
 from sparklog.format.varint import encode_varints
@@ -69,13 +69,17 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 def inspected(batch: bytes, *, walk: bool = False) -> InspectedRecords | None:
-    limit, produced.WALK_RECORDS = produced.WALK_RECORDS, 1000 if walk else 0
+    names = ("WALK_RECORDS", "WALK_RECORDS_COMPILED")
+    limits = [getattr(record_inspection, name) for name in names]
+    for name in names:
+        setattr(record_inspection, name, 1000 if walk else 0)
     try:
         return inspect_records(batch, parse_header(batch, 0, "here"), where="here")
     except CorruptLogError:
         return None
     finally:
-        produced.WALK_RECORDS = limit
+        for name, limit in zip(names, limits, strict=True):
+            setattr(record_inspection, name, limit)
 
 
 @settings(max_examples=600, deadline=None)

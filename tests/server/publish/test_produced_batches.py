@@ -17,13 +17,9 @@ from sparklog.format.record_batch import (
     encode_header,
     validate_batch,
 )
+from sparklog_server.publish.part_checks import check_together, unchecked_part
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
-from sparklog_server.publish.produced_batches import (
-    BatchRules,
-    check_produced,
-    check_together,
-    unchecked_part,
-)
+from sparklog_server.publish.produced_batches import BatchRules, check_produced
 from tests.server.publish.batches import NOW_MS, batch, raw_header, rules, with_header
 
 CODECS = list(Codec)

@@ -16,8 +16,8 @@ from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.broker_epoch import BrokerEpoch
 from sparklog_server.publish.checkers import SHARE_BYTES, Submission, shares_of
+from sparklog_server.publish.part_checks import QUICK_BYTES
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.produced_batches import QUICK_BYTES
 from sparklog_server.publish.producer_ids import BLOCK_IDS, ProducerIds
 from tests.server.publish.batches import batch, part
 from tests.server.publish.conftest import opened

@@ -1,0 +1,202 @@
+"""When a client's batch is checked, in how much memory, and several of them at once.
+
+What a batch may become uncompressed is bounded by its own size, not by a setting alone: the work for a
+request must not be out of proportion to what it cost to send. What several threads decompress at once comes
+out of one CheckMemory.
+
+Invariants: a part's check raises SparklogError or returns the part; an error that is kept holds no buffers.
+Not here: the rules (produced_batches.py), the threads (checkers.py).
+Concurrency: pure, but for waiting for memory; any thread.
+"""
+
+import dataclasses
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+from sparklog.errors import SparklogError, as_value
+from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.produced import InspectedRecords, inspect_together, pays_together
+from sparklog.format.record_batch import (
+    CODEC_MASK,
+    HEADER,
+    LENGTH_END,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    encode_header,
+)
+from sparklog_server.publish.check_memory import CheckMemory, Reservation
+from sparklog_server.publish.parts import AppendPart, UncheckedPart
+from sparklog_server.publish.produced_batches import BatchRules, finish_batch, inspect_batch, open_batch
+
+QUICK_BYTES, QUICK_COMPRESSED_BYTES = 32 << 10, 4 << 10  # up to here validating is quick ...
+QUICK_RECORDS, QUICK_PLAIN_BYTES = 4096, 2 << 20  # ... of so many records, of at most so much uncompressed
+# A batch may decompress to so many times its size, or to what it might have had uncompressed. Records that
+# compress even better are copies of each other; Java's producer splits the batch then. 64 KB stay 32 MB.
+MAX_RATIO = 512
+MAX_GRANTED_BYTES = 32 << 20  # uncompressed, of all parts of a request that are small
+_SMALL_BYTES, _SMALL_PLAIN_BYTES = 64 << 10, 128 << 10  # batches that are looked at together, as they came
+_ATTRIBUTES_LOW_BYTE = 22
+_RECORD_COUNT = struct.Struct(">i")  # the last field of a header
+
+
+def unchecked_part(
+    records: BytesLike | None,
+    rules: BatchRules,
+    *,
+    topic_id: str,
+    topic: str,
+    partition: int,
+    now_ms: Callable[[], int],
+    api_version: int,
+    parts: int = 1,
+    memory: CheckMemory | None = None,
+) -> UncheckedPart:
+    """A client's batch, to be checked by `check_produced` later, with the time of that moment.
+
+    Args:
+        parts: how many the request has; they share what each of them may become at least.
+        memory: to decompress in.
+    """
+    data = records or b""
+    granted = min(rules.max_message_bytes, MAX_GRANTED_BYTES // max(1, parts))
+    max_plain_bytes = min(rules.max_decompressed_bytes, max(MAX_RATIO * len(data), granted))
+    return UncheckedPart(
+        topic_id=topic_id,
+        topic=topic,
+        partition=partition,
+        size_bytes=len(data),
+        check=ProducedCheck(
+            data,
+            rules,
+            (topic_id, topic, partition),
+            now_ms,
+            api_version,
+            max_plain_bytes=max_plain_bytes,
+            memory=memory,
+        ),
+        is_quick=_is_quick(data, max_plain_bytes),
+    )
+
+
+class ProducedCheck:
+    """`check_produced` for one part, whole or in steps (`check_together`)."""
+
+    def __init__(
+        self,
+        data: BytesLike,
+        rules: BatchRules,
+        target: tuple[str, str, int],
+        now_ms: Callable[[], int],
+        api_version: int,
+        *,
+        max_plain_bytes: int,
+        memory: CheckMemory | None,
+    ) -> None:
+        self._max_plain_bytes = max_plain_bytes
+        self._memory = memory
+        self._view = memoryview(data).cast("B")
+        self._rules = rules
+        self._target = target
+        self._where = f"{target[1]}-{target[2]}"
+        self._now_ms = now_ms
+        self._api_version = api_version
+
+    def __call__(self) -> AppendPart:
+        return self.go_on(self.open())
+
+    def open(self) -> BatchHeader:
+        """The header, when all is well but perhaps the records. Raises: RefusedBatchError."""
+        return open_batch(self._view, self._rules, self._where, self._api_version)
+
+    def go_on(self, header: BatchHeader) -> AppendPart:
+        """The part, after `open`. Raises: RefusedBatchError."""
+        limit = self._max_plain_bytes
+        if self._memory is None or header.codec is Codec.NONE:
+            return self.finish(header, inspect_batch(self._view, header, limit, self._where))
+        with Reservation(self._memory) as reservation:
+            inspected = inspect_batch(self._view, header, limit, self._where, reservation.resize)
+            return self.finish(header, inspected)
+
+    def uncompressed(self, header: BatchHeader) -> tuple[BytesLike, BytesLike] | None:
+        """(header, body) as if uncompressed; None if that is large, or not to be had."""
+        head, body = self._view[: HEADER.size], self._view[HEADER.size :]
+        if len(body) > _SMALL_BYTES:
+            return None
+        if header.codec is Codec.NONE:
+            return head, body
+        try:
+            limit = min(_SMALL_PLAIN_BYTES, self._max_plain_bytes)
+            plain = decompress(header.codec, body, max_bytes=limit, where=self._where)
+        except SparklogError:
+            return None  # if it is not too large, but broken, `go_on` says so
+        length = HEADER.size - LENGTH_END + len(plain)
+        attributes = header.attributes & ~CODEC_MASK
+        header = dataclasses.replace(header, batch_length=length, attributes=attributes)
+        return encode_header(header, plain), plain
+
+    def finish(self, header: BatchHeader, inspected: InspectedRecords) -> AppendPart:
+        """The part, its records looked at. Raises: RefusedBatchError."""
+        topic_id, topic, partition = self._target
+        encoded, stored, appended_ms = finish_batch(
+            self._view, header, inspected, self._rules, where=self._where, now_ms=self._now_ms()
+        )
+        has_producer = stored.producer_id > NO_PRODUCER_ID
+        return AppendPart(
+            topic_id=topic_id,
+            topic=topic,
+            partition=partition,
+            encoded=encoded,
+            producer_id=stored.producer_id if has_producer else -1,
+            producer_epoch=stored.producer_epoch if has_producer else -1,
+            base_sequence=stored.base_sequence if has_producer else -1,
+            log_append_time_ms=appended_ms,
+        )
+
+
+def check_together(parts: Sequence[UncheckedPart]) -> list[AppendPart | SparklogError]:
+    """What `check` of each part returns or raises; the records of small batches are looked at together."""
+    checks = [part.check for part in parts]
+    headers: dict[int, BatchHeader] = {}
+    outcomes: dict[int, AppendPart | SparklogError] = {}
+    for number, check in enumerate(checks):
+        try:
+            if isinstance(check, ProducedCheck):
+                headers[number] = check.open()
+            else:
+                outcomes[number] = check()
+        except SparklogError as error:
+            outcomes[number] = as_value(error)
+    inspected = _inspect_together(checks, headers)
+    for number, header in headers.items():
+        check = checks[number]
+        assert isinstance(check, ProducedCheck)
+        try:
+            found = inspected.get(number)
+            outcomes[number] = check.go_on(header) if found is None else check.finish(header, found)
+        except SparklogError as error:
+            outcomes[number] = as_value(error)
+    return [outcomes[number] for number in range(len(parts))]
+
+
+def _inspect_together(
+    checks: Sequence[Callable[[], AppendPart]], headers: Mapping[int, BatchHeader]
+) -> dict[int, InspectedRecords]:
+    """What is known of the records of those that are small; nothing where that would not save time."""
+    small = {}
+    if pays_together([header.record_count for header in headers.values()]):
+        for number, header in headers.items():
+            check = checks[number]
+            plain = check.uncompressed(header) if isinstance(check, ProducedCheck) else None
+            if plain is not None:
+                small[number] = plain
+    found = inspect_together(list(small.values())) if len(small) > 1 else None
+    return {} if found is None else dict(zip(small, found, strict=True))
+
+
+def _is_quick(data: BytesLike, max_plain_bytes: int) -> bool:
+    """What is compressed may be a hundred times as large, and of many records."""
+    size = len(data)
+    if size < HEADER.size or not data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK:
+        return size <= QUICK_BYTES
+    (count,) = _RECORD_COUNT.unpack_from(data, HEADER.size - _RECORD_COUNT.size)
+    return size <= QUICK_COMPRESSED_BYTES and count <= QUICK_RECORDS and max_plain_bytes <= QUICK_PLAIN_BYTES

@@ -1,0 +1,217 @@
+"""What the bytes of a produced batch can make the broker do: decompress, look at records, keep memory."""
+
+import gc
+import threading
+from collections.abc import Callable
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
+from sparklog.errors import SparklogError
+from sparklog.format.codec import Codec
+from sparklog.format.record_batch import HEADER, LENGTH_END
+from sparklog_server.publish.check_memory import CheckMemory, Reservation
+from sparklog_server.publish.checkers import _outcomes
+from sparklog_server.publish.part_checks import (
+    MAX_GRANTED_BYTES,
+    MAX_RATIO,
+    QUICK_RECORDS,
+    check_together,
+    unchecked_part,
+)
+from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
+from tests.server.conftest import RunningBroker
+from tests.server.publish.asking import Client
+from tests.server.publish.batches import NOW_MS, batch, rules, with_header
+
+MIB = 1 << 20
+
+
+def part_of(
+    data: bytes, *, parts: int = 1, memory: CheckMemory | None = None, **configs: str
+) -> UncheckedPart:
+    return unchecked_part(
+        data,
+        rules(128 * MIB, **configs),
+        topic_id="i",
+        topic="t",
+        partition=0,
+        now_ms=lambda: NOW_MS,
+        api_version=9,
+        parts=parts,
+        memory=memory,
+    )
+
+
+def bomb(size: int, *, count: int = 2) -> bytes:
+    """Zeros as zstd has them: some thousand times smaller."""
+    body = bytes(cramjam.zstd.compress(bytes(size), level=19))
+    return with_header(
+        batch()[: HEADER.size] + body,
+        batch_length=HEADER.size - LENGTH_END + len(body),
+        record_count=count,
+        last_offset_delta=count - 1,
+        attributes=int(Codec.ZSTD),
+    )
+
+
+def test_a_batch_decompresses_to_a_multiple_of_its_size_only() -> None:
+    data = bomb(100 * MIB)
+    memory = CheckMemory(64 * MIB)
+    with pytest.raises(RefusedBatchError, match="bytes uncompressed") as caught:
+        part_of(data, memory=memory).check()
+    assert caught.value.kafka_code is ErrorCode.message_too_large
+    assert memory.most_bytes <= MAX_RATIO * len(data) + 100
+    assert memory.used_bytes == 0
+
+
+def test_what_may_be_sent_uncompressed_may_be_sent_compressed() -> None:
+    """However well it compresses."""
+    zeros = batch([bytes(1_000_000)], codec=Codec.ZSTD)
+    assert len(zeros) * MAX_RATIO < 1_000_000
+    assert part_of(zeros).check().encoded.record_count == 1
+    large = batch([bytes(3_000_000)], codec=Codec.ZSTD)
+    with pytest.raises(RefusedBatchError, match="bytes uncompressed"):
+        part_of(large).check()
+    assert part_of(large, max_message_bytes="4000000").check().encoded.record_count == 1
+
+
+def test_parts_of_a_request_share_what_each_may_become() -> None:
+    zeros = batch([bytes(1_000_000)], codec=Codec.ZSTD)
+    most = MAX_GRANTED_BYTES // MIB
+    assert part_of(zeros, parts=most).check().encoded.record_count == 1
+    with pytest.raises(RefusedBatchError, match="bytes uncompressed"):
+        part_of(zeros, parts=2 * most).check()
+
+
+@pytest.mark.parametrize(("count", "expected"), [(QUICK_RECORDS, True), (QUICK_RECORDS + 1, False)])
+def test_many_records_are_not_quick_to_check(count: int, *, expected: bool) -> None:
+    """4 KB hold hundreds of thousands of records; the publisher's thread is everybody's."""
+    assert part_of(bomb(7 * count, count=count)).is_quick is expected
+
+
+def test_what_may_become_large_is_not_quick_to_check() -> None:
+    data = batch([b"a" * 100], codec=Codec.ZSTD)
+    assert part_of(data).is_quick
+    assert not part_of(data, max_message_bytes=str(8 * MIB)).is_quick
+
+
+def kept(error: BaseException) -> list[object]:
+    return [one for one in (error.__traceback__, error.__cause__, error.__context__) if one is not None]
+
+
+@pytest.mark.parametrize("data", [bomb(5 * MIB), bomb(MIB), bomb(MIB)[:-3], batch()[:-1], b"", batch()[:40]])
+def test_an_error_that_is_kept_holds_nothing(data: bytes) -> None:
+    for outcomes in (check_together([part_of(data)]), _outcomes([part_of(data)])):
+        (error,) = outcomes
+        assert isinstance(error, RefusedBatchError)
+        assert kept(error) == []
+
+
+def test_a_panic_fails_one_part_and_not_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    """Compiled code that panics raises what is no Exception."""
+
+    class PanicException(BaseException):
+        pass
+
+    def panic() -> AppendPart:
+        raise PanicException("index out of bounds")
+
+    good = part_of(batch())
+    bad = UncheckedPart(topic_id="i", topic="t", partition=0, size_bytes=1, check=panic)
+    first, error, last = _outcomes([good, bad, good])
+    assert isinstance(first, AppendPart)
+    assert isinstance(last, AppendPart)
+    assert isinstance(error, SparklogError)
+    assert error.code == "INTERNAL"
+    assert "PanicException: index out of bounds" in str(error)
+    assert kept(error) == []
+    assert "validating a batch of t-0 failed" in caplog.text
+
+
+def test_refused_requests_leave_nothing_without_a_collector(running_broker: RunningBroker) -> None:
+    """A cycle of an error and its frames holds the request, and what it became, until a full collection."""
+    running_broker.broker.log.create_topic("t", 1)
+    topics = [("t", 0, bomb(3 * MIB)), ("t", 0, bomb(MIB)), ("t", 0, batch()[:-1]), ("t", 7, batch())]
+    with Client(running_broker.host, running_broker.port) as client:
+        for topic in topics:
+            client.produce(topic)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                for topic in topics:
+                    client.produce(topic)
+            left = [one for one in gc.get_objects() if isinstance(one, RefusedBatchError)]
+        finally:
+            gc.enable()
+    assert len(left) == 0
+
+
+# --- memory that threads share ------------------------------------------------------------------------
+
+
+def test_a_reservation_that_grows_gives_back_first() -> None:
+    """Two that hold half each, and want more, would wait for each other for ever."""
+    memory = CheckMemory(100)
+    begun, done = threading.Barrier(2), []
+
+    def grow() -> None:
+        with Reservation(memory) as reservation:
+            reservation.resize(50)
+            begun.wait(20)
+            reservation.resize(100)
+            done.append(1)
+
+    threads = [threading.Thread(target=grow) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(done) == 2
+    assert (memory.used_bytes, memory.most_bytes) == (0, 100)
+
+
+def test_what_is_larger_than_all_goes_alone() -> None:
+    memory = CheckMemory(100)
+    memory.take(30)
+    granted = threading.Event()
+
+    def take() -> None:
+        memory.take(500)
+        granted.set()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    assert not granted.is_set()
+    memory.give_back(30)
+    assert granted.wait(20)
+    memory.give_back(500)
+    thread.join(20)
+    assert (memory.used_bytes, memory.most_bytes) == (0, 500)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_reservations_stay_within_the_limit(steps: list[list[int]]) -> None:
+    memory = CheckMemory(64)
+
+    def run(sizes: list[int]) -> Callable[[], None]:
+        def go() -> None:
+            with Reservation(memory) as reservation:
+                for size in sizes:
+                    reservation.resize(size)
+
+        return go
+
+    threads = [threading.Thread(target=run(sizes)) for sizes in steps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert memory.used_bytes == 0
+    assert memory.most_bytes <= 64
