@@ -41,10 +41,7 @@ demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of fli
 
 test: $(VENV)/.dev ## All tests, Spark included, in two processes (PYTEST_ARGS="tests/format -k codec" for some)
 	@sh scripts/preflight.sh --java >/dev/null
-	@# What failed beside the other process is run once more, alone: clients of real sockets have their own
-	@# limits of time. Both results are printed; what fails twice fails.
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS) || { test $$? -eq 1 && \
-		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## Lint, formatting, types and the layers' imports
 	$(BIN)/ruff check .

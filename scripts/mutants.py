@@ -503,6 +503,13 @@ MUTANTS = (
         "tests/metadata/test_image_age.py",
     ),
     Mutant(
+        "broker: a change that timed out before its turn is not made",
+        "sparklog_server/admin/changes.py",
+        "            if self._is_given_up:\n",
+        "            if False:\n",
+        "tests/server/admin/test_changes.py",
+    ),
+    Mutant(
         "broker: nothing is acknowledged when the commit failed",
         "sparklog_server/publish/group_writer.py",
         "        except SparklogError as error:\n            plan.fail(outcomes, error)\n        else:\n",

@@ -2,13 +2,15 @@
 
 Invariants: the parts of a request do not depend on each other (callers refuse duplicates), so all that can
     be done are done in one commit, and one that cannot harms no other. Outcomes are those of the plan that
-    was committed: a plan that lost a race is made again from scratch.
+    was committed: a plan that lost a race is made again from scratch. Every part has an outcome, whether its
+    plan has run or not; what timed out before its turn came is never done.
 Not here: what a part does (the API's module), fencing and grouping (publish/).
 Sources: Kafka ReplicationControlManager (per-topic ApiError beside one atomic list of records).
 """
 
 import asyncio
 import dataclasses
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -54,14 +56,36 @@ def outcome_of(error: Exception) -> Outcome:
 
 
 class Change(Generic[K]):
-    """A plan (metadata's) made of parts; `outcomes` are those of its last run."""
+    """A plan (metadata's) made of parts; `outcomes` are those of its last run.
+
+    The publisher's thread runs it, the event loop may give it up.
+    """
 
     def __init__(self, parts: Mapping[K, Part]) -> None:
         self._parts = parts
+        self._turn = threading.Lock()
+        self._has_begun = self._is_given_up = False
         self.outcomes: dict[K, Outcome] = {}
+
+    def give_up(self) -> bool:
+        """Do nothing when its turn comes; False: it has come."""
+        with self._turn:
+            self._is_given_up = not self._has_begun
+            return self._is_given_up
+
+    def failed(self, failure: Outcome) -> dict[K, Outcome]:
+        """What was to be done has failed, what was refused stays refused."""
+        planned = self.outcomes
+        return {
+            key: planned[key] if key in planned and planned[key].is_error else failure for key in self._parts
+        }
 
     def __call__(self, image: Image) -> list[Action]:
         """Plan every part against the image."""
+        with self._turn:
+            if self._is_given_up:
+                return []
+            self._has_begun = True
         outcomes = {}
         for key, part in self._parts.items():
             try:
@@ -78,29 +102,29 @@ async def make_changes(
     """Carry the parts out; the outcome of each.
 
     Args:
-        timeout_ms: answer REQUEST_TIMED_OUT after so long; the change may still happen. 0: wait.
+        timeout_ms: answer REQUEST_TIMED_OUT after so long. What has begun by then may still happen. 0: wait.
         validate_only: find out what would happen.
     """
     change = Change(parts)
     if validate_only or not parts:
-        change(await broker.run_storage(broker.log.refresh))
+        error = await broker.look()
+        if error is not None:
+            return change.failed(outcome_of(error))
+        change(broker.image)
         return change.outcomes
     publishing = asyncio.ensure_future(broker.publish_plan(change))
     publishing.add_done_callback(_look_at)
     done, _ = await asyncio.wait({publishing}, timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
     if not done:
-        failure = Outcome(ErrorCode.request_timed_out, "the storage did not answer in time; look again")
-        return _failed(change, failure)
+        message = "nothing was done: other changes were before it"
+        if not change.give_up():
+            message = "the storage did not answer in time; it may still be done: look again"
+        return change.failed(Outcome(ErrorCode.request_timed_out, message))
     try:
         publishing.result()
     except SparklogError as error:
-        return _failed(change, outcome_of(error))
+        return change.failed(outcome_of(error))
     return change.outcomes
-
-
-def _failed(change: Change[K], failure: Outcome) -> dict[K, Outcome]:
-    """Nothing was committed: what was to be done has failed, what was refused stays refused."""
-    return {key: outcome if outcome.is_error else failure for key, outcome in list(change.outcomes.items())}
 
 
 def _look_at(publishing: "asyncio.Future[Any]") -> None:

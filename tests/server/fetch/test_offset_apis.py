@@ -261,22 +261,6 @@ def test_deletions_that_are_refused(client: Conversation, stored: StoredLog) -> 
     ]
 
 
-def test_a_deletion_that_takes_too_long(
-    client: Conversation, stored: StoredLog, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored.append(5)
-    publisher = broker.broker.publisher
-    held: list[Any] = []
-
-    def hold(plan: Any) -> Any:
-        held.append(broker.loop.create_future())
-        return held[-1]
-
-    monkeypatch.setattr(publisher, "submit_plan", hold)
-    assert delete(client, [(TOPIC, 0, 5)], timeout_ms=20) == [(7, -1)]
-    broker.call_soon(held[0].cancel)
-
-
 def test_a_deletion_that_fails(
     client: Conversation, stored: StoredLog, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,157 @@
+"""Changes whose plan never ran: the time was up before its turn, or the broker is stopping."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from kio.schema.errors import ErrorCode
+
+import sparklog
+from sparklog.errors import StorageError
+from sparklog.metadata import Action, Image, Plan, PublishResult
+from sparklog_server.admin.changes import Part, RefusedError, make_changes
+from sparklog_server.broker import Broker
+from tests.server.admin.asking import Asker
+from tests.server.admin.test_create_partitions import topic as grown
+from tests.server.admin.test_create_topics import topic
+from tests.server.conftest import RunningBroker
+
+
+def created(asker: Asker, **fields: Any) -> str:
+    answer = asker.ask(19, 7, topics=[topic("new", 1)], **{"timeout": 1, "validate_only": False, **fields})
+    return str(answer.topics[0].error_code.name)
+
+
+def partitions_added(asker: Asker, **fields: Any) -> str:
+    answer = asker.ask(37, 3, topics=[grown("t", 5)], **{"timeout": 1, "validate_only": False, **fields})
+    (one,) = answer.results
+    return str(one.error_code.name)
+
+
+def deleted(asker: Asker) -> str:
+    answer = asker.ask(20, 5, topic_names=("t",), timeout=1)
+    return str(answer.responses[0].error_code.name)
+
+
+def records_deleted(asker: Asker) -> tuple[str, int]:
+    one = {"_": "DeleteRecordsPartition", "partition_index": 0, "offset": -1}
+    named = {"_": "DeleteRecordsTopic", "name": "t", "partitions": [one]}
+    answer = asker.ask(21, 2, topics=[named], timeout=1).topics[0].partitions[0]
+    return answer.error_code.name, answer.low_watermark
+
+
+def altered(asker: Asker, key: int) -> str:
+    more = {"config_operation": 0} if key == 44 else {}
+    kind = "AlterableConfig"
+    one = {"_": kind, "name": "retention.ms", "value": "1000", **more}
+    resource = {"_": "AlterConfigsResource", "resource_type": 2, "resource_name": "t", "configs": [one]}
+    answer = asker.ask(key, 1, resources=[resource], validate_only=False)
+    return str(answer.responses[0].error_code.name)
+
+
+@pytest.fixture
+def log(log: sparklog.SparkLog) -> sparklog.SparkLog:
+    log.create_topic("t", 2)
+    return log
+
+
+@contextlib.contextmanager
+def busy(running: RunningBroker) -> Iterator[None]:
+    """The publisher works on something else, for as long as the context lasts."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def plan(_image: Image) -> list[Action]:
+        began.set()
+        assert go_on.wait(30)
+        return []
+
+    running.call_soon(running.broker.publisher.submit_plan, plan)
+    assert began.wait(30)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+@pytest.mark.parametrize("ask", [created, partitions_added, deleted])
+def test_a_change_whose_turn_does_not_come_in_time_is_not_made(
+    running_broker: RunningBroker, asker: Asker, log: sparklog.SparkLog, ask: Callable[[Asker], str]
+) -> None:
+    before = log.refresh().commit
+    with busy(running_broker):
+        assert ask(asker) == "request_timed_out"
+    running_broker.call(running_broker.broker.publish_plan(lambda _: []))  # it would have come before
+    assert log.refresh().commit == before
+
+
+def test_a_change_that_has_begun_may_still_happen(
+    running_broker: RunningBroker, log: sparklog.SparkLog
+) -> None:
+    def refuse(_image: Image) -> Action:
+        raise RefusedError(ErrorCode.invalid_request, "no")
+
+    class Slow:
+        """Its storage takes the plan's actions, and does not answer."""
+
+        async def publish_plan(self, plan: Plan) -> PublishResult:
+            assert plan(log.image) == []
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def main() -> None:
+        parts: dict[str, Part] = {"fine": lambda _: None, "refused": refuse}
+        done = await make_changes(cast("Broker", Slow()), parts, timeout_ms=1)
+        assert done["fine"].code is ErrorCode.request_timed_out
+        assert "may still be done" in (done["fine"].message or "")
+        assert done["refused"].code is ErrorCode.invalid_request
+
+    asyncio.run(main())
+
+
+def test_records_are_deleted_however_short_the_time(
+    asker: Asker, log: sparklog.SparkLog, running_broker: RunningBroker
+) -> None:
+    """The time-out of the request is for replicas to follow; there are none."""
+    log.append("t", pa.table({"value": [b"x"] * 5}), partition=0)
+    assert records_deleted(asker) == ("none", 5)
+    assert log.refresh().topics["t"].partitions[0].log_start_offset == 5
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        created,
+        partitions_added,
+        deleted,
+        lambda asker: records_deleted(asker)[0],
+        lambda asker: altered(asker, 33),
+        lambda asker: altered(asker, 44),
+    ],
+)
+def test_a_publisher_that_refuses_is_told_of_for_each_part(
+    running_broker: RunningBroker, asker: Asker, log: sparklog.SparkLog, ask: Callable[[Asker], str]
+) -> None:
+    running_broker.broker.publisher._stopping = True  # as while the broker stops
+    try:
+        assert ask(asker) == "request_timed_out"  # retriable: the next broker does it
+    finally:
+        running_broker.broker.publisher._stopping = False
+
+
+@pytest.mark.parametrize("ask", [created, partitions_added])
+def test_validating_without_storage(
+    running_broker: RunningBroker,
+    asker: Asker,
+    log: sparklog.SparkLog,
+    ask: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refresh() -> None:
+        raise StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")
+
+    monkeypatch.setattr(running_broker.broker.log, "refresh", refresh)
+    assert ask(asker, validate_only=True) == "kafka_storage_error"
