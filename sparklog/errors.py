@@ -106,6 +106,7 @@ CODES: dict[str, tuple[str, str]] = {
     "TOPIC_CHANGED": ("40001", "a topic was created or changed by somebody else meanwhile"),
     "TOPIC_EXISTS": ("42710", "a topic of this name exists"),
     "TOPIC_MISSING": ("42704", "no such topic"),
+    "TXN_CONTENT_DIFFERS": ("23505", "a writer's version is in the log already, with other content"),
     "UNKNOWN_CONFIG": ("42K05", "no setting has this name"),
     "UNKNOWN_OPTION": ("42K05", "no such option"),
     "UNSUPPORTED_ATTRIBUTES": ("0A000", "a record batch uses attribute bits that this version does not know"),

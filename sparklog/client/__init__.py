@@ -5,7 +5,7 @@ from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedA
 from sparklog.client.groups import OFFSETS_TOPIC, CommittedOffset, partition_for_group
 from sparklog.client.log import SparkLog, open_log
 from sparklog.client.partitioner import StickyPartitioner, partition_rows
-from sparklog.client.publish import AppendedRange, AppendResult, publish
+from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, publish
 from sparklog.client.topic_plan import PlannedTopic
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "AppendOptions",
     "AppendResult",
     "AppendedRange",
+    "AppliedBefore",
     "CommittedOffset",
     "PartitionDescription",
     "PartitionedAppender",

@@ -22,7 +22,7 @@ from sparklog.client import admin, consumer
 from sparklog.client.admin import TopicDescription, is_internal
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
 from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
-from sparklog.client.publish import AppendResult, publish
+from sparklog.client.publish import AppendResult, applied_before, publish
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.time_lookup import offset_for_time
@@ -194,9 +194,11 @@ class SparkLog:
             self._sticky_turn += 1
         return PartitionedAppender(self.image, self.writer, self.clock, options, sticky_turn=sticky_turn)
 
-    def publish(self, staged: Iterable[StagedAppend], *, txn: tuple[str, int] | None = None) -> AppendResult:
-        """Make staged appends visible, all in one commit; with `txn`, at most once."""
-        return publish(self.metadata, staged, txn=txn)
+    def publish(
+        self, staged: Iterable[StagedAppend], *, txn: tuple[str, int] | None = None, content: str = ""
+    ) -> AppendResult:
+        """Make staged appends visible, all in one commit; with `txn`, once in each topic (see publish.py)."""
+        return publish(self.metadata, staged, txn=txn, content=content)
 
     def append(
         self,
@@ -214,7 +216,9 @@ class SparkLog:
                 one of key and value.
             partition: where all of them go; None lets the partition column, the key's hash or the sticky
                 partitioner decide.
-            txn: (application, version): a rerun with the same pair, or an older version, changes nothing.
+            txn: (application, version): a rerun with the same pair, or an older version, changes nothing in
+                this topic. `skipped` of the result says so, and which commit has it. Other topics have
+                versions of their own. A write without rows leaves no version.
             compression_type: none, gzip, snappy, lz4 or zstd; a topic's compression.type beats it.
 
         Raises:
@@ -233,8 +237,9 @@ class SparkLog:
                 appender.add(rows, topic)
                 return appender.finish()
 
-        if txn is not None and self.refresh().has_applied(*txn):
-            return AppendResult(commit=None, duplicate=True, ranges={})
+        found = None if txn is None else applied_before(self.refresh(), *txn, topic)
+        if found is not None:
+            return AppendResult(commit=None, duplicate=True, ranges={}, skipped={topic: found})
         return self._stage_and_publish(stage, txn)
 
     def _stage_and_publish(

@@ -2,13 +2,15 @@
 
 Invariants:
     1. All or nothing: topics to create, extents, and the writer transaction are one commit.
-    2. `(application, version)` is applied at most once: if the image has it, nothing is published.
+    2. `(application, version)` is applied to each topic at most once: topics that have it are left out, and
+       the result says so. If all have it, nothing is published.
     3. Topics planned by several tasks, or created by somebody else meanwhile, become one. If the number
        of partitions differs from the plan, rows placed by key would be in the wrong one: nothing is
        published then, and the caller starts over.
     4. What others publish for us, on a slow store (metadata/combining.py), is planned by the same function
        from the same drafts, so it is the same.
-Not here: writing the data (appender.py), what a commit is (metadata).
+Not here: writing the data (appender.py), what a commit is (metadata), how a request says what it asks for
+    (request_payload.py).
 Concurrency: any thread; racing publishers are ordered by the metadata log, which calls `plan_publish` again
     for each image it finds.
 After a crash: either the commit is there, or staged bytes lie unreferenced until they are swept. On a slow
@@ -17,45 +19,37 @@ Sources: design.md section 3.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import msgspec
 
 from sparklog.client.appender import StagedAppend
+from sparklog.client.request_payload import decode_payload, encode_payload
 from sparklog.client.topic_plan import PlannedTopic
-from sparklog.errors import CorruptLogError, RetriableError
+from sparklog.client.writer_version import WriterVersion
+from sparklog.errors import RetriableError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import (
     Action,
     AppendExtents,
     CreateTopic,
-    DraftExtent,
     Extent,
     Image,
     MetadataLog,
     Plan,
     SharedPlan,
-    WriterTxn,
     plan_append,
     plan_create_topic,
     plan_writer_txn,
 )
-from sparklog.metadata.actions import Int64
 from sparklog.metadata.apply import apply_actions
+from sparklog.metadata.drafts import MAX_WRITER_TXNS
+from sparklog.metadata.image import NO_COMMIT, WriterTxnState
 
+_log = logging.getLogger(__name__)
+_warned_topics: set[str] = set()  # once per process
 TopicPartition = tuple[str, int]
-
-
-class _RequestTopic(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """A topic that a request needs, and creates if it is not there."""
-
-    name: str
-    topic_id: str
-    partitions: Int64
-    configs: dict[str, str] = {}
-    keyed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +66,39 @@ class AppendedRange:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedBefore:
+    """What shows that a topic has a writer's version already.
+
+    Args:
+        version: the application's newest version in the topic: the one that was to be written, or a later.
+        commit: the commit that has it; None where that was not recorded (by version 3 of the metadata).
+        content: what is known of what it holds; "" if nothing.
+    """
+
+    version: int
+    commit: int | None
+    content: str = ""
+
+    def __str__(self) -> str:
+        where = "before sparklog noted where" if self.commit is None else f"in commit {self.commit}"
+        return f"version {self.version}, {where}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResult:
     """What was published.
 
     Args:
         commit: number of the metadata commit; None if nothing had to be published.
-        duplicate: (application, version) had been applied before; nothing was published now.
+        duplicate: (application, version) had been applied to all topics before; nothing was published now.
         ranges: per topic and partition, the offsets of these records.
+        skipped: topics that had (application, version) before, and got nothing now.
     """
 
     commit: int | None
     duplicate: bool
     ranges: dict[TopicPartition, AppendedRange]
+    skipped: dict[str, AppliedBefore] = dataclasses.field(default_factory=dict)
 
     @property
     def partitions(self) -> dict[int, AppendedRange]:
@@ -98,43 +113,72 @@ class AppendResult:
 
 
 def publish(
-    metadata: MetadataLog, staged: Iterable[StagedAppend], *, txn: tuple[str, int] | None = None
+    metadata: MetadataLog,
+    staged: Iterable[StagedAppend],
+    *,
+    txn: tuple[str, int] | None = None,
+    content: str = "",
 ) -> AppendResult:
     """Publish what tasks have staged, in their order, once.
 
     Args:
         staged: from PartitionedAppender.finish, of any number of tasks.
-        txn: (application, version); a rerun with the same pair publishes nothing.
+        txn: (application, version); a rerun with the same pair publishes nothing in the topics that have it.
+        content: what the version holds, as text, a checksum for example. The same version with other content
+            is an error then; "" is compared with nothing.
 
     Raises:
         RetriableError: a planned topic turned out to have another number of partitions. Append again.
         UnknownTopicError: a topic was deleted meanwhile.
+        InvalidRequestError: TXN_CONTENT_DIFFERS.
         StorageError: nothing was published.
         FatalStorageError: it is not known whether it was; a rerun with the same txn is safe.
     """
     staged = list(staged)
-    if txn is None and not any(one.drafts for one in staged):
+    writer = None if txn is None else WriterVersion(application=txn[0], version=txn[1], content=content)
+    if writer is not None:
+        writer.validate()
+    if not any(one.drafts for one in staged):
         return AppendResult(commit=None, duplicate=False, ranges={})
     failpoint("publish.before")
-    shared = SharedPlan(payload=lambda: encode_request(staged, txn), interpret=interpret_request)
-    result = metadata.publish(lambda image: plan_publish(image, staged, txn), shared=shared)
+    shared = SharedPlan(payload=lambda: encode_payload(staged, writer), interpret=interpret_request)
+    forgetting: dict[str, str] = {}
+
+    def plan(image: Image) -> list[Action]:
+        actions = plan_publish(image, staged, writer)
+        forgetting.clear()
+        if writer is not None:
+            forgetting.update(writer.makes_forget(image, actions))
+        return actions
+
+    result = metadata.publish(plan, shared=shared)
     failpoint("publish.after")
+    for topic, application in forgetting.items():
+        _warn_of_forgetting(topic, application)
     extents = [
         extent for action in result.actions if isinstance(action, AppendExtents) for extent in action.extents
     ]
+    image = metadata.image
     return AppendResult(
         commit=result.commit if result.actions else None,
         duplicate=not result.actions,
-        ranges=_ranges(metadata.image, extents),
+        ranges=_ranges(image, extents),
+        skipped={} if writer is None else _skipped(image, staged, writer, extents),
     )
 
 
-def plan_publish(image: Image, staged: Sequence[StagedAppend], txn: tuple[str, int] | None) -> list[Action]:
-    """The actions of the commit, computed for one image; pure. Empty: already applied."""
-    marker = None if txn is None else plan_writer_txn(image, *txn)
-    if txn is not None and marker is None:
-        return []
-    image, creates, real_ids = _plan_topics(image, staged)
+def plan_publish(image: Image, staged: Sequence[StagedAppend], writer: WriterVersion | None) -> list[Action]:
+    """The actions of the commit, computed for one image; pure. Empty: all of it is there already."""
+    real_ids = _real_ids(image, staged)
+    wanted = _topics_of(staged, real_ids)
+    marker = None
+    if writer is not None and wanted:
+        marker = plan_writer_txn(image, writer.application, writer.version, wanted, content=writer.content)
+        if marker is None:
+            return []
+        left = set(marker.topics or ())
+        staged = [_only(one, real_ids, left) for one in staged]
+    image, creates = _plan_topics(image, staged)
     actions: list[Action] = list(creates)
     drafts = [
         msgspec.structs.replace(draft, topic_id=real_ids.get(draft.topic_id, draft.topic_id))
@@ -146,70 +190,55 @@ def plan_publish(image: Image, staged: Sequence[StagedAppend], txn: tuple[str, i
     return actions if marker is None else [*actions, marker]
 
 
-class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a publisher asks others to publish: FORMAT.md, requests."""
-
-    drafts: tuple[DraftExtent, ...] = ()
-    topics: tuple[_RequestTopic, ...] = ()
-    writer_txn: WriterTxn | None = None
-
-
-def encode_request(staged: Sequence[StagedAppend], txn: tuple[str, int] | None) -> bytes:
-    """The JSON from which anybody can plan what `plan_publish` would."""
-    request = _Request(
-        drafts=tuple(draft for one in staged for draft in one.drafts),
-        topics=tuple(
-            _RequestTopic(
-                name=plan.name,
-                topic_id=plan.topic_id,
-                partitions=plan.partitions,
-                configs=dict(plan.configs),
-                keyed=plan.keyed,
-            )
-            for one in staged
-            for plan in one.planned
-        ),
-        writer_txn=None if txn is None else WriterTxn(application=txn[0], version=txn[1]),
-    )
-    return msgspec.json.encode(request)
+def applied_before(image: Image, application: str, version: int, topic: str) -> AppliedBefore | None:
+    """Does the topic of this name have the version already? None too if there is no such topic."""
+    known = image.topics.get(topic)
+    found = None if known is None else image.applied(application, version, known.topic_id)
+    return None if found is None else _before(found)
 
 
 def interpret_request(payload: bytes) -> Plan:
     """The plan of another publisher's request; CorruptLogError if it cannot be understood."""
-    try:
-        request = msgspec.json.decode(payload, type=_Request)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptLogError(
-            "CORRUPT_METADATA_REQUEST",
-            f"a request to publish cannot be decoded: {error}",
-            fix="Nothing: its publisher goes on by itself",
-        ) from error
-    planned = tuple(
-        PlannedTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partitions=topic.partitions,
-            configs=tuple(sorted(topic.configs.items())),
-            keyed=topic.keyed,
-        )
-        for topic in request.topics
+    staged, writer = decode_payload(payload)
+    return lambda image: plan_publish(image, [staged], writer)
+
+
+def _real_ids(image: Image, staged: Sequence[StagedAppend]) -> dict[str, str]:
+    """Planned id -> the id of the topic that has the name, or is going to have it."""
+    by_name: dict[str, str] = {}
+    real_ids: dict[str, str] = {}
+    for one in staged:
+        for plan in one.planned:
+            topic = image.topics.get(plan.name)
+            real_id = plan.topic_id if topic is None else topic.topic_id
+            real_ids[plan.topic_id] = by_name.setdefault(plan.name, real_id)
+    return real_ids
+
+
+def _topics_of(staged: Sequence[StagedAppend], real_ids: Mapping[str, str]) -> list[str]:
+    """Ids of the topics that get records, in the order of their first ones."""
+    return list(
+        dict.fromkeys(real_ids.get(draft.topic_id, draft.topic_id) for one in staged for draft in one.drafts)
     )
-    staged = [StagedAppend(drafts=request.drafts, planned=planned)]
-    wanted = request.writer_txn
-    txn = None if wanted is None else (wanted.application, wanted.version)
-    return lambda image: plan_publish(image, staged, txn)
 
 
-def _plan_topics(
-    image: Image, staged: Sequence[StagedAppend]
-) -> tuple[Image, list[CreateTopic], dict[str, str]]:
-    """The image with the planned topics in it, what creates them, and planned id -> id to use."""
+def _only(one: StagedAppend, real_ids: Mapping[str, str], topic_ids: Container[str]) -> StagedAppend:
+    """What goes to these topics alone."""
+    return StagedAppend(
+        drafts=tuple(
+            draft for draft in one.drafts if real_ids.get(draft.topic_id, draft.topic_id) in topic_ids
+        ),
+        planned=tuple(plan for plan in one.planned if real_ids[plan.topic_id] in topic_ids),
+    )
+
+
+def _plan_topics(image: Image, staged: Sequence[StagedAppend]) -> tuple[Image, list[CreateTopic]]:
+    """The image with the planned topics in it, and what creates them."""
     by_name: dict[str, list[PlannedTopic]] = {}
     for one in staged:
         for plan in one.planned:
             by_name.setdefault(plan.name, []).append(plan)
     creates: list[CreateTopic] = []
-    real_ids: dict[str, str] = {}
     for name, plans in by_name.items():
         if name not in image.topics:
             create = plan_create_topic(
@@ -221,10 +250,8 @@ def _plan_topics(
             )
             image = apply_actions(image, [create], commit=image.commit + 1, commit_uuid="planned")
             creates.append(create)
-        topic = image.topics[name]
-        _validate_partitions(plans, len(topic.partitions), staged)
-        real_ids.update({plan.topic_id: topic.topic_id for plan in plans})
-    return image, creates, real_ids
+        _validate_partitions(plans, len(image.topics[name].partitions), staged)
+    return image, creates
 
 
 def _validate_partitions(plans: list[PlannedTopic], partitions: int, staged: Sequence[StagedAppend]) -> None:
@@ -250,3 +277,38 @@ def _ranges(image: Image, extents: Sequence[Extent]) -> dict[TopicPartition, App
         start = ranges[key].base_offset if key in ranges else extent.base_offset
         ranges[key] = AppendedRange(base_offset=start, record_count=extent.end_offset - start)
     return ranges
+
+
+def _skipped(
+    image: Image, staged: Sequence[StagedAppend], writer: WriterVersion, extents: Sequence[Extent]
+) -> dict[str, AppliedBefore]:
+    """The topics that got nothing, and why."""
+    appended = {extent.topic_id for extent in extents}
+    real_ids = _real_ids(image, staged)
+    names = {real_ids[plan.topic_id]: plan.name for one in staged for plan in one.planned}
+    skipped = {}
+    for topic_id in _topics_of(staged, real_ids):
+        found = image.applied(writer.application, writer.version, topic_id)
+        if topic_id not in appended and found is not None:
+            topic = image.topic_by_id.get(topic_id)
+            skipped[names[topic_id] if topic is None else topic.name] = _before(found)
+    return skipped
+
+
+def _before(found: WriterTxnState) -> AppliedBefore:
+    commit = None if found.commit == NO_COMMIT else found.commit
+    return AppliedBefore(version=found.version, commit=commit, content=found.content)
+
+
+def _warn_of_forgetting(topic: str, application: str) -> None:
+    if topic in _warned_topics:
+        return
+    _warned_topics.add(topic)
+    _log.warning(
+        "topic %r remembers the last %d applications that wrote to it with a version (txn, txnAppId), and "
+        "has just forgotten %r: a write of that one which is repeated now would be appended again. Give a "
+        "job one name, and let its version grow",
+        topic,
+        MAX_WRITER_TXNS,
+        application,
+    )

@@ -119,10 +119,16 @@ class AdvanceLogStart(_Action, tag="advance_log_start", frozen=True, kw_only=Tru
 
 
 class WriterTxn(_Action, tag="writer_txn", frozen=True, kw_only=True):
-    """The commit is `version` of `application`; versions of an application only grow."""
+    """The commit is `version` of `application` in `topics`; there, versions of an application only grow.
+
+    `content` says what was in it, so that a version that comes again with something else is noticed; ""
+    when nobody knows. Without `topics` (written until version 3 of the documents) it is for the whole root.
+    """
 
     application: str
     version: Int64
+    topics: tuple[str, ...] | None = None
+    content: str = ""
 
 
 class BrokerListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,6 +203,8 @@ def version_of(action: Action) -> int:
     match action:
         case RequestApplied():
             return 4 if action.nonce else 3
+        case WriterTxn():
+            return 1 if action.topics is None and not action.content else 4
         case RegisterBroker() | AllocateProducerIds():
             return 2
         case _:

@@ -9,7 +9,7 @@ Concurrency: a builder belongs to one thread; the images it takes and gives are 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from sparklog.metadata import publishers
@@ -29,6 +29,7 @@ from sparklog.metadata.actions import (
     SetConfigs,
     WriterTxn,
 )
+from sparklog.metadata.drafts import PartitionDraft, TopicDraft
 from sparklog.metadata.extent_list import ExtentList
 from sparklog.metadata.ids import is_id
 from sparklog.metadata.image import (
@@ -37,7 +38,10 @@ from sparklog.metadata.image import (
     PartitionState,
     ProducerState,
     Topic,
+    WriterTxnState,
 )
+from sparklog.metadata.refusing import ActionRefusedError, refuse
+from sparklog.metadata.replacing import refuse_unordered, replaced_range
 from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_sequence, remember
 from sparklog.metadata.topic_names import why_illegal_topic_name
 from sparklog.metadata.validate import (
@@ -51,42 +55,11 @@ from sparklog.metadata.validate import (
 )
 
 
-class ActionRefusedError(Exception):
-    """An action does not apply to the image; the text says which and why."""
-
-
 def apply_actions(image: Image, actions: Sequence[Action], *, commit: int, commit_uuid: str) -> Image:
     """The image after one more commit."""
     builder = ImageBuilder(image)
     builder.apply(actions, commit=commit, commit_uuid=commit_uuid)
     return builder.image()
-
-
-@dataclass(slots=True)
-class _PartitionDraft:
-    state: PartitionState
-    log_end_offset: int
-    pending: list[Extent]
-    producers: dict[int, ProducerState] | None = None
-
-    def flushed(self) -> PartitionState:
-        if self.pending:
-            self.state = replace(
-                self.state,
-                log_end_offset=self.log_end_offset,
-                extents=self.state.extents.appended(self.pending),
-                producers=self.state.producers if self.producers is None else self.producers,
-            )
-            self.pending, self.producers = [], None
-        return self.state
-
-
-@dataclass(slots=True)
-class _TopicDraft:
-    topic_id: str
-    name: str
-    partitions: list[PartitionState]
-    configs: dict[str, str]
 
 
 class ImageBuilder:
@@ -107,8 +80,8 @@ class ImageBuilder:
         self._broker = image.broker
         self._next_producer_id = image.next_producer_id
         self._publishers = dict(image.publishers)
-        self._topic_drafts: dict[str, _TopicDraft] = {}
-        self._partition_drafts: dict[tuple[str, int], _PartitionDraft] = {}
+        self._topic_drafts: dict[str, TopicDraft] = {}
+        self._partition_drafts: dict[tuple[str, int], PartitionDraft] = {}
 
     def apply(self, actions: Sequence[Action], *, commit: int, commit_uuid: str) -> None:
         """Apply one commit, the next one."""
@@ -133,6 +106,7 @@ class ImageBuilder:
                 name=made.name,
                 partitions=tuple(made.partitions),
                 configs=made.configs,
+                writer_txns=made.writer_txns,
             )
             self._by_name[made.name] = self._by_id[made.topic_id] = topic
         return Image(
@@ -154,7 +128,7 @@ class ImageBuilder:
                 for extent in action.extents:
                     self._append(extent)
             case WriterTxn():
-                self._writer_txn(action)
+                self._writer_txn(action, commit)
             case CreateTopic():
                 self._create_topic(action)
             case DeleteTopic():
@@ -181,18 +155,19 @@ class ImageBuilder:
     def _create_topic(self, action: CreateTopic) -> None:
         if not is_id(action.topic_id) or action.topic_id in self._by_id:
             raise ActionRefusedError(f"topic id {action.topic_id!r} is malformed or taken")
-        _refuse(why_illegal_topic_name(action.name), f"topic name {action.name!r}")
+        refuse(why_illegal_topic_name(action.name), f"topic name {action.name!r}")
         if action.name in self._by_name:
             raise ActionRefusedError(f"topic name {action.name!r} is taken")
-        _refuse(why_illegal_partition_count(action.partitions), f"topic {action.name!r}")
-        _refuse(why_illegal_configs(action.configs), f"topic {action.name!r}")
+        refuse(why_illegal_partition_count(action.partitions), f"topic {action.name!r}")
+        refuse(why_illegal_configs(action.configs), f"topic {action.name!r}")
         topic = Topic(topic_id=action.topic_id, name=action.name, partitions=(), configs={})
         self._by_name[action.name] = self._by_id[action.topic_id] = topic
-        self._topic_drafts[action.topic_id] = _TopicDraft(
+        self._topic_drafts[action.topic_id] = TopicDraft(
             action.topic_id,
             action.name,
             _empty_partitions(action.topic_id, 0, action.partitions),
             dict(action.configs),
+            {},
         )
 
     def _delete_topic(self, action: DeleteTopic) -> None:
@@ -204,7 +179,7 @@ class ImageBuilder:
 
     def _add_partitions(self, action: AddPartitions) -> None:
         draft = self._topic(action.topic_id)
-        _refuse(why_illegal_partition_count(action.partitions), f"topic {draft.name!r}")
+        refuse(why_illegal_partition_count(action.partitions), f"topic {draft.name!r}")
         count = len(draft.partitions)
         if action.partitions <= count:
             raise ActionRefusedError(
@@ -213,7 +188,7 @@ class ImageBuilder:
         draft.partitions += _empty_partitions(action.topic_id, count, action.partitions)
 
     def _set_configs(self, action: SetConfigs) -> None:
-        _refuse(why_illegal_configs(action.configs), "settings")
+        refuse(why_illegal_configs(action.configs), "settings")
         configs = self._configs if action.topic_id is None else self._topic(action.topic_id).configs
         for key, value in action.configs.items():
             if value is None:
@@ -221,13 +196,15 @@ class ImageBuilder:
             else:
                 configs[key] = value
 
-    def _topic(self, topic_id: str) -> _TopicDraft:
+    def _topic(self, topic_id: str) -> TopicDraft:
         draft = self._topic_drafts.get(topic_id)
         if draft is None:
             topic = self._by_id.get(topic_id)
             if topic is None:
                 raise ActionRefusedError(f"no topic has the id {topic_id!r}")
-            draft = _TopicDraft(topic_id, topic.name, list(topic.partitions), dict(topic.configs))
+            draft = TopicDraft(
+                topic_id, topic.name, list(topic.partitions), dict(topic.configs), topic.writer_txns
+            )
             self._topic_drafts[topic_id] = draft
         return draft
 
@@ -235,7 +212,7 @@ class ImageBuilder:
 
     def _append(self, extent: Extent) -> None:
         where = f"partition {extent.partition} of topic {extent.topic_id}"
-        _refuse(why_illegal_extent(extent), where)
+        refuse(why_illegal_extent(extent), where)
         draft = self._partition(extent.topic_id, extent.partition)
         if extent.base_offset != draft.log_end_offset:
             raise ActionRefusedError(
@@ -246,7 +223,7 @@ class ImageBuilder:
         draft.pending.append(extent)
         draft.log_end_offset = extent.end_offset
 
-    def _produce(self, draft: _PartitionDraft, extent: Extent, where: str) -> None:
+    def _produce(self, draft: PartitionDraft, extent: Extent, where: str) -> None:
         if draft.producers is None:
             draft.producers = dict(draft.state.producers)
         known = draft.producers.get(extent.producer_id)
@@ -264,8 +241,8 @@ class ImageBuilder:
         where = f"partition {action.partition} of topic {action.topic_id}"
         draft = self._partition(action.topic_id, action.partition)
         state = draft.flushed()
-        start, stop = _replaced_range(state, action, where)
-        _refuse_unordered(action, where)
+        start, stop = replaced_range(state, action, where)
+        refuse_unordered(action, where)
         draft.state = replace(state, extents=state.extents.replaced(start, stop, action.added))
 
     def _advance_log_start(self, action: AdvanceLogStart) -> None:
@@ -283,7 +260,7 @@ class ImageBuilder:
             extents=state.extents.dropped_before(action.log_start_offset),
         )
 
-    def _partition(self, topic_id: str, partition: int) -> _PartitionDraft:
+    def _partition(self, topic_id: str, partition: int) -> PartitionDraft:
         draft = self._partition_drafts.get((topic_id, partition))
         if draft is None:
             partitions = self._topic(topic_id).partitions
@@ -292,23 +269,28 @@ class ImageBuilder:
                     f"topic {topic_id} has no partition {partition}, only {len(partitions)}"
                 )
             state = partitions[partition]
-            draft = _PartitionDraft(state, state.log_end_offset, [])
+            draft = PartitionDraft(state, state.log_end_offset, [])
             self._partition_drafts[topic_id, partition] = draft
         return draft
 
     # --- writers -------------------------------------------------------------------------------------
 
-    def _writer_txn(self, action: WriterTxn) -> None:
-        _refuse(why_illegal_writer_txn(action.application, action.version), "writer transaction")
-        known = self._writer_txns.get(action.application, -1)
-        if action.version <= known:
-            raise ActionRefusedError(
-                f"version {action.version} of {action.application!r}, expected one above {known}"
-            )
-        self._writer_txns[action.application] = action.version
+    def _writer_txn(self, action: WriterTxn, commit: int) -> None:
+        refuse(why_illegal_writer_txn(action), "writer transaction")
+        of_root = self._writer_txns.get(action.application, -1)
+        if action.topics is None:
+            _refuse_version(action, of_root, "")
+            self._writer_txns[action.application] = action.version
+            return
+        for topic_id in action.topics:
+            draft = self._topic(topic_id)
+            found = draft.writer_txns.get(action.application)
+            known = of_root if found is None else max(of_root, found.version)
+            _refuse_version(action, known, f" in topic {draft.name!r}")
+            draft.note(action.application, WriterTxnState(action.version, commit, action.content))
 
     def _request_applied(self, action: RequestApplied, commit: int, actions_left: int) -> None:
-        _refuse(why_illegal_request(action), "request")
+        refuse(why_illegal_request(action), "request")
         if action.actions > actions_left:
             raise ActionRefusedError(f"{action.actions} actions of a request, found {actions_left}")
         refusal = publishers.settle(self._publishers, action, commit)
@@ -318,7 +300,7 @@ class ImageBuilder:
     # --- brokers -------------------------------------------------------------------------------------
 
     def _register_broker(self, action: RegisterBroker) -> None:
-        _refuse(why_illegal_registration(action), "broker registration")
+        refuse(why_illegal_registration(action), "broker registration")
         if self._broker is not None and action.broker_epoch <= self._broker.broker_epoch:
             raise ActionRefusedError(
                 f"broker epoch {action.broker_epoch}, expected one above {self._broker.broker_epoch}"
@@ -331,15 +313,17 @@ class ImageBuilder:
         )
 
     def _allocate_producer_ids(self, action: AllocateProducerIds) -> None:
-        _refuse(why_illegal_producer_ids(action), "producer ids")
+        refuse(why_illegal_producer_ids(action), "producer ids")
         if action.first != self._next_producer_id:
             raise ActionRefusedError(f"producer ids from {action.first}, expected {self._next_producer_id}")
         self._next_producer_id = action.first + action.count
 
 
-def _refuse(reason: str | None, where: str) -> None:
-    if reason is not None:
-        raise ActionRefusedError(f"{where}: {reason}")
+def _refuse_version(action: WriterTxn, known: int, where: str) -> None:
+    if action.version <= known:
+        raise ActionRefusedError(
+            f"version {action.version} of {action.application!r}{where}, expected one above {known}"
+        )
 
 
 def _empty_partitions(topic_id: str, start: int, stop: int) -> list[PartitionState]:
@@ -355,33 +339,4 @@ def _empty_partitions(topic_id: str, start: int, stop: int) -> list[PartitionSta
     ]
 
 
-def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -> tuple[int, int]:
-    """Indexes [start, stop) of the extents that the action replaces, which must fill its range exactly."""
-    start = state.extents.index_after(action.start_offset)
-    stop = state.extents.index_from(action.end_offset)
-    if stop - start != action.removed_count or action.removed_count < 1:
-        raise ActionRefusedError(
-            f"{where}: offsets {action.start_offset} to {action.end_offset} hold {stop - start} extents, "
-            f"expected {action.removed_count}"
-        )
-    first, last = state.extents[start], state.extents[stop - 1]
-    if first.base_offset < action.start_offset or last.end_offset > action.end_offset:
-        raise ActionRefusedError(
-            f"{where}: offsets {action.start_offset} to {action.end_offset} cut through extents that "
-            f"cover {first.base_offset} to {last.end_offset}"
-        )
-    return start, stop
-
-
-def _refuse_unordered(action: ReplaceExtents, where: str) -> None:
-    next_offset = action.start_offset
-    for extent in action.added:
-        if (extent.topic_id, extent.partition) != (action.topic_id, action.partition):
-            raise ActionRefusedError(f"{where}: an added extent is of another partition")
-        _refuse(why_illegal_extent(extent), where)
-        if not next_offset <= extent.base_offset < extent.end_offset <= action.end_offset:
-            raise ActionRefusedError(
-                f"{where}: added extent {extent.base_offset} to {extent.end_offset}, expected one within "
-                f"{next_offset} to {action.end_offset}"
-            )
-        next_offset = extent.end_offset
+__all__ = ["ActionRefusedError", "ImageBuilder", "apply_actions"]

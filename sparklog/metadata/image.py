@@ -33,6 +33,14 @@ class PublisherState(msgspec.Struct, frozen=True, array_like=True):
     commit: Int64
 
 
+class WriterTxnState(msgspec.Struct, frozen=True, array_like=True):
+    """The newest version of an application in a topic, the commit that has it, and what was in it."""
+
+    version: Int64
+    commit: Int64  # NO_COMMIT: not known
+    content: str = ""
+
+
 class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The broker that serves the root: the one that registered last. Any older one is fenced."""
 
@@ -66,6 +74,8 @@ class Topic:
     name: str
     partitions: Sequence[PartitionState]
     configs: Mapping[str, str]
+    # By application, the least recent first; beyond a number that one is forgotten (apply.py).
+    writer_txns: Mapping[str, WriterTxnState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +87,7 @@ class Image:
     cluster_id: str
     topics: Mapping[str, Topic]
     topic_by_id: Mapping[str, Topic]
+    # Of the whole root: from before they were per topic, and kept for ever.
     writer_txns: Mapping[str, int]
     configs: Mapping[str, str]
     broker: BrokerRegistration | None = None
@@ -109,9 +120,14 @@ class Image:
         state = self.publishers.get(publisher)
         return state is not None and state.last_sequence >= sequence
 
-    def has_applied(self, application: str, version: int) -> bool:
-        """Is `version` of the writer `application`, or a later one, in the log?"""
-        return self.writer_txns.get(application, -1) >= version
+    def applied(self, application: str, version: int, topic_id: str) -> WriterTxnState | None:
+        """What shows that `version` of the writer `application`, or a later one, is in the topic already."""
+        topic = self.topic_by_id.get(topic_id)
+        found = None if topic is None else topic.writer_txns.get(application)
+        if found is not None and found.version >= version:
+            return found
+        of_root = self.writer_txns.get(application, -1)
+        return WriterTxnState(of_root, NO_COMMIT) if of_root >= version else None
 
 
 def empty_image(cluster_id: str) -> Image:

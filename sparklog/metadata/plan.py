@@ -9,6 +9,8 @@ Not here: what settings mean (log/config.py).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from sparklog.errors import (
     FencedError,
     InvalidRequestError,
@@ -76,16 +78,41 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
     return AppendExtents(extents=tuple(extents))
 
 
-def plan_writer_txn(image: Image, application: str, version: int) -> WriterTxn | None:
-    """The action that marks `version` as applied; None when it, or a later one, is in the log already."""
-    reason = why_illegal_writer_txn(application, version)
+def plan_writer_txn(
+    image: Image, application: str, version: int, topic_ids: Sequence[str], *, content: str = ""
+) -> WriterTxn | None:
+    """The action that marks `version` as applied to the topics that do not have it, or a later one.
+
+    Args:
+        topic_ids: also of topics that are created in the same commit.
+        content: what the version holds, as far as the caller can say.
+
+    Returns:
+        None when no topic is left.
+
+    Raises:
+        InvalidRequestError: TXN_CONTENT_DIFFERS, a topic has the same version with other content.
+    """
+    action = WriterTxn(
+        application=application, version=version, topics=tuple(dict.fromkeys(topic_ids)), content=content
+    )
+    reason = why_illegal_writer_txn(action)
     if reason is not None:
         raise _invalid(reason)
-    return (
-        None
-        if image.has_applied(application, version)
-        else WriterTxn(application=application, version=version)
-    )
+    left = []
+    for topic_id in action.topics or ():
+        found = image.applied(application, version, topic_id)
+        if found is None:
+            left.append(topic_id)
+        elif found.version == version and content and found.content and content != found.content:
+            raise InvalidRequestError(
+                "TXN_CONTENT_DIFFERS",
+                f"topic {image.topic_by_id[topic_id].name!r}: commit {found.commit} has version {version} of "
+                f"{application!r} with other content ({found.content}, expected {content})",
+                fix="Find out why the same version comes with something else, such as a restored or copied "
+                "checkpoint; nothing was changed. Write it as another application or version if it is new",
+            )
+    return msgspec.structs.replace(action, topics=tuple(left)) if left else None
 
 
 def plan_create_topic(

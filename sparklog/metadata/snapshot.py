@@ -36,6 +36,7 @@ from sparklog.metadata.image import (
     ProducerState,
     PublisherState,
     Topic,
+    WriterTxnState,
 )
 from sparklog.metadata.paths import manifest_name, snapshot_directory
 from sparklog.metadata.snapshot_extents import decode_extents, encode_extents
@@ -53,11 +54,13 @@ class _Partition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     producers: dict[Int64, ProducerState] = {}
 
 
-class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     topic_id: str
     name: str
     configs: dict[str, str]
     partitions: tuple[_Partition, ...]
+    # Version 4, written only when there is something to say.
+    writer_txns: dict[str, WriterTxnState] = {}
 
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -72,6 +75,8 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def version(self) -> int:
+        if any(topic.writer_txns for topic in self.topics):
+            return 4
         if self.publishers:
             return 3
         return FIRST_VERSION if self.broker is None and self.next_producer_id == 0 else 2
@@ -197,6 +202,7 @@ def _state(image: Image) -> _State:
                 )
                 for state in topic.partitions
             ),
+            dict(topic.writer_txns),
         )
         for topic in image.topics.values()
     )
@@ -242,7 +248,11 @@ def _topics(state: _State, columns: ExtentColumns, where: str) -> list[Topic]:
             )
         topics.append(
             Topic(
-                topic_id=topic.topic_id, name=topic.name, partitions=tuple(partitions), configs=topic.configs
+                topic_id=topic.topic_id,
+                name=topic.name,
+                partitions=tuple(partitions),
+                configs=topic.configs,
+                writer_txns=topic.writer_txns,
             )
         )
     if row != len(columns):

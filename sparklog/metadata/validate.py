@@ -13,6 +13,7 @@ from sparklog.metadata.actions import (
     Extent,
     RegisterBroker,
     RequestApplied,
+    WriterTxn,
 )
 from sparklog.metadata.ids import is_id
 from sparklog.storage import validate_name
@@ -20,6 +21,7 @@ from sparklog.storage import validate_name
 MAX_OFFSET = (1 << 63) - 1
 MAX_PARTITIONS = 100_000
 MAX_APPLICATION_LENGTH = 1024
+MAX_CONTENT_LENGTH = 128
 MAX_LISTENERS = 100
 MAX_HOST_LENGTH = 255  # of a host name in DNS
 _MIN_BATCH_BYTES = 61  # a record batch's header
@@ -72,12 +74,20 @@ def why_illegal_configs(configs: Mapping[str, str | None]) -> str | None:
     return "a setting has an empty name" if "" in configs else None
 
 
-def why_illegal_writer_txn(application: str, version: int) -> str | None:
-    """An application has a name, versions count from 0."""
-    if not 1 <= len(application) <= MAX_APPLICATION_LENGTH:
-        return f"application name of {len(application)} characters, expected 1 to {MAX_APPLICATION_LENGTH}"
-    if not 0 <= version <= MAX_OFFSET:
-        return f"version {version}, expected 0 to {MAX_OFFSET}"
+def why_illegal_writer_txn(txn: WriterTxn) -> str | None:
+    """An application has a name, versions count from 0; whether the topics exist is for apply.py."""
+    if not 1 <= len(txn.application) <= MAX_APPLICATION_LENGTH:
+        return (
+            f"application name of {len(txn.application)} characters, expected 1 to {MAX_APPLICATION_LENGTH}"
+        )
+    if not 0 <= txn.version <= MAX_OFFSET:
+        return f"version {txn.version}, expected 0 to {MAX_OFFSET}"
+    if len(txn.content) > MAX_CONTENT_LENGTH:
+        return f"content of {len(txn.content)} characters, expected at most {MAX_CONTENT_LENGTH}"
+    if txn.topics is None:
+        return "content without topics" if txn.content else None
+    if not txn.topics or len(set(txn.topics)) < len(txn.topics):
+        return f"{len(txn.topics)} topics, expected at least one, and each once"
     return None
 
 

@@ -1,5 +1,6 @@
 """The batch sink: one write is one commit over all its topics and partitions, or nothing."""
 
+import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -8,8 +9,10 @@ from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.stream_writer import publish, results_of
+from sparklog.spark.publishing import publish, results_of, skipped_text
 from sparklog.spark.write_task import append_options, write_task
+
+logger = logging.getLogger("sparklog.spark")
 
 
 class SparklogBatchWriter(DataSourceArrowWriter):
@@ -32,7 +35,9 @@ class SparklogBatchWriter(DataSourceArrowWriter):
         txn = None
         if options.txn_app_id is not None and options.txn_version is not None:
             txn = (options.txn_app_id, options.txn_version)
-        publish(options, results, txn=txn)
+        skipped = publish(options, results, txn=txn).skipped
+        if txn is not None and skipped:
+            logger.warning("%s", skipped_text("this write", txn, skipped))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing to undo: what was written is not visible, and nothing will ever refer to it."""

@@ -168,8 +168,20 @@ SINK_OPTIONS = (
     Option(name="auto.create.topics.enable", default="the root's (true)", doc="Create topics on write."),
     Option(name="num.partitions", default="the root's (1)", doc="Partitions of a topic created on write."),
     Option(name="checkpointLocation", default="", doc="Spark's; passed to every sink.", only="stream"),
-    Option(name="txnAppId", default="", doc="With txnVersion: apply this write at most once.", only="batch"),
-    Option(name="txnVersion", default="", doc="Grows with every write of txnAppId.", only="batch"),
+    Option(
+        name="txnAppId",
+        default="",
+        doc="With txnVersion: apply this write to each topic at most once. A topic remembers the 10,000 that "
+        "have written to it last: a job needs one name, not one for each run.",
+        only="batch",
+    ),
+    Option(
+        name="txnVersion",
+        default="",
+        doc="Grows with every write of txnAppId. A topic that has this version, or a later one, is left out, "
+        "with a warning.",
+        only="batch",
+    ),
 )
 
 

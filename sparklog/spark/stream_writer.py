@@ -5,22 +5,26 @@ The race that this settles:
   2. the driver dies before Spark has noted that batch 7 is done;
   3. Spark restarts from the checkpoint and runs batch 7 again: new tasks, new extents;
   4. without more, the second publication would double every record of the batch.
-So the commit also says (query id, 7). In step 4 that pair is found in the log, and nothing is done.
-The query id comes from the checkpoint, so it survives restarts; the tasks tell it to the driver.
+So the commit also says (query id, 7), for each topic that it writes to. In step 4 that pair is found in
+the log, and nothing is done. The query id comes from the checkpoint, so it survives restarts; the tasks
+tell it to the driver. A copy of the checkpoint has it too, and may write to other topics of the root.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.roots import open_root
+from sparklog.spark.publishing import publish, results_of, skipped_text
 from sparklog.spark.workers import settle_in
-from sparklog.spark.write_task import TaskResult, append_options, write_task
+from sparklog.spark.write_task import append_options, write_task
+
+logger = logging.getLogger("sparklog.spark")
 
 
 class SparklogStreamWriter(DataSourceStreamArrowWriter):
@@ -50,32 +54,10 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
                 "one query and this batch; without them nothing can be written exactly once",
                 fix="report this with Spark's version; nothing of the batch was made visible",
             )
-        publish(self._options, results, txn=(f"spark-streaming:{query_ids.pop()}", batchId))
+        txn = (f"spark-streaming:{query_ids.pop()}", batchId)
+        skipped = publish(self._options, results, txn=txn).skipped
+        if skipped:
+            logger.warning("%s", skipped_text(f"micro-batch {batchId}", txn, skipped))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to undo: what was written is not visible, and nothing will ever refer to it."""
-
-
-def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
-    """The tasks' results, in the order of the tasks."""
-    results = [message for message in messages if isinstance(message, TaskResult)]
-    assert len(results) == len(messages), "Spark commits only when every task has succeeded"
-    return results
-
-
-def publish(options: SinkOptions, results: Sequence[TaskResult], *, txn: tuple[str, int] | None) -> None:
-    """One commit for all tasks, in their order.
-
-    Raises:
-        InvalidRequestError: the tasks wrote to another root than the one found here.
-    """
-    log = open_root(options.root, create=True, storage=options.storage)
-    other = {result.cluster_id for result in results} - {log.cluster_id}
-    if other:
-        raise InvalidRequestError(
-            "WRONG_ROOT",
-            f"tasks wrote to the root with cluster id {other.pop()}, and on the driver {options.root} is "
-            f"{log.cluster_id}",
-            fix="use a path that means the same shared directory on the driver and on all executors",
-        )
-    log.publish([result.staged for result in results], txn=txn)

@@ -5,7 +5,7 @@ import pickle  # noqa: TID251 - Spark carries staged appends this way
 import pyarrow as pa
 import pytest
 
-from sparklog.client import AppendedRange, PlannedTopic, SparkLog, StagedAppend
+from sparklog.client import AppendedRange, AppliedBefore, PlannedTopic, SparkLog, StagedAppend
 from sparklog.errors import InvalidRequestError, RetriableError, UnknownTopicError
 
 
@@ -39,6 +39,7 @@ def test_a_version_is_applied_once(log: SparkLog, other: SparkLog) -> None:
     for version in (3, 2):
         result = other.publish([stage(other, "t", "a")], txn=("app", version))
         assert (result.duplicate, result.commit, result.ranges) == (True, None, {})
+        assert result.skipped == {"t": AppliedBefore(version=3, commit=0)}
     log.publish([stage(log, "t", "b")], txn=("app", 4))
     log.publish([stage(log, "t", "c")], txn=("other app", 3))
     assert values(log, "t") == ["a", "b", "c"]
@@ -51,9 +52,10 @@ def test_an_applied_version_is_not_even_written_again(log: SparkLog) -> None:
     assert log.store.list("segments", recursive=True) == files
 
 
-def test_an_empty_version_is_remembered_too(log: SparkLog) -> None:
-    assert log.publish([], txn=("app", 1)).commit is not None
-    assert log.publish([stage(log, "t", "a")], txn=("app", 1)).duplicate
+def test_a_write_without_records_leaves_no_version(log: SparkLog) -> None:
+    result = log.publish([], txn=("app", 1))
+    assert (result.commit, result.duplicate, result.skipped) == (None, False, {})
+    assert log.publish([stage(log, "t", "a")], txn=("app", 1)).commit is not None
     assert log.publish([StagedAppend()]).commit is None
 
 

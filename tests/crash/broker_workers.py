@@ -117,7 +117,8 @@ def append(root: str, topic: str, name: str, path: str) -> None:
 
     ending = Ending()
     log = sparklog.open(root, create=False)
-    version = log.refresh().writer_txns.get(name, -1) + 1
+    known = log.refresh().topic(topic).writer_txns.get(name)
+    version = 0 if known is None else known.version + 1
     with Path(path).open("w", encoding="ascii") as file:
         while not ending.now:
             partition = version % PARTITIONS

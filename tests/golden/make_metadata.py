@@ -21,6 +21,7 @@ def main() -> None:
     (HERE / "metadata_commit_2.bin").write_bytes(module.encoded(module.ACTIONS_2, version=2))
     (HERE / "metadata_commit_3.bin").write_bytes(module.encoded(module.ACTIONS_3, version=3))
     (HERE / "metadata_commit_4.bin").write_bytes(module.encoded(module.ACTIONS_4, version=4))
+    (HERE / "metadata_commit_4_txn.bin").write_bytes(module.encoded(module.ACTIONS_4_TXN, version=4))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def write(log: SparkLog, history: History, name: str, life: str, dice: random.Ra
     txn = None
     prefix = f"{TOPIC}/{name}/{life}-{number}"
     if dice.random() < 0.5:
-        version = log.refresh().writer_txns.get(name, -1) + 1
+        known = log.refresh().topic(TOPIC).writer_txns.get(name)
+        version = 0 if known is None else known.version + 1
         txn, prefix = (name, version), f"{TOPIC}/{name}/batch-{version}"
         dice = random.Random(prefix)
     values: dict[str, list[str]] = {}

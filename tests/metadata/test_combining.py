@@ -20,7 +20,6 @@ from sparklog.metadata import (
     SharedPlan,
     WriterTxn,
     new_id,
-    plan_writer_txn,
 )
 from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.combining import PATIENCE_MS
@@ -86,6 +85,12 @@ class Publisher:
         return result.commit
 
 
+def legacy_txn(image: Image, version: int) -> WriterTxn | None:
+    """The root-wide form, which needs no topic."""
+    known = image.writer_txns.get("app", -1)
+    return None if known >= version else WriterTxn(application="app", version=version)
+
+
 def interpret(payload: bytes) -> Plan:
     key, txn, unless = msgspec.json.decode(payload, type=tuple[str, int | None, str])
 
@@ -94,7 +99,7 @@ def interpret(payload: bytes) -> Plan:
             raise InvalidRequestError("TOPIC_EXISTS", f"{unless} is there", fix="none")
         actions: list[Action] = [SetConfigs(configs={key: "x"})]
         if txn is not None:
-            marker = plan_writer_txn(image, "app", txn)
+            marker = legacy_txn(image, txn)
             if marker is None:
                 return []
             actions.append(marker)

@@ -35,6 +35,7 @@ from sparklog.metadata.document import (
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
 GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
+GOLDEN_4_TXN = GOLDEN.with_name("metadata_commit_4_txn.bin")
 GOLDEN_3 = GOLDEN.with_name("metadata_commit_3.bin")
 GOLDEN_4 = GOLDEN.with_name("metadata_commit_4.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
@@ -75,6 +76,10 @@ ACTIONS_4: tuple[Action, ...] = (
     RequestApplied(publisher="J" * 22, sequence=4, actions=1, base=17, nonce="N" * 22),
     SetConfigs(configs={"segment.bytes": None}),
     RequestApplied(publisher="K" * 22, sequence=0, nonce="M" * 22),
+)
+ACTIONS_4_TXN: tuple[Action, ...] = (
+    WriterTxn(application="query-1", version=10, topics=(TOPIC, "BBBBBBBBBBBBBBBBBBBBBB")),
+    WriterTxn(application="query-2", version=0, topics=(TOPIC,), content="offsets 5 to 9"),
 )
 ACTIONS_2: tuple[Action, ...] = (
     RegisterBroker(
@@ -152,6 +157,11 @@ def test_golden_commit_of_version_4() -> None:
     assert decode(GOLDEN_4.read_bytes())[1] == ACTIONS_4
 
 
+def test_golden_commit_of_writer_txns_of_version_4() -> None:
+    assert encoded(ACTIONS_4_TXN, version=4) == GOLDEN_4_TXN.read_bytes()
+    assert decode(GOLDEN_4_TXN.read_bytes())[1] == ACTIONS_4_TXN
+
+
 def test_every_action_type_is_in_the_golden_commits() -> None:
     golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4]
     assert {type(action) for action in golden} == set(ACTION_TYPES)
@@ -170,6 +180,13 @@ def test_only_brokers_need_version_2() -> None:
 def test_only_requests_need_version_3() -> None:
     assert required_version(ACTIONS_3) == 3
     assert required_version([*ACTIONS_2, *ACTIONS_3]) == 3
+
+
+@pytest.mark.parametrize("action", ACTIONS_4_TXN)
+def test_only_versions_of_topics_need_version_4(action: Action) -> None:
+    assert required_version([action]) == required_version([*ACTIONS_3, action]) == 4
+    with pytest.raises(CorruptLogError, match="found version 3, expected 4"):
+        decode(encoded((action,), version=3))
 
 
 @pytest.mark.parametrize("action", ACTIONS_2)

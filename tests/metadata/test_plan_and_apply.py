@@ -29,7 +29,6 @@ from sparklog.metadata import (
     SequenceCheck,
     SetConfigs,
     Topic,
-    WriterTxn,
     check_sequence,
     new_id,
     plan_add_partitions,
@@ -39,7 +38,6 @@ from sparklog.metadata import (
     plan_delete_topic,
     plan_replace_extents,
     plan_set_configs,
-    plan_writer_txn,
 )
 from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.sequences import MAX_PRODUCERS
@@ -296,36 +294,6 @@ def test_refused_action_leaves_the_image_as_it_was(log: MetadataLog, create: Cre
         log.publish(lambda image: [good, DeleteTopic(topic_id=new_id())])
     assert log.image == before
     assert log.refresh() == before
-
-
-# --- writer transactions -----------------------------------------------------------------------------
-
-
-def test_writer_txn_is_applied_once(log: MetadataLog, create: Create, draft: Draft) -> None:
-    topic = create(log)
-
-    def publish(version: int) -> int:
-        def plan(image: Image) -> list[Action]:
-            txn = plan_writer_txn(image, "query", version)
-            return [] if txn is None else [plan_append(image, [draft(topic)]), txn]
-
-        return len(log.publish(plan).actions)
-
-    assert [publish(version) for version in (0, 0, 1, 5, 3, 5, 6)] == [2, 0, 2, 2, 0, 0, 2]
-    assert log.image.partition("orders", 0).log_end_offset == 40
-    assert log.image.writer_txns == {"query": 6}
-    assert log.image.has_applied("query", 6)
-    assert not log.image.has_applied("query", 7)
-    assert not log.image.has_applied("other", 0)
-    for version in (6, 0, -1):
-        with pytest.raises(ActionRefusedError):
-            applied(log.image, WriterTxn(application="query", version=version))
-
-
-@pytest.mark.parametrize(("application", "version"), [("", 0), ("x" * 1025, 0), ("a", -1), ("a", 1 << 63)])
-def test_malformed_writer_txns(log: MetadataLog, application: str, version: int) -> None:
-    with pytest.raises(InvalidRequestError):
-        plan_writer_txn(log.image, application, version)
 
 
 # --- idempotent producers ----------------------------------------------------------------------------

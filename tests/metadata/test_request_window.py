@@ -25,8 +25,8 @@ from sparklog.metadata import (
     RequestApplied,
     SetConfigs,
     SharedPlan,
+    WriterTxn,
     new_id,
-    plan_writer_txn,
     publishers,
 )
 from sparklog.metadata.apply import ActionRefusedError, apply_actions
@@ -85,10 +85,9 @@ def interpret(payload: bytes) -> Callable[[Image], list[Action]]:
     def plan(image: Image) -> list[Action]:
         actions: list[Action] = [SetConfigs(configs={key: str(int(image.configs.get(key, "0")) + 1)})]
         if version is not None:
-            marker = plan_writer_txn(image, "app", version)
-            if marker is None:
+            if image.writer_txns.get("app", -1) >= version:
                 return []
-            actions.append(marker)
+            actions.append(WriterTxn(application="app", version=version))
         return actions
 
     return plan

@@ -44,9 +44,7 @@ def rich_log(memory: MemoryStore, create: Create, draft: Draft, interval: int = 
             draft(topic, number % 2, segment=f"segments/ä{number % 3}/0.log", position=number * 100),
             draft(topic, 0, producer_id=number % 4, producer_epoch=0, base_sequence=number // 4 * 10),
         ]
-        log.publish(
-            partial(rich_plan, drafts=drafts, txn=WriterTxn(application=f"q{number % 3}", version=number))
-        )
+        log.publish(partial(rich_plan, drafts=drafts, txn=rich_txn(topic, number)))
     log.publish(
         lambda image: [SetConfigs(configs={"a": "ü"}), SetConfigs(topic_id=topic.topic_id, configs={"b": ""})]
     )
@@ -54,6 +52,14 @@ def rich_log(memory: MemoryStore, create: Create, draft: Draft, interval: int = 
     assert advance is not None
     log.publish(lambda image: [advance])
     return log
+
+
+def rich_txn(topic: Topic, number: int) -> WriterTxn:
+    """Of the whole root, as old versions wrote it, and of a topic."""
+    if number % 2:
+        return WriterTxn(application=f"q{number % 3}", version=number)
+    content = "" if number % 4 else f"content {number}"
+    return WriterTxn(application=f"p{number % 3}", version=number, topics=(topic.topic_id,), content=content)
 
 
 def rich_plan(image: Image, drafts: list[DraftExtent], txn: WriterTxn) -> list[Action]:

@@ -60,6 +60,7 @@ class ModelTopic:
     topic_id: str
     partitions: list[ModelPartition]
     configs: dict[str, str] = field(default_factory=dict)
+    txns: dict[str, int] = field(default_factory=dict)
 
 
 class MetadataMachine(RuleBasedStateMachine):
@@ -68,7 +69,6 @@ class MetadataMachine(RuleBasedStateMachine):
         self.store = MemoryStore()
         self.topics: dict[str, ModelTopic] = {}
         self.configs: dict[str, str] = {}
-        self.txns: dict[str, int] = {}
         self.broker: tuple[int, int, str] | None = None  # node id, epoch, incarnation
         self.next_producer_id = 0
         self.commits: list[bytes] = []  # every commit there ever was, for the full replay
@@ -169,16 +169,22 @@ class MetadataMachine(RuleBasedStateMachine):
         def plan(image: Image) -> list[Action]:
             if txn is None:
                 return [plan_append(image, drafts)]
-            action = plan_writer_txn(image, *txn)
-            return [] if action is None else [plan_append(image, drafts), action]
+            action = plan_writer_txn(image, *txn, [draft.topic_id for draft in drafts])
+            if action is None:
+                return []
+            left = [draft for draft in drafts if draft.topic_id in (action.topics or ())]
+            return [plan_append(image, left), action]
 
-        fresh = txn is None or self.txns.get(txn[0], -1) < txn[1]
-        assert self.publish(writer, plan) == fresh
-        if not fresh:
-            return
+        fresh = {
+            name for name, _, _ in targets if txn is None or self.topics[name].txns.get(txn[0], -1) < txn[1]
+        }
+        assert self.publish(writer, plan) == bool(fresh)
         if txn is not None:
-            self.txns[txn[0]] = txn[1]
+            for name in fresh:
+                self.topics[name].txns[txn[0]] = txn[1]
         for (name, partition, count), draft in zip(targets, drafts, strict=True):
+            if name not in fresh:
+                continue
             state = self.topics[name].partitions[partition]
             state.extents.append((state.end, state.end + count, draft.segment))
             state.end += count
@@ -291,7 +297,7 @@ class MetadataMachine(RuleBasedStateMachine):
             return
         assert image.commit + 1 == len(self.commits)
         assert image.configs == self.configs
-        assert image.writer_txns == self.txns
+        assert image.writer_txns == {}
         broker = image.broker
         assert self.broker == (broker and (broker.node_id, broker.broker_epoch, broker.incarnation_id))
         assert image.next_producer_id == self.next_producer_id
@@ -300,6 +306,7 @@ class MetadataMachine(RuleBasedStateMachine):
         for name, topic in self.topics.items():
             found = image.topic(name)
             assert (found.topic_id, found.configs) == (topic.topic_id, topic.configs)
+            assert {name: one.version for name, one in found.writer_txns.items()} == topic.txns
             for state, expected in zip(found.partitions, topic.partitions, strict=True):
                 assert (state.log_start_offset, state.log_end_offset) == (expected.start, expected.end)
                 assert [(e.base_offset, e.end_offset, e.segment) for e in state.extents] == expected.extents

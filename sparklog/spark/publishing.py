@@ -1,0 +1,50 @@
+"""What both sinks do on the driver: publish what the tasks have staged, and say what was there already.
+
+Not here: what a task does (write_task.py), which version of which application a write is (the writers).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from sparklog.client import AppendResult, AppliedBefore
+from sparklog.errors import InvalidRequestError
+from sparklog.spark.options import SinkOptions
+from sparklog.spark.roots import open_root
+from sparklog.spark.write_task import TaskResult
+
+
+def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    """The tasks' results, in the order of the tasks."""
+    results = [message for message in messages if isinstance(message, TaskResult)]
+    assert len(results) == len(messages), "Spark commits only when every task has succeeded"
+    return results
+
+
+def publish(
+    options: SinkOptions, results: Sequence[TaskResult], *, txn: tuple[str, int] | None
+) -> AppendResult:
+    """One commit for all tasks, in their order.
+
+    Raises:
+        InvalidRequestError: the tasks wrote to another root than the one found here.
+    """
+    log = open_root(options.root, create=True, storage=options.storage)
+    other = {result.cluster_id for result in results} - {log.cluster_id}
+    if other:
+        raise InvalidRequestError(
+            "WRONG_ROOT",
+            f"tasks wrote to the root with cluster id {other.pop()}, and on the driver {options.root} is "
+            f"{log.cluster_id}",
+            fix="use a path that means the same shared directory on the driver and on all executors",
+        )
+    return log.publish([result.staged for result in results], txn=txn)
+
+
+def skipped_text(what: str, txn: tuple[str, int], skipped: Mapping[str, AppliedBefore]) -> str:
+    """What a write left out, and why: for the log."""
+    topics = "; ".join(f"{topic} has {found}" for topic, found in sorted(skipped.items()))
+    return (
+        f"{what} is version {txn[1]} of {txn[0]!r}, and was left out where that or a later version has been "
+        f"applied: {topics}"
+    )

@@ -1,0 +1,135 @@
+"""A writer's versions are per topic: several topics may share one, and what a topic has is left out."""
+
+import importlib
+import logging
+
+import pyarrow as pa
+import pytest
+
+from sparklog.client import AppliedBefore, SparkLog, StagedAppend
+from sparklog.client.publish import interpret_request, plan_publish
+from sparklog.client.request_payload import encode_payload
+from sparklog.client.writer_version import WriterVersion
+from sparklog.errors import CorruptLogError, InvalidRequestError, RetriableError
+from sparklog.metadata import WriterTxn
+from sparklog.metadata import drafts as drafts_module
+
+
+def stage(log: SparkLog, topic: str, *values: str, key: str | None = None) -> StagedAppend:
+    keys = pa.array([key] * len(values), pa.string())
+    with log.appender(sticky_turn=0) as appender:
+        appender.add(pa.table({"key": keys, "value": list(values)}), topic)
+        return appender.finish()
+
+
+def rows(*values: str) -> pa.Table:
+    return pa.table({"value": list(values)})
+
+
+def values(log: SparkLog, topic: str) -> list[str]:
+    return [value.decode() for value in log.read(topic, 0, 0)["value"].to_pylist()]
+
+
+def test_two_topics_with_the_same_version(log: SparkLog, other: SparkLog) -> None:
+    """Delta's idiom: the writes of one foreachBatch share application and version."""
+    for _ in range(2):
+        log.append("a", rows("1"), txn=("job", 7))
+        other.append("b", rows("1"), txn=("job", 7))
+    log.refresh()
+    assert (values(log, "a"), values(log, "b")) == (["1"], ["1"])
+
+
+def test_a_rerun_leaves_out_the_topics_that_have_it(log: SparkLog) -> None:
+    first = log.publish([stage(log, "a", "1")], txn=("job", 7))
+    second = log.publish([stage(log, "a", "1"), stage(log, "b", "2")], txn=("job", 7))
+    assert (second.commit, second.duplicate) == (log.image.commit, False)
+    assert second.ranges.keys() == {("b", 0)}
+    assert second.skipped == {"a": AppliedBefore(version=7, commit=first.commit)}
+    third = log.publish([stage(log, "a", "1"), stage(log, "b", "2")], txn=("job", 6))
+    assert (third.commit, third.duplicate) == (None, True)
+    assert third.skipped == {
+        "a": AppliedBefore(version=7, commit=first.commit),
+        "b": AppliedBefore(version=7, commit=second.commit),
+    }
+    assert (values(log, "a"), values(log, "b")) == (["1"], ["2"])
+
+
+def test_append_says_what_it_skipped(log: SparkLog) -> None:
+    commit = log.append("a", rows("1"), txn=("job", 7)).commit
+    assert log.append("a", rows("1"), txn=("job", 7)).skipped == {
+        "a": AppliedBefore(version=7, commit=commit)
+    }
+
+
+def test_a_left_out_topic_cannot_fail_the_others(log: SparkLog, other: SparkLog) -> None:
+    """Its rows were laid out for another number of partitions; they are not needed."""
+    keyed, more = stage(log, "a", "1", key="k"), stage(log, "b", "2")
+    other.create_topic("a", 5)
+    with pytest.raises(RetriableError, match="TOPIC_CHANGED"):
+        log.publish([keyed, more], txn=("job", 1))
+    other.append("a", rows("1"), txn=("job", 1))
+    assert log.publish([keyed, more], txn=("job", 1)).skipped.keys() == {"a"}
+    assert values(log, "b") == ["2"]
+
+
+def test_a_topic_made_anew_gets_it_again(log: SparkLog) -> None:
+    log.append("a", rows("old"), txn=("job", 1))
+    log.delete_topic("a")
+    assert not log.append("a", rows("new"), txn=("job", 1)).duplicate
+    assert values(log, "a") == ["new"]
+
+
+def test_an_old_root_remembers_for_all_topics(log: SparkLog) -> None:
+    log.create_topic("a", 1)
+    log.metadata.publish(lambda image: [WriterTxn(application="job", version=7)])  # as version 3 wrote it
+    staged = [stage(log, "a", "1"), stage(log, "b", "1")]
+    result = log.publish(staged, txn=("job", 7))
+    assert (result.duplicate, result.commit) == (True, None)
+    before = AppliedBefore(version=7, commit=None)
+    assert result.skipped == {"a": before, "b": before}
+    assert "b" not in log.image.topics
+    assert log.append("a", rows("1"), txn=("job", 7)).skipped == {"a": before}
+    log.append("a", rows("2"), txn=("job", 8))
+    assert values(log, "a") == ["2"]
+
+
+def test_other_content_is_an_error(log: SparkLog) -> None:
+    log.publish([stage(log, "a", "1")], txn=("job", 7), content="x")
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
+        log.publish([stage(log, "a", "2"), stage(log, "b", "2")], txn=("job", 7), content="y")
+    assert values(log, "a") == ["1"]
+    assert "b" not in log.image.topics
+    again = log.publish([stage(log, "a", "1"), stage(log, "b", "2")], txn=("job", 7), content="x")
+    assert again.skipped["a"].content == "x"
+
+
+@pytest.mark.parametrize("content", ["", "x"])
+def test_others_plan_the_same_from_a_request(log: SparkLog, content: str) -> None:
+    log.append("a", rows("1"), txn=("job", 7))
+    staged = [stage(log, "a", "1"), stage(log, "b", "2")]
+    writer = WriterVersion(application="job", version=7, content=content)
+    actions = interpret_request(encode_payload(staged, writer))(log.image)
+    assert actions == plan_publish(log.image, staged, writer)
+    assert [action.topics for action in actions if isinstance(action, WriterTxn)] == [
+        (staged[1].drafts[0].topic_id,)
+    ]
+    with pytest.raises(CorruptLogError, match="CORRUPT_METADATA_REQUEST"):
+        interpret_request(b'{"writer_txn":{"application":"a","version":1,"topics":["x"]}}')
+
+
+def test_forgetting_is_said_once(
+    log: SparkLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(drafts_module, "MAX_WRITER_TXNS", 2)
+    monkeypatch.setattr("sparklog.client.writer_version.MAX_WRITER_TXNS", 2)
+    monkeypatch.setattr(importlib.import_module("sparklog.client.publish"), "_warned_topics", set())
+    with caplog.at_level(logging.WARNING):
+        for name in ("a", "b"):
+            log.append("t", rows(name), txn=(name, 1))
+        assert caplog.messages == []
+        log.append("t", rows("b"), txn=("b", 2))
+        log.append("t", rows("c"), txn=("c", 1))
+        log.append("t", rows("d"), txn=("d", 1))
+    (message,) = caplog.messages
+    assert "has just forgotten 'a'" in message
+    assert log.append("t", rows("a"), txn=("a", 1)).commit is not None
