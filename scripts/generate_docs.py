@@ -44,7 +44,7 @@ def options_page() -> str:
 
 def configs_page() -> str:
     """Every topic configuration."""
-    return "# Topic configurations\n\n```\n" + describe_configs().rstrip() + "\n```\n"
+    return "# Topic configurations\n\n" + describe_configs()
 
 
 def server_configs_page() -> str:

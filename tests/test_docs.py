@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sparklog.errors import CODES
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -28,3 +30,9 @@ def test_every_raised_code_is_declared() -> None:
     pattern = re.compile(r'(?:Error)\(\s*"([A-Z][A-Z0-9_]+)"')
     raised = {code for path in SOURCES for code in pattern.findall(path.read_text())}
     assert raised <= set(CODES), raised - set(CODES)
+
+
+@pytest.mark.parametrize("path", sorted(PROJECT.glob("docs/**/*.md")), ids=lambda path: path.name)
+def test_tables_are_not_inside_code_blocks(path: Path) -> None:
+    fenced = path.read_text().split("\n```")[1::2]
+    assert not [block for block in fenced if re.search(r"^\|[-|: ]+\|$", block, re.MULTILINE)]
