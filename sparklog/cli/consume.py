@@ -71,13 +71,13 @@ def consume(
     show_null: bool,
     properties: tuple[str, ...],
 ) -> None:
-    r"""Print records, and follow the log.
+    """Print records, and follow the log.
 
     \b
     sparklog consume --topic flights -o -5 -e
-    sparklog consume --topic flights -f '%p:%o %k %s\n' -c 10
+    sparklog consume --topic flights -f '%p:%o %k %s\\n' -c 10
     sparklog consume --topic delays -J -o end | jq .payload
-    """
+    """  # noqa: D301 - click looks for the character, not for a backslash and a b
     try:
         start, end = parse_positions(positions)
         render = _renderer(

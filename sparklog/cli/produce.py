@@ -79,12 +79,12 @@ def produce(
     empty_as_null: bool,
     properties: dict[str, str],
 ) -> None:
-    r"""Write lines from stdin as records.
+    """Write lines from stdin as records.
 
     \b
     seq 1000 | sparklog produce --topic numbers
     echo 'JFK:{"delay": 5}' | sparklog produce --topic delays -K:
-    """
+    """  # noqa: D301 - click looks for the character, not for a backslash and a b
     line_format = LineFormat(
         key_delimiter=_key_delimiter(key_delimiter, properties),
         fixed_key=None if fixed_key is None else fixed_key.encode(),

@@ -41,3 +41,24 @@ def test_command_is_documented(name: str) -> None:
 def test_every_command_has_help() -> None:
     for name, command in ALL:
         assert command.help, name
+
+
+EXAMPLES = {
+    "": [
+        "Start with:  sparklog demo",
+        "On a log:    sparklog --root DIR topics list        (or SPARKLOG_ROOT=DIR)",
+    ],
+    "consume": [r"sparklog consume --topic flights -f '%p:%o %k %s\n' -c 10"],
+    "produce": [
+        "seq 1000 | sparklog produce --topic numbers",
+        """echo 'JFK:{"delay": 5}' | sparklog produce --topic delays -K:""",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["", *(name for name, _ in ALL)])
+def test_help_shows_examples_as_they_are_typed(name: str) -> None:
+    command = dict(ALL).get(name, cli)
+    shown = command.get_help(click.Context(command, info_name="sparklog"))
+    assert "\\b" not in shown
+    assert set(EXAMPLES.get(name, [])) <= {line.strip() for line in shown.splitlines()}
