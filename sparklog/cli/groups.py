@@ -1,7 +1,7 @@
 """`sparklog groups`: which groups committed offsets, how far, and how far behind they are.
 
 Headings are those of kafka-consumer-groups. Without a broker groups have no members, so the last
-three columns are dashes.
+three columns are dashes, and left out on a terminal.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ COLUMNS = (
     Column("current_offset", "CURRENT-OFFSET", number=True),
     Column("log_end_offset", "LOG-END-OFFSET", number=True),
     Column("lag", "LAG", number=True),
-    Column("consumer_id", "CONSUMER-ID"),
-    Column("host", "HOST"),
-    Column("client_id", "CLIENT-ID"),
+    Column("consumer_id", "CONSUMER-ID", optional=True),
+    Column("host", "HOST", optional=True),
+    Column("client_id", "CLIENT-ID", optional=True),
 )
 
 

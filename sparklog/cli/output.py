@@ -1,14 +1,16 @@
 """Results on stdout, everything else on stderr.
 
-One list of rows serves three renderings: a rich table on a terminal, aligned plain columns in a
-pipe (Kafka's headings, so that awk and fingers keep working), and JSON. A row is a dict whose
-keys are the JSON field names; they are API and listed in docs/cli.md.
+One list of rows serves three renderings: aligned columns in a pipe (Kafka's headings, so that awk and
+fingers keep working); on a terminal the same, with numbers to the right and without columns that
+have nothing to say; and JSON. Nothing is folded or cut: a narrow terminal wraps, as with Kafka's tools.
+A row is a dict whose keys are the JSON field names; they are API and listed in docs/cli.md.
 Not here: the records of `consume` (record_format.py).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +24,18 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its JSON field and its heading; numbers go right, bytes get a unit."""
+    """A column of a table: its JSON field and its heading.
+
+    number: to the right, on a terminal.
+    bytes: with a unit.
+    optional: left out on a terminal when no row has a value.
+    """
 
     field: str
     heading: str
     number: bool = False
     bytes: bool = False
+    optional: bool = False
 
     def text(self, row: Row) -> str:
         value = row[self.field]
@@ -39,9 +47,14 @@ def show_rows(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     if current().json:
         show_json(list(rows))
     elif sys.stdout.isatty():
-        _show_rich(columns, rows)
+        told = [one for one in columns if not one.optional or any(row[one.field] is not None for row in rows)]
+        heading, *lines = _aligned(told, rows, numbers_right=True)
+        click.echo(click.style(heading, bold=True) if _wants_style() else heading)
+        for line in lines:
+            click.echo(line)
     else:
-        _show_plain(columns, rows)
+        for line in _aligned(columns, rows, numbers_right=False):
+            click.echo(line)
 
 
 def show_json(document: object) -> None:
@@ -72,21 +85,21 @@ def human_bytes(size: int) -> str:
     return f"{value:.1f} TB"
 
 
-def _show_rich(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.heading, justify="right" if column.number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(column.text(row) for column in columns))
-    Console(markup=False, highlight=False).print(table)
+def _wants_style() -> bool:
+    """https://no-color.org, and terminals that cannot."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _show_plain(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    lines = [[column.heading for column in columns]]
-    lines += [[column.text(row) for column in columns] for row in rows]
-    widths = [max(len(line[position]) for line in lines) for position in range(len(columns))]
-    for line in lines:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+def _aligned(columns: Sequence[Column], rows: Sequence[Row], *, numbers_right: bool) -> list[str]:
+    """The heading, and a line for each row."""
+    cells = [[column.heading for column in columns]]
+    cells += [[column.text(row) for column in columns] for row in rows]
+    widths = [max(len(line[position]) for line in cells) for position in range(len(columns))]
+    right = [numbers_right and column.number for column in columns]
+    return [
+        "  ".join(
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in cells
+    ]

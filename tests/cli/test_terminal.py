@@ -1,0 +1,64 @@
+"""What commands print on a terminal: a pseudo-terminal of 80 columns here."""
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+def on_terminal(*arguments: str, columns: int = 80, **environment: str) -> list[str]:
+    """The lines that a command prints; where they are longer than the terminal, it wraps them."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    kept = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "NO_COLOR"}}
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "sparklog", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            env={**kept, "TERM": "xterm", **environment},
+        ) as process:
+            os.close(theirs)
+            printed = b"".join(iter(lambda: _read(ours), b""))
+            assert process.wait(timeout=60) == 0
+    finally:
+        os.close(ours)
+    return printed.decode().replace("\r\n", "\n").splitlines()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the command has gone, and everything it printed has been read
+        return b""
+
+
+@pytest.fixture
+def group(run: Run) -> str:
+    run("produce", "--topic", "flights", stdin="x\n" * 86_254)
+    run("consume", "--topic", "flights", "--group", "demo-delays", "-c", "86000")
+    return "demo-delays"
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_group_is_one_line_for_each_partition(group: str, columns: int) -> None:
+    heading, row = on_terminal("groups", "describe", "--group", group, columns=columns)
+    assert heading == f"{BOLD}GROUP        TOPIC    PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG{PLAIN}"
+    assert row == "demo-delays  flights          0           86000           86254  254"
+
+
+def test_no_colour_where_none_is_wanted(run: Run) -> None:
+    run("topics", "create", "--topic", "events", "--partitions", "12")
+    plain = ["TOPIC   PARTITIONS  RECORDS  SIZE", "events          12        0   0 B"]
+    assert on_terminal("topics", "list", NO_COLOR="1") == plain
+    assert on_terminal("topics", "list", TERM="dumb") == plain
+    assert on_terminal("topics", "list") == [f"{BOLD}{plain[0]}{PLAIN}", plain[1]]
