@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -45,6 +45,17 @@ class LineFormat:
         if self.key_delimiter is not None and self.key_delimiter in line:
             key, value = line.split(self.key_delimiter, 1)
         return self._nullable(key), self._nullable(value)
+
+    def lacks_keys(self, lines: Sequence[bytes]) -> bool:
+        """Would the delimiter that was given find no key in any of these lines?"""
+        delimiter = self.key_delimiter
+        if delimiter is None or self.fixed_key is not None:
+            return False
+        return not any(delimiter in line for line in lines)
+
+    def shown_delimiter(self) -> str:
+        """The delimiter for a message: what is not ASCII as an escape."""
+        return repr(self.key_delimiter).removeprefix("b")
 
     def _nullable(self, field: bytes | None) -> bytes | None:
         if (self.empty_is_null and field == b"") or (

@@ -14,6 +14,7 @@ import click
 
 from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_groups
 from sparklog.cli.output import note, show_json
+from sparklog.cli.record_format import FormatError, unescape
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import SparklogError
 
@@ -51,12 +52,28 @@ def parse_properties(
     return properties
 
 
+def parse_delimiter(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> bytes | None:
+    """A delimiter with kcat's escapes, so that it may be typed in any shell."""
+    if value == "":
+        raise click.BadParameter("it is empty: give the text between key and value.")
+    try:
+        return None if value is None else unescape(value)
+    except FormatError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command("produce")
 @click.option(
     "--topic", "-t", required=True, metavar="NAME", help="The topic; created when it does not exist."
 )
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Default: by key; without key, sticky.")
-@click.option("-K", "--key-delimiter", metavar="TEXT", help="Splits each line into key and value.")
+@click.option(
+    "-K",
+    "--key-delimiter",
+    metavar="TEXT",
+    callback=parse_delimiter,
+    help=r"Splits each line into key and value; \t, \xNN are known.",
+)
 @click.option("-k", "--key", "fixed_key", metavar="KEY", help="The key of every record.")
 @click.option(
     "-H", "--header", "headers", multiple=True, callback=parse_headers, help="name=value, for all records."
@@ -72,7 +89,7 @@ def parse_properties(
 def produce(
     topic: str,
     partition: int | None,
-    key_delimiter: str | None,
+    key_delimiter: bytes | None,
     fixed_key: str | None,
     headers: Headers,
     codec: str | None,
@@ -108,9 +125,11 @@ def produce(
         note(producer.summary())
 
 
-def _key_delimiter(option: str | None, properties: dict[str, str]) -> bytes | None:
+def _key_delimiter(option: bytes | None, properties: dict[str, str]) -> bytes | None:
     if option is not None:
-        return option.encode()
+        return option
+    if properties.get("key.separator") == "":
+        raise click.UsageError("key.separator is empty: give the text between key and value.")
     if properties.get("parse.key", "false").lower() == "true":
         return properties.get("key.separator", "\t").encode()
     return None
@@ -141,6 +160,11 @@ class Producer:
     def run(self, stream: BinaryIO) -> None:
         live = sys.stderr.isatty()
         for lines in read_line_groups(stream):
+            if not self.records and self._format.lacks_keys(lines):
+                note(
+                    f"Warning: no line so far ({len(lines):,}) holds the key delimiter "
+                    f"{self._format.shown_delimiter()}: lines without it have no key."
+                )
             result = self._log.append(
                 self._topic, self._table(lines), partition=self._partition, compression_type=self._codec
             )

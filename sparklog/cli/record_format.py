@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ TOKENS: dict[str, str] = {
     "%": "a percent sign",
 }
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "0": "\0"}
-_SPECIAL = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)", re.DOTALL)
+_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})|\\(.?)", re.DOTALL)
+_SPECIAL = re.compile(r"%(.?)|" + _ESCAPE.pattern, re.DOTALL)
 
 
 class FormatError(ValueError):
@@ -78,9 +80,7 @@ def _piece(match: re.Match[str], null: bytes) -> Piece | bytes:
     if byte is not None:
         return bytes([int(byte, 16)])
     if escape is not None:
-        if escape not in _ESCAPES:
-            raise FormatError(f"unknown escape \\{escape} in the format; known: \\n \\r \\t \\\\ \\0 \\xNN.")
-        return _ESCAPES[escape].encode()
+        return _escaped(escape)
     pieces: dict[str, Piece | bytes] = {
         "s": lambda record: null if record.value is None else record.value,
         "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
@@ -97,6 +97,28 @@ def _piece(match: re.Match[str], null: bytes) -> Piece | bytes:
         known = " ".join(f"%{name}" for name in TOKENS)
         raise FormatError(f"unknown token %{token} in the format; known: {known}.")
     return pieces[token]
+
+
+def unescape(text: str) -> bytes:
+    r"""The bytes of a text in which `\t`, `\xNN` and the other escapes of a format may stand.
+
+    Raises:
+        FormatError: an escape that is not known.
+    """
+    parts: list[bytes] = []
+    position = 0
+    for match in _ESCAPE.finditer(text):
+        byte, escape = match.groups()
+        parts.append(os.fsencode(text[position : match.start()]))
+        parts.append(_escaped(escape) if byte is None else bytes([int(byte, 16)]))
+        position = match.end()
+    return b"".join(parts) + os.fsencode(text[position:])
+
+
+def _escaped(escape: str) -> bytes:
+    if escape not in _ESCAPES:
+        raise FormatError(f"unknown escape \\{escape}; known: \\n \\r \\t \\\\ \\0 \\xNN.")
+    return _ESCAPES[escape].encode()
 
 
 def _headers_text(record: ConsumedRecord, null: bytes) -> bytes:

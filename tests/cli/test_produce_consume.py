@@ -43,6 +43,44 @@ def test_keys_headers_codec_and_nulls(run: Run) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "line"),
+    [
+        (r"\t", b"a\tb"),
+        ("\t", b"a\tb"),
+        (r"\x1f", b"a\x1fb"),
+        (r"\xff", b"a\xffb"),
+        (r"\\", b"a\\b"),
+        ("::", b"a::b"),
+    ],
+)
+def test_key_delimiters_may_be_escaped(run: Run, delimiter: str, line: bytes) -> None:
+    result = run("produce", "--topic", "t", "-K", delimiter, stdin=line + b"\n")
+    assert lines(run, "-f", r"[%k][%s]\n") == ["[a][b]"]
+    assert result.stderr == "1 record acknowledged by topic t.\n"
+
+
+@pytest.mark.parametrize("delimiter", ["", r"\q", "\\", r"\x1"])
+def test_key_delimiters_that_cannot_be_are_refused(run: Run, root: Path, delimiter: str) -> None:
+    assert "-K" in run("produce", "--topic", "t", "-K", delimiter, stdin="a\n", exit_code=2).stderr
+    words = ("kafka-console-producer", "--topic", "t", "--property", "parse.key=true", "--property")
+    assert delimiter or "empty" in run(*words, "key.separator=", stdin="a\n", exit_code=2).stderr
+    assert not root.exists()
+
+
+def test_lines_that_all_lack_the_delimiter_are_told_of(run: Run) -> None:
+    result = run("produce", "--topic", "t", "-K", ";", stdin="a,b\nc,d\n")
+    assert result.stderr == (
+        "Warning: no line so far (2) holds the key delimiter ';': lines without it have no key.\n"
+        "2 records acknowledged by topic t.\n"
+    )
+    assert "Warning" not in run("produce", "--topic", "t", "-K", ";", stdin="a,b\nc;d\n").stderr
+    assert "Warning" not in run("produce", "--topic", "t", "-K", ";", "-k", "all", stdin="a,b\n").stderr
+    assert (
+        run("produce", "--topic", "t", "-K", ";", stdin="").stderr == "0 records acknowledged by topic t.\n"
+    )
+
+
 def test_json_lines_have_kcats_fields(run: Run) -> None:
     run("produce", "--topic", "t", "-k", "key", "-H", "a=1", stdin="value\n")
     (line,) = lines(run, "-J")
