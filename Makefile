@@ -17,11 +17,12 @@ unexport SPARK_HOME PYTHONPATH PYTHONHOME
 
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
-# Ten minutes. For an hour: CHAOS_ROUNDS=20 CHAOS_KILLS=250 CHAOS_CUTS=100 SIM_OPERATIONS=1000000
+# Ten minutes. For an hour: CHAOS_ROUNDS=20 CHAOS_KILLS=250 CHAOS_CUTS=100 SIM_OPERATIONS=1000000 MODEL_STATES=3000000
 CHAOS_ROUNDS ?= 4
 CHAOS_KILLS ?= 80
 CHAOS_CUTS ?= 40
 SIM_OPERATIONS ?= 40000
+MODEL_STATES ?= 500000
 SIM_FIRST_SEED ?= $(shell date +%s)
 BENCH_ARGS ?=
 # The peers' connectors are made for one version of Spark: PEERS_PYSPARK=4.2.0 runs them beside that PySpark.
@@ -64,14 +65,15 @@ compat-peers: $(PEERS_VENV)/.dev ## Kafka's own tools and Spark's connector agai
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_PEERS=1 $(PEERS_VENV)/bin/python -m pytest tests/peers $(PYTEST_ARGS)
 
-chaos: $(VENV)/.dev ## The crash tests, ten minutes of them, and a report (longer: CHAOS_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS)
+chaos: $(VENV)/.dev ## The crash tests, ten minutes of them, and a report (longer: CHAOS_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES)
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=15 SPARKLOG_FUZZ_FRAMES=100000 \
 		SPARKLOG_CHAOS_KILLS=$(CHAOS_KILLS) SPARKLOG_CHAOS_CUTS=$(CHAOS_CUTS) SPARKLOG_HISTORY_SECONDS=30 \
+		SPARKLOG_MODEL_STATES=$(MODEL_STATES) \
 		SPARKLOG_SIM_OPERATIONS=$(SIM_OPERATIONS) SPARKLOG_SIM_FIRST_SEED=$(SIM_FIRST_SEED) \
 		SPARKLOG_SIM_JOBS=$$(nproc 2>/dev/null || echo 1) \
 		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/compat/test_broker_hostile.py \
-		tests/history tests/simulation $(PYTEST_ARGS)
+		tests/history tests/simulation tests/models $(PYTEST_ARGS)
 
 mutants: $(VENV)/.dev ## Switch off one safeguard at a time: some test must notice each (docs/mutants.md)
 	$(BIN)/python scripts/mutants.py --write
