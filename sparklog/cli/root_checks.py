@@ -1,4 +1,4 @@
-"""What `sparklog doctor` looks at in a root: its version, rights, put-if-absent, leftovers, bytes.
+"""What `sparklog doctor` looks at in a root: its version, rights, put-if-absent, leftovers, rules, bytes.
 
 Writes one small file into the root and removes it again; everything else only reads. With `deep`
 every batch of every extent is read and its checksum compared.
@@ -42,6 +42,7 @@ def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
     yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, {topics} topics")
     yield check_put_if_absent(store)
     yield from check_directory(store)
+    yield from check_lifecycle(store)
     if deep:
         yield check_extents(log)
 
@@ -100,6 +101,26 @@ def check_directory(store: Store) -> Iterator[Finding]:
         )
     else:
         yield Finding("temporary files", Status.OK, "none left behind")
+
+
+def check_lifecycle(store: Store) -> Iterator[Finding]:
+    """Rules of a bucket that would remove what the log refers to."""
+    if urlsplit(store.url).scheme != "s3":
+        return
+    from sparklog.storage.s3 import S3Store
+    from sparklog.storage.s3_rules import harmful_rules
+
+    assert isinstance(store, S3Store)
+    fix = "let no lifecycle rule remove or archive objects under the root"
+    try:
+        harmful = harmful_rules(store)
+    except SparklogError as error:
+        yield Finding("lifecycle rules", Status.WARN, f"not known: {error.message}", fix)
+        return
+    if harmful:
+        yield Finding("lifecycle rules", Status.FAIL, "; ".join(harmful), fix)
+    else:
+        yield Finding("lifecycle rules", Status.OK, "none takes objects of the root away")
 
 
 def check_extents(log: SparkLog) -> Finding:

@@ -37,6 +37,12 @@ from sparklog.storage.s3_read import S3ReadFile
 
 _DELETE_KEYS = 1000
 _LIST_KEYS = 1000
+_UNSUITABLE = {
+    "--x-s3": "a directory bucket (S3 Express One Zone), which cannot list from a name on, nor in order",
+    "--xa-s3": "an access point of a directory bucket, which cannot list from a name on, nor in order",
+    ".mrap": "a Multi-Region Access Point, whose buckets are replicas: none is the log in order",
+    "--ol-s3": "an Object Lambda Access Point, which may change what is read",
+}
 _URL = re.compile(r"s3[an]?://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
 
 
@@ -49,6 +55,13 @@ def parse_s3_url(url: str) -> tuple[str, str]:
             "the root is not of the form s3://bucket/prefix",
             fix="Write s3://bucket/prefix; credentials and endpoints are storage options, not parts of it",
         )
+    for suffix, what in _UNSUITABLE.items():
+        if match[1].endswith(suffix):
+            raise InvalidRequestError(
+                "UNSUPPORTED_STORE",
+                f"the root's bucket is called *{suffix}: {what}",
+                fix="Use a general purpose bucket of one Region; see docs/s3.md",
+            )
     prefix = (match[2] or "").strip("/")
     return match[1], validate_name(prefix) if prefix else ""
 
@@ -72,6 +85,11 @@ class S3Store:
     @property
     def traits(self) -> StoreTraits:
         return self._traits
+
+    @property
+    def key_prefix(self) -> str:
+        """What the keys of the root's objects begin with: "", or a path with a slash at its end."""
+        return self._prefix
 
     @property
     def requests(self) -> dict[str, int]:

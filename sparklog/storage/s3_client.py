@@ -11,6 +11,7 @@ Sources: design.md section 5; reliability.md section 1 (S3).
 """
 
 import email.utils
+import logging
 import os
 import random
 import threading
@@ -31,6 +32,7 @@ from sparklog.storage.s3_connection import connect
 from sparklog.storage.s3_errors import Outcome, describe, has_code, outcome_of, storage_error
 from sparklog.storage.s3_options import S3Options
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 _FIRST_WAIT_MS = 50.0
 _LONGEST_WAIT_MS = 2_000.0
@@ -51,6 +53,7 @@ class S3Client:
         self._random = random.Random()
         self._guard = threading.local()
         self._has_answered = False
+        self._is_known_replica = False
         self._completes_unconditionally = False  # it was answered that it does not know the condition
         self._ahead_ms = 0  # the store's clock minus ours, as of the last answer
         self._start_anew()
@@ -190,12 +193,24 @@ class S3Client:
                 if operation == "get_object":  # the body is part of the request
                     answer["Body"] = answer["Body"].read()
                     self._count({"received_bytes": len(answer["Body"])})
+                    if answer.get("ReplicationStatus") == "REPLICA":
+                        self._warn_of_replica()
             except ClientError as error:
                 if has_code(error):
                     self._note_answer(error.response)
                 raise
         self._note_answer(answer)
         return answer
+
+    def _warn_of_replica(self) -> None:
+        """Once: what replication brings, it brings in any order, and over what was put here."""
+        if not self._is_known_replica:
+            self._is_known_replica = True
+            _log.warning(
+                "s3://%s holds objects that were replicated from another bucket: while replication goes on, "
+                "it is not the log in order; do not read it as one, and never publish to it; see docs/s3.md",
+                self.bucket,
+            )
 
     def _count(self, more: dict[str, int]) -> None:
         with self._lock:

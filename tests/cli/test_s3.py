@@ -5,8 +5,12 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
+import sparklog
+from sparklog.cli.environment_checks import Status
 from sparklog.cli.main import cli
-from tests.seaweed import SECRET
+from sparklog.cli.root_checks import check_lifecycle
+from sparklog.storage import open_store
+from tests.seaweed import BUCKET, SECRET, SeaweedServer
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
@@ -24,6 +28,31 @@ def test_a_root_in_s3_from_end_to_end(s3_root: str) -> None:
     assert sorted(ok("consume", "--topic", "t", "-o", "beginning", "-e").split()) == ["one", "two"]
     assert [topic["topic"] for topic in json.loads(ok("topics", "list", "--output", "json"))] == ["t"]
     assert "put-if-absent" in ok("doctor", "--deep")
+
+
+def test_the_doctor_looks_for_rules_that_remove_objects(s3_root: str, s3_server: SeaweedServer) -> None:
+    sparklog.open(s3_root)
+    client = s3_server.client()
+
+    def finding() -> tuple[str, str]:
+        found = json.loads(run("--root", s3_root, "doctor", "--output", "json").stdout)
+        (one,) = [one for one in found if one["check"] == "lifecycle rules"]
+        return one["status"], one["detail"]
+
+    assert finding() == ("ok", "none takes objects of the root away")
+    prefix = s3_root.removeprefix(f"s3://{BUCKET}/")
+    rule = {"ID": "tidy", "Status": "Enabled", "Filter": {"Prefix": prefix}, "Expiration": {"Days": 30}}
+    client.put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration={"Rules": [rule]})
+    assert finding() == ("fail", "rule 'tidy' removes objects")
+    client.delete_bucket_lifecycle(Bucket=BUCKET)
+
+
+def test_the_doctor_says_when_it_may_not_look_for_rules(s3_root: str, s3_server: SeaweedServer) -> None:
+    store = open_store(s3_root, storage_options={**s3_server.storage_options, "secret": "a wrong one"})
+    (found,) = check_lifecycle(store)
+    assert found.status is Status.WARN
+    assert "not known" in found.detail
+    assert "no lifecycle rule" in found.fix
 
 
 def test_wrong_credentials_are_told_in_one_message(s3_root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 """The embedded log on an S3 server, through a proxy that goes wrong: every record once, whatever is lost."""
 
+import json
 import threading
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,6 +13,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
+from sparklog.metadata.paths import SNAPSHOT_HINT, commit_name, manifest_name, request_name
 from sparklog.storage.s3 import S3Store
 from tests.seaweed import KEY, READER_KEY, READER_SECRET, SECRET, SeaweedServer
 from tests.storage import s3_proxy as faults
@@ -149,6 +153,32 @@ def test_writers_in_threads_lose_and_double_nothing(s3_root: str, s3_server: Sea
         for number in range(3):
             mine = [value for value in found if value.startswith(f"{number}-")]
             assert mine == sorted(mine)
+
+
+def test_the_documented_policy_denies_nothing_that_we_send(
+    log: SparkLog, proxy: FaultyProxy, s3_root: str
+) -> None:
+    """It denies a PUT without If-None-Match to some names; IAM's wildcards are fnmatch's."""
+    text = Path(__file__).parents[2].joinpath("docs/s3.md").read_text()
+    (statement,) = json.loads(text.partition("```json\n")[2].partition("```")[0])["Statement"]
+    assert statement["Condition"] == {"Null": {"s3:if-none-match": "true"}}
+    patterns = [one.removeprefix("arn:aws:s3:::bucket/shop-log/") for one in statement["Resource"]]
+
+    def protected(name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    log.append("t", pa.table({"value": ["x" * 100] * 20_000}))
+    log.commit_offsets("group", {("t", 0): 1})
+    log.metadata.write_snapshot()
+    assert isinstance(log.store, S3Store)
+    puts = [request for request in proxy.requests if request.method in {"PUT", "POST"}]
+    names = {request.number: request.key.partition(log.store.key_prefix)[2] for request in puts}
+    conditional = {names[request.number] for request in puts if "if-none-match" in request.headers}
+    assert {name for name in names.values() if protected(name)} <= conditional
+    assert all(map(protected, ("meta.properties", commit_name(7), manifest_name(7))))
+    assert sum(map(protected, names.values())) >= 5  # commits, and a snapshot of three objects
+    assert not protected(request_name("J" * 22, 4, 1_700_000_000_000))
+    assert not protected(SNAPSHOT_HINT)
 
 
 def test_nothing_under_the_root_holds_credentials(log: SparkLog, s3_server: SeaweedServer) -> None:

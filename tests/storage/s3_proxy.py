@@ -63,6 +63,7 @@ class Fault:
         answer: (status, error code) instead of the server's answer.
         reset: the connection is reset instead of an answer.
         close: the connection is closed instead of an answer.
+        header: (name, value) that is added to the server's answer.
         then: called when the server has answered, before the answer goes on.
         hold: the answer waits for `release`.
         truncate: the body ends half-way, under the right Content-Length.
@@ -74,6 +75,7 @@ class Fault:
     answer: tuple[int, str] | None = None
     reset: bool = False
     close: bool = False
+    header: tuple[str, str] | None = None
     then: Callable[[], object] | None = None
     hold: bool = False
     truncate: bool = False
@@ -249,6 +251,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.answer is not None:
             status, code = fault.answer
             data, answered = ERROR_BODY.format(code).encode(), [("Content-Type", "application/xml")]
+        if fault.header is not None:
+            answered = [*answered, fault.header]
         self.send_response(status)
         for name, value in answered:
             if name.lower() not in {"content-length", "transfer-encoding", "connection", "server", "date"}:

@@ -74,6 +74,13 @@ def test_malformed_s3_urls_are_not_quoted(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("bucket", ["b--usw2-az1--x-s3", "p--usw2-az1--xa-s3", "abc.mrap", "x--ol-s3"])
+def test_buckets_that_cannot_hold_a_root_are_refused_by_name(bucket: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"UNSUPPORTED_STORE.*general purpose bucket of one Region"):
+        open_store(f"s3://{bucket}/x")
+    open_store(f"s3://{bucket}x/x")
+
+
 def test_s3_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore", None)
     with pytest.raises(InvalidRequestError, match=r"S3_NOT_INSTALLED.*pip install 'sparklog\[s3\]'"):

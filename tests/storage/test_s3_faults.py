@@ -144,6 +144,19 @@ def test_the_guard_is_asked_after_signing_and_before_sending(make: MakeStore, pr
     assert proxy.requests == []
 
 
+def test_a_replica_is_told_of_once(
+    make: MakeStore, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make()
+    store.put_if_absent("a", b"x")
+    assert store.read("a") == b"x"
+    assert "replicated" not in caplog.text
+    proxy.fault = lambda _: Fault(header=("x-amz-replication-status", "REPLICA"))
+    for _ in range(2):
+        assert store.read("a") == b"x"
+    assert [record.levelname for record in caplog.records if "replicated" in record.message] == ["WARNING"]
+
+
 def test_an_answer_without_an_etag_is_none(make: MakeStore, proxy: FaultyProxy) -> None:
     store = make()
     proxy.once(Fault(forward=0, answer=(204, "")), is_put)
