@@ -2,7 +2,7 @@
 
 Invariants (numbers: design.md section 4):
     1. commits are dense and immutable: commit n+1 is planned against the image of commit n, names its
-       UUID, and is created by put-if-absent;
+       UUID, and is created by put-if-absent, behind durable commits only;
     4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a
        follower syncs the directory before it shows, or answers by, commits that somebody else linked;
     5, 6. see creating.py.
@@ -244,6 +244,16 @@ class MetadataLog:
             self._store.sync_directory(DIRECTORY)
         self._image = image
 
+    def _before_linking(self, image: Image) -> None:
+        """A commit gets its name behind durable ones only.
+
+        1. Publisher A links commit 3 and is killed before it syncs the directory.
+        2. B finds 3, links 4 behind it, and the power fails before B has synced.
+        3. A file system that does not keep names in order brings back 4 without 3: the root does not open.
+        """
+        if image is not self._image and image.commit != NO_COMMIT:
+            self._store.sync_name(commit_name(image.commit))
+
     def _note_company(self) -> None:
         """Somebody else publishes as well."""
         self._company_until_ms = self._clock.monotonic_ms() + _COMPANY_MS
@@ -314,6 +324,7 @@ class MetadataLog:
                     return PublishResult(commit=settled.commit, actions=settled.actions), settled.made
                 shared = None
                 continue
+            self._before_linking(image)
             if self._creator.create(candidate, deadline_ms):
                 self._combiner.note_fenced()
                 self._image = candidate.image  # and all before it: the put has synced the directory

@@ -172,6 +172,12 @@ class Store(Protocol):
         """Make the names in directory `prefix` durable, whoever created them."""
         ...
 
+    def sync_name(self, name: str) -> None:
+        """Make a name durable that somebody created by put_if_absent, and all that came before it in its
+        directory. Costs next to nothing when its creator has come to the end of that.
+        """
+        ...
+
     def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file; fewer than `size` only at its end. NotFoundError."""
         ...

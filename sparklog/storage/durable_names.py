@@ -18,8 +18,9 @@ After a crash: a new process remembers nothing, and syncs all of them once.
 import errno
 import os
 from collections.abc import Callable
+from pathlib import Path
 
-from sparklog.errors import FatalStorageError
+from sparklog.errors import FatalStorageError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.storage.os_errors import fatal_error, storage_error
 
@@ -90,3 +91,26 @@ class DurableNames:
         fatal = fatal_error(action, path, error)
         self._poison(fatal)
         return fatal
+
+
+def create_root(root: Path) -> None:
+    """Make a root directory, durably; no error when it exists."""
+    missing = root
+    created: list[Path] = []
+    while not missing.exists():
+        created.append(missing)
+        missing = missing.parent
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for path in created:
+            fd = os.open(path.parent, DIRECTORY_FLAGS)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    except OSError as error:
+        raise StorageError(
+            "STORAGE_FAILED",
+            f"{root}: cannot create the root: {error.strerror}",
+            fix="Create the directory yourself, or choose another place",
+        ) from error

@@ -5,7 +5,9 @@ How put-if-absent works, and what each step is for:
     2. ask the guard                                          (see abort_puts)
     3. os.link(temporary, name)                               (atomic: one winner; rename would overwrite)
     4. fsync the directory, and new parents up to the root    (else a power cut takes the name back)
-    5. only now return; unlink the temporary file             (a crash leaves it to sweep_temporary)
+    5. only now unlink the temporary file, and return         (a crash leaves it to sweep_temporary)
+Since 5 follows 4, a file with one link is durable under its name; one with two may be so or not. That tells
+others, for the price of a stat, whether they must sync the directory before they build on it (sync_name).
 
 How abort_puts works: it unlinks the temporary files that aim at a name, so that step 3 of a stalled put
 fails (ENOENT) whenever it wakes up. The temporary directory is one small directory of its own, so that
@@ -34,7 +36,7 @@ from sparklog.errors import (
     AlreadyExistsError,
     FatalStorageError,
     RetriableError,
-    StorageError,
+    SparklogError,
 )
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile, StoreTraits
@@ -56,6 +58,7 @@ class LocalStore(WholeFiles):
         self._root = str(root)
         self._temporary = f"{self._root}/{TEMPORARY_DIRECTORY}"
         self._names = DurableNames(self._root, self._set_poison)
+        self._counts_links = False  # seen to: not every file system does
         self._poison: FatalStorageError | None = None
 
     @property
@@ -83,6 +86,7 @@ class LocalStore(WholeFiles):
             raise self._taken(path)
         self._names.make_parents(path)
         temporary, fd = self._create_temporary(_put_key(name))
+        may_unlink = True
         try:
             self._write_durably(path, fd, data)
             self._step("temporary_synced", name)
@@ -91,14 +95,24 @@ class LocalStore(WholeFiles):
                     "PUT_REFUSED", f"{path}: overtaken while writing", fix="Refresh and try again"
                 )
             self._step("guard_passed", name)
-            self._link(temporary, path, fd)
+            may_unlink = False  # until the name is durable, or known not to be there
+            try:
+                self._link(temporary, path, fd)
+            except IndefinitePutError:
+                raise
+            except SparklogError:
+                may_unlink = True
+                raise
             self._step("linked", name)
+            self._counts_links = _has_two_links(fd)
             self._names.sync(os.path.dirname(path))  # noqa: PTH120 - strings, this is the hot path
+            may_unlink = True
             self._step("directory_synced", name)
         finally:
             os.close(fd)
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)  # noqa: PTH108
+            if may_unlink:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)  # noqa: PTH108
 
     def abort_puts(self, name: str) -> None:
         prefix = _put_key(validate_name(name)) + "."
@@ -134,7 +148,10 @@ class LocalStore(WholeFiles):
             path = f"{self._temporary}/{stored.name}"
             failpoint("sweep.temporary")
             with contextlib.suppress(FileNotFoundError):
-                if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116
+                found = os.stat(path)  # noqa: PTH116
+                if found.st_mtime_ns <= limit_ns:
+                    if found.st_nlink > 1:  # its put was stopped between two steps
+                        os.sync()  # with one link, the name has to be durable, wherever it is
                     os.unlink(path)  # noqa: PTH108
                     removed += 1
         return removed
@@ -241,6 +258,17 @@ class LocalStore(WholeFiles):
             raise storage_error("open", directory, error) from error
         self._names.sync(directory)
 
+    def sync_name(self, name: str) -> None:
+        path = self._path(name)
+        self._refuse_if_poisoned()
+        if self._counts_links:
+            try:
+                if os.stat(path).st_nlink == 1:  # noqa: PTH116
+                    return
+            except OSError as error:
+                raise storage_error("look up", path, error) from error
+        self._names.sync(os.path.dirname(path))  # noqa: PTH120
+
     def _poisoned(self, action: str, path: str, error: OSError) -> FatalStorageError:
         fatal = fatal_error(action, path, error)
         self._set_poison(fatal)
@@ -339,6 +367,13 @@ def _put_key(name: str) -> str:
     return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
 
 
+def _has_two_links(fd: int) -> bool:
+    """Right after a link: does this file system count links?"""
+    with contextlib.suppress(OSError):
+        return os.fstat(fd).st_nlink > 1
+    return False
+
+
 def _indefinite(path: str, cause: OSError, error: OSError) -> IndefinitePutError:
     return IndefinitePutError(
         "PUT_INDEFINITE",
@@ -349,26 +384,3 @@ def _indefinite(path: str, cause: OSError, error: OSError) -> IndefinitePutError
 
 def _no_release() -> None:
     """For a turn that needed no lock."""
-
-
-def create_root(root: Path) -> None:
-    """Make a root directory, durably; no error when it exists."""
-    missing = root
-    created: list[Path] = []
-    while not missing.exists():
-        created.append(missing)
-        missing = missing.parent
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        for path in created:
-            fd = os.open(path.parent, DIRECTORY_FLAGS)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-    except OSError as error:
-        raise StorageError(
-            "STORAGE_FAILED",
-            f"{root}: cannot create the root: {error.strerror}",
-            fix="Create the directory yourself, or choose another place",
-        ) from error

@@ -84,6 +84,9 @@ class MemoryStore(WholeFiles):
     def sync_directory(self, prefix: str) -> None:
         self._call("sync_directory", validate_prefix(prefix))
 
+    def sync_name(self, name: str) -> None:
+        self._call("sync_name", validate_name(name))
+
     def exists(self, name: str) -> bool:
         self._call("exists", validate_name(name))
         return name in self._files

@@ -16,7 +16,8 @@ from typing import Any
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, NotFoundError
 from sparklog.storage.base import Store
-from sparklog.storage.local import LocalStore, create_root
+from sparklog.storage.durable_names import create_root
+from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")

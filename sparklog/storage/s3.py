@@ -122,6 +122,9 @@ class S3Store:
     def sync_directory(self, prefix: str) -> None:
         validate_prefix(prefix)
 
+    def sync_name(self, name: str) -> None:
+        validate_name(name)
+
     def append_file(self, name: str, *, mapped: bool = False) -> S3AppendFile:  # noqa: ARG002
         return S3AppendFile(self.client, name, self._key(name), self._url(name))
 

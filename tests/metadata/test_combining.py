@@ -33,7 +33,7 @@ from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog.storage.base import StoreTraits
 
 REMOTE = StoreTraits(is_remote=True, appends_after_sync=False)
-FREE = {"put_if_absent:done", "take_turn", "sync_directory", "write", "abort_puts"}
+FREE = {"put_if_absent:done", "take_turn", "sync_directory", "sync_name", "write", "abort_puts"}
 Plan = Callable[[Image], Sequence[Action]]
 
 

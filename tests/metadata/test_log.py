@@ -337,6 +337,23 @@ def test_follower_syncs_commits_of_others_before_it_shows_them(memory: MemorySto
     assert seen == []
 
 
+def test_a_commit_is_linked_behind_durable_ones_only(memory: MemoryStore) -> None:
+    """
+    1. A publisher links commit n and is killed before it syncs the directory.
+    2. Another one links n+1, and the power fails before it has synced.
+    3. A disk that does not keep names in order has n+1 and not n: the root does not open.
+    """
+    writer, other = opened(memory), opened(memory)
+    set_config(writer, "a")
+    seen: list[str] = []
+    memory.hook = lambda operation, name: seen.append(operation) if name.endswith(".json") else None
+    set_config(other, "b")
+    assert seen[-3:] == ["sync_name", "put_if_absent", "put_if_absent:done"]
+    seen.clear()
+    set_config(other, "c")  # behind its own, which is durable
+    assert "sync_name" not in seen
+
+
 @pytest.mark.parametrize("answer", ["nothing to do", "error"])
 def test_answers_that_rest_on_commits_of_others_are_synced(memory: MemoryStore, answer: str) -> None:
     writer, other = opened(memory), opened(memory)

@@ -38,6 +38,7 @@ class SimFile:
     modified_us: int
     content: bytearray = field(default_factory=bytearray)
     synced: int = 0
+    has_two_links: bool = False  # under its temporary name as well: its put is not done, or never was
 
 
 @dataclass(slots=True, eq=False)
@@ -45,13 +46,19 @@ class TemporaryFile:
     """What a put links, unless somebody has removed it."""
 
     exists: bool = True
+    file: SimFile | None = None
+
+    def unlink(self) -> None:
+        self.exists = False
+        if self.file is not None:
+            self.file.has_two_links = False
 
 
 def directory_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _nothing() -> None:
+def _nothing(_: SimProcess) -> None:
     """Nobody waits for it."""
 
 
@@ -66,17 +73,18 @@ class Disk:
         self.temporary: dict[str, list[TemporaryFile]] = {}  # puts under way, by name
         self.turns: dict[str, SimProcess] = {}
         self.stalled_until_us = 0  # the disk is busy: an fsync takes until then
-        self.on_commit: Callable[[], None] = _nothing  # called once, when a commit gets its name
+        # Called once, when a commit gets its name, with the process that made it.
+        self.on_commit: Callable[[SimProcess], None] = _nothing
         self.on_put: Callable[[SimProcess], None] | None = None  # called once, in the midst of a commit's put
         self.violations: list[str] = []
         self._commits: dict[str, bytes] = {}  # every commit that was ever durable
 
-    def link(self, name: str, file: SimFile) -> None:
+    def link(self, name: str, file: SimFile, process: SimProcess) -> None:
         self.files[name] = file
         self._unsynced.setdefault(directory_of(name), set()).add(name)
         if commit_of(name) is not None:
             self.on_commit, act = _nothing, self.on_commit
-            act()
+            act(process)
 
     def unlink(self, name: str) -> None:
         if self.files.pop(name, None) is not None:
@@ -154,18 +162,21 @@ class DirectoryStore(WholeFiles):
             if name in self._disk.files:
                 raise self._taken(name)
             file = SimFile(self._world.now_us, bytearray(data), len(data))
-            self._disk.link(name, file)
+            file.has_two_links, temporary.file = True, file
+            self._disk.link(name, file, self._process)
             self._fsync(name)
             self._disk.sync_directory(directory_of(name))
+            file.has_two_links = False
         finally:
             under_way = self._disk.temporary.get(name, [])
-            if not self._process.dead and temporary in under_way:
+            is_done = temporary.file is None or not temporary.file.has_two_links
+            if not self._process.dead and is_done and temporary in under_way:
                 under_way.remove(temporary)
 
     def abort_puts(self, name: str) -> None:
         self._step()
         for temporary in self._disk.temporary.pop(name, ()):
-            temporary.exists = False
+            temporary.unlink()
 
     def put_lifetime_ms(self) -> int:
         return 0
@@ -190,6 +201,13 @@ class DirectoryStore(WholeFiles):
         self._refuse_if_poisoned()
         self._fsync(prefix)
         self._disk.sync_directory(prefix)
+
+    def sync_name(self, name: str) -> None:
+        self._refuse_if_poisoned()
+        self._step()
+        file = self._disk.files.get(name)
+        if file is None or file.has_two_links:
+            self.sync_directory(directory_of(name))
 
     def exists(self, name: str) -> bool:
         self._step()
@@ -222,12 +240,12 @@ class DirectoryStore(WholeFiles):
         if name in self._disk.files:
             raise self._taken(name)
         file = SimFile(self._world.now_us)
-        self._disk.link(name, file)
+        self._disk.link(name, file, self._process)
         return DirectoryAppendFile(self, name, file)
 
     def put_hint(self, name: str, data: BytesLike) -> None:
         self._step()
-        self._disk.link(name, SimFile(self._world.now_us, bytearray(data)))
+        self._disk.link(name, SimFile(self._world.now_us, bytearray(data)), self._process)
 
     def open_read(self, name: str) -> MemoryReadFile:
         self._step()
@@ -240,6 +258,8 @@ class DirectoryStore(WholeFiles):
         """All of them, whatever their age: running puts must survive even that."""
         del older_than_ms
         removed = 0
+        for directory in sorted({directory_of(name) for name in self._disk.temporary}):
+            self._disk.sync_directory(directory)
         for name in sorted(self._disk.temporary):
             self.abort_puts(name)
             removed += 1

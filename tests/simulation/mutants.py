@@ -94,6 +94,10 @@ def _leave_unsynced(self: Disk, directory: str) -> None:
     """Names are durable when the kernel likes."""
 
 
+def _trust_the_other(self: DirectoryStore, name: str) -> None:
+    """Whoever made the commit before will have synced it."""
+
+
 def _show_at_once(self: MetadataLog, image: Image) -> None:
     self._image = image
 
@@ -144,6 +148,12 @@ MUTANTS = (
         "directory",
         lambda: mock.patch.object(MetadataLog, "_show_durably", _show_at_once),
         focus="cut_power_after_commit",
+    ),
+    Mutant(
+        "a commit is linked behind one that is not durable",
+        "directory",
+        lambda: mock.patch.object(DirectoryStore, "sync_name", _trust_the_other),
+        focus="cut_power_behind_a_killed_publisher",
     ),
     Mutant(
         "commits of objects are removed while an old put may land",

@@ -50,6 +50,7 @@ class Nemesis:
         strikes: list[Callable[[], None]] = [self._kill, self._kill, self._pause, self._pause, self._jump]
         if self._setting.is_directory:
             strikes += [self._cut_power, self._cut_power, self._cut_power_after_commit, self._pause_in_put]
+            strikes += [self._cut_power_behind_a_killed_publisher]
         else:
             strikes += [self._fail_store, self._night, self._night]
         self._world.dice.choice(strikes)()
@@ -109,11 +110,29 @@ class Nemesis:
             if not self._world.calm:
                 self._cut_power()
 
-        def stall() -> None:
+        def stall(_: SimProcess) -> None:
             disk.stalled_until_us = self._world.now_us + delay_us + 1
             self._world.at(delay_us, cut)
 
         disk.on_commit = stall
+
+    def _cut_power_behind_a_killed_publisher(self) -> None:
+        """Whoever makes the next commit is killed before its name is durable, and the power is cut as soon as
+        the one after it has its name: of the two the disk may keep the second only.
+        """
+        disk = self._setting.disk
+        assert disk is not None
+
+        def cut() -> None:
+            if not self._world.calm:
+                self._cut_power()
+
+        def kill(process: SimProcess) -> None:
+            self._world.faults["kill"] += 1
+            self._world.at(0, process.kill)
+            disk.on_commit = lambda _: self._world.at(0, cut)
+
+        disk.on_commit = kill
 
     def _fail_store(self) -> None:
         self._world.faults["store fails"] += 1

@@ -123,6 +123,9 @@ class RemoteStore:
     def _patience(self) -> int:
         return self._world.dice.choice((5_000, 200_000, 5_000_000))
 
+    def sync_name(self, name: str) -> None:
+        """An object that is there is durable."""
+
     def append_file(self, name: str, *, mapped: bool = False) -> "RemoteAppendFile":
         self._process.refuse_if_dead()
         return RemoteAppendFile(self, name)
