@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparklog.errors import CODES
 from sparklog.failpoints import FAILPOINTS, VARIABLE
-from sparklog.log.config import describe_configs
+from sparklog.log.config import describe_configs, render_properties
 from sparklog.spark.options import SINK_OPTIONS, SOURCE_OPTIONS, Option
 from sparklog_server.config import describe_server_configs, render_server_properties
 from sparklog_server.metrics.documentation import describe_metrics
@@ -112,6 +112,7 @@ PAGES = {
     "metrics.md": metrics_page,
     "failpoints.md": failpoints_page,
     "../conf/server.properties": render_server_properties,
+    "../conf/topic.properties": render_properties,
 }
 
 

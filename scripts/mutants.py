@@ -516,7 +516,28 @@ MUTANTS = (
         "            pass\n",
         "tests/crash/test_log_kill.py tests/client/test_appender.py",
     ),
+    Mutant(
+        "who sets what nothing acts on is warned",
+        "sparklog/client/admin.py",
+        "    warn_of_settings(actions, metadata.image)\n",
+        "",
+        "tests/client/test_admin.py tests/cli/test_topics.py",
+    ),
+    Mutant(
+        "doctor: settings that nothing acts on",
+        "sparklog/cli/root_checks.py",
+        '        Status.WARN,\n        f"kept',
+        '        Status.OK,\n        f"kept',
+        "tests/cli/test_doctor.py",
+    ),
     # --- the broker ---
+    Mutant(
+        "broker: who sets what nothing acts on leaves a line in the log",
+        "sparklog_server/admin/changes.py",
+        "    warn_of_settings([",
+        "    list([",
+        "tests/server/admin/test_configs.py",
+    ),
     Mutant(
         "broker: a deposed one publishes nothing",
         "sparklog_server/publish/broker_epoch.py",

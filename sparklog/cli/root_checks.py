@@ -1,4 +1,4 @@
-"""What `sparklog doctor` looks at in a root: its version, rights, put-if-absent, leftovers, rules, bytes.
+"""What `sparklog doctor` looks at in a root: version, rights, put-if-absent, leftovers, settings, bytes.
 
 Writes one small file into the root and removes it again; everything else only reads. With `deep`
 every batch of every extent is read and its checksum compared.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LOW_SPACE_BYTES = 1_000_000_000
 RACERS = 4
+MAX_NAMED = 5
 
 
 def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
@@ -43,6 +44,7 @@ def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
     yield check_put_if_absent(store)
     yield from check_directory(store)
     yield from check_lifecycle(store)
+    yield check_settings(log)
     if deep:
         yield check_extents(log)
 
@@ -121,6 +123,24 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
         yield Finding("lifecycle rules", Status.FAIL, "; ".join(harmful), fix)
     else:
         yield Finding("lifecycle rules", Status.OK, "none takes objects of the root away")
+
+
+def check_settings(log: SparkLog) -> Finding:
+    """Settings that somebody may rely on, and that nothing acts on yet."""
+    from sparklog.log.not_acted_on import not_acted_on
+
+    asked = {"the root": not_acted_on(log.image.configs)}
+    asked |= {name: not_acted_on(log.image.topic(name).configs) for name in log.topics()}
+    found = [f"{name} has {', '.join(settings)}" for name, settings in asked.items() if settings]
+    if not found:
+        return Finding("settings", Status.OK, "none is set that this version does not act on")
+    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return Finding(
+        "settings",
+        Status.WARN,
+        f"kept, but not acted on in this version: {'; '.join(found[:MAX_NAMED])}{more}",
+        "no records are removed: watch the free space, and delete topics that are no longer needed",
+    )
 
 
 def check_extents(log: SparkLog) -> Finding:

@@ -57,7 +57,9 @@ class Settings:
     def open_log(self, *, create: bool = False) -> SparkLog:
         """Open the log; imports the engine, so `--help` does not pay for it."""
         import sparklog
+        from sparklog.cli.output import show_warnings
 
+        show_warnings()
         return sparklog.open(self.required_root(), create=create)
 
 

@@ -7,7 +7,7 @@ Sources: kafka-topics, kafka-configs.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
@@ -17,6 +17,7 @@ from sparklog.log.config import (
     validate_root_configs,
     validate_topic_configs,
 )
+from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.metadata import (
     Action,
     Image,
@@ -86,7 +87,7 @@ def create_topic(
         count = RootConfig.parse(image.configs).num_partitions if partitions is None else partitions
         return [plan_create_topic(image, name, count, topic_id=topic_id, configs=configs)]
 
-    return bool(metadata.publish(plan).actions)
+    return bool(_publish(metadata, plan))
 
 
 def delete_topic(metadata: MetadataLog, name: str) -> None:
@@ -104,13 +105,13 @@ def alter_topic(
 ) -> None:
     """Set and delete overrides of a topic."""
     configs = _config_changes(changed, list(deleted), root=False)
-    metadata.publish(lambda image: _some(plan_set_configs(image, name, configs)))
+    _publish(metadata, lambda image: _some(plan_set_configs(image, name, configs)))
 
 
 def alter_root(metadata: MetadataLog, changed: Mapping[str, str], deleted: Iterable[str] = ()) -> None:
     """Set and delete settings of the root, among them the defaults of its topics."""
     configs = _config_changes(changed, list(deleted), root=True)
-    metadata.publish(lambda image: _some(plan_set_configs(image, None, configs)))
+    _publish(metadata, lambda image: _some(plan_set_configs(image, None, configs)))
 
 
 def describe_topic(image: Image, name: str) -> TopicDescription:
@@ -153,6 +154,12 @@ def _config_changes(changed: Mapping[str, str], deleted: list[str], *, root: boo
             fix="name each setting once",
         )
     return {**changed, **dict.fromkeys(deleted)}
+
+
+def _publish(metadata: MetadataLog, plan: Callable[[Image], list[Action]]) -> tuple[Action, ...]:
+    actions = metadata.publish(plan).actions
+    warn_of_settings(actions, metadata.image)
+    return actions
 
 
 def _some(action: Action | None) -> list[Action]:

@@ -5,7 +5,8 @@ Invariants: a stored value has been accepted by `validate_topic_configs` or
     with a reason of their own: refused_settings.py).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
-Not here: storing values (metadata), acting on retention and cleanup (maintenance).
+Not here: storing values (metadata); acting on retention and compaction, which nothing does yet
+    (not_acted_on.py).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
 Sources: Kafka TopicConfig and ServerLogConfigs; style.md rule 23.
 """
@@ -49,6 +50,7 @@ class TopicConfig:
         "cleanup.policy",
         default=("delete",),
         choices=("delete", "compact"),
+        acted_on=False,
         doc="""delete: old records go by time and size; compact: the latest record of each key stays.
         Both together bound a compacted topic. Compaction costs reading and rewriting.""",
     )
@@ -65,6 +67,7 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
+        acted_on=False,
         doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
         the deletion; shorter: less space.""",
     )
@@ -110,6 +113,7 @@ class TopicConfig:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
+        acted_on=False,
         doc="""A record becomes eligible for compaction at the latest after so long. Shorter: deletions
         take effect sooner; longer: less rewriting.""",
     )
@@ -152,6 +156,7 @@ class TopicConfig:
         default=0.5,
         minimum=0,
         maximum=1,
+        acted_on=False,
         doc="""Compact when this share of the log is not yet compacted. Smaller: less space for duplicates,
         more rewriting; larger: the other way round.""",
     )
@@ -161,6 +166,7 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
+        acted_on=False,
         doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
         version for that time; shorter: less space.""",
     )
@@ -184,7 +190,8 @@ class TopicConfig:
         minimum=-1,
         maximum=LONG_MAX,
         unit="bytes",
-        doc="""Keep at most so much per partition; -1: no limit. Smaller: less space; larger: consumers may
+        acted_on=False,
+        doc="""Keep at most this much per partition; -1: no limit. Smaller: less space; larger: consumers may
         lag further behind.""",
     )
     retention_ms: int = setting(
@@ -193,7 +200,8 @@ class TopicConfig:
         minimum=-1,
         maximum=LONG_MAX,
         unit="ms",
-        doc="""Keep records for so long; -1: for ever. Shorter: less space; longer: consumers may lag
+        acted_on=False,
+        doc="""Keep records for this long; -1: forever. Shorter: less space; longer: consumers may lag
         further behind, and more can be replayed.""",
     )
     segment_bytes: int = setting(
@@ -317,7 +325,10 @@ def render_properties() -> str:
     """The text of conf/topic.properties: every topic setting with its default, commented out."""
     lines = [
         "# Settings of a topic, with their defaults. Generated from sparklog/log/config.py.",
-        "# The same keys, set on the root, are the defaults of all its topics.",
+        "# No command reads this file: it is for copying from. For one topic:",
+        "#     sparklog topics create (or alter) --topic NAME --config key=value",
+        "# and for all topics of a root that have no value of their own:",
+        "#     sparklog root alter --config key=value",
     ]
     for key, (_, one) in declared_settings(TopicConfig).items():
         unit = f" ({one.unit})" if one.unit else ""

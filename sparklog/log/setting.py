@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from sparklog.errors import InvalidRequestError
 
 LONG_MAX = (1 << 63) - 1
+NOT_ACTED_ON = "Kept, but not acted on in this version: no records are removed."
 TYPE_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", tuple: "list"}
 ConfigT = TypeVar("ConfigT")
 
@@ -31,6 +32,7 @@ class Setting:
     maximum: float | None
     choices: tuple[str, ...]
     doc: str
+    acted_on: bool
 
     @property
     def bounds(self) -> str:
@@ -105,8 +107,13 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    acted_on: bool = True,
 ) -> Any:
-    """Declare a field of a configuration class."""
+    """Declare a field of a configuration class.
+
+    Args:
+        acted_on: False for what is kept for later versions; its documentation then says so first.
+    """
     declared = Setting(
         key=key,
         kind=type(default),
@@ -115,7 +122,8 @@ def setting(
         minimum=minimum,
         maximum=maximum,
         choices=choices,
-        doc=" ".join(doc.split()),
+        doc=" ".join(([] if acted_on else [NOT_ACTED_ON]) + doc.split()),
+        acted_on=acted_on,
     )
     return dataclasses.field(default=default, metadata={"setting": declared})
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kio.schema.errors import ErrorCode
 
 from sparklog.errors import SparklogError
+from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.metadata import Action, Image
 from sparklog_server.protocol.errors import error_code
 
@@ -124,6 +125,7 @@ async def make_changes(
         publishing.result()
     except SparklogError as error:
         return change.failed(outcome_of(error))
+    warn_of_settings([one.action for one in change.outcomes.values() if one.action is not None], broker.image)
     return change.outcomes
 
 

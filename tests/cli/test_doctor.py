@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+import sparklog
 from sparklog.cli import environment_checks as checks
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.root_checks import check_put_if_absent, check_root
@@ -134,6 +135,24 @@ def test_leftovers_and_damage_are_found(run: Run, root: Path) -> None:
     assert findings["segments"].status is Status.FAIL
     assert "CRC-32C" in findings["segments"].detail
     assert open_store(root).exists("meta.properties")
+
+
+def test_settings_that_nothing_acts_on_are_a_warning(run: Run, root: Path) -> None:
+    run("produce", "--topic", "t", stdin="a\n")
+    run("consume", "--topic", "t", "--group", "g", "-e")  # makes __consumer_offsets, which is compacted
+    assert {one.status for one in check_root(str(root), deep=False)} == {Status.OK}
+    log = sparklog.open(root)
+    log.alter_root(set={"retention.ms": "1000", "num.partitions": "3"})
+    for number in range(7):
+        log.create_topic(f"topic{number}", configs={"cleanup.policy": "compact"})
+    (found,) = [one for one in check_root(str(root), deep=False) if one.status is not Status.OK]
+    assert (found.check, found.status) == ("settings", Status.WARN)
+    assert (
+        "not acted on in this version: the root has retention.ms=1000; topic0 has cleanup.policy="
+        in found.detail
+    )
+    assert found.detail.endswith("; and 3 more")
+    assert "no records are removed" in found.fix
 
 
 def test_missing_root_fails_the_command(run: Run, root: Path) -> None:

@@ -96,6 +96,27 @@ def test_unknown_setting_is_refused_with_the_nearest(run: Run) -> None:
     assert result.stdout == ""
 
 
+def test_settings_that_nothing_acts_on_are_told_of(run: Run) -> None:
+    asked = (
+        "--config",
+        "cleanup.policy=compact",
+        "--config",
+        "retention.ms=1",
+        "--config",
+        "segment.bytes=99",
+    )
+    created = run("topics", "create", "--topic", "t", *asked)
+    assert created.stderr == (
+        "Warning: topic 't': cleanup.policy=compact, retention.ms=1: kept, but not acted on in this version: "
+        "no records are removed, files only grow.\n"
+    )
+    assert created.stdout == "Created topic t with 1 partitions.\n"
+    altered = run("topics", "alter", "--topic", "t", "--config", "retention.bytes=5")
+    assert altered.stderr.startswith("Warning: topic 't': retention.bytes=5: kept, but not acted on")
+    assert run("topics", "alter", "--topic", "t", "--config", "retention.ms=-1").stderr == ""
+    assert run("topics", "alter", "--topic", "t", "--delete-config", "cleanup.policy").stderr == ""
+
+
 def test_replication_factor_is_accepted_with_a_note(run: Run) -> None:
     result = run("topics", "create", "--topic", "t", "--replication-factor", "3")
     assert "no effect" in result.stderr

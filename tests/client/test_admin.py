@@ -86,3 +86,17 @@ def test_internal_topics_are_listed_only_when_asked_for(log: SparkLog) -> None:
     log.commit_offsets("g", {("t", 0): 0})
     assert log.topics() == ["t"]
     assert log.topics(include_internal=True) == ["__consumer_offsets", "t"]
+
+
+def test_settings_that_nothing_acts_on_are_warned_of(log: SparkLog, caplog: pytest.LogCaptureFixture) -> None:
+    log.create_topic("t", configs={"retention.ms": "5", "segment.bytes": "100"})
+    log.create_topic("t", configs={"retention.ms": "6"}, if_not_exists=True)
+    log.alter_topic("t", set={"cleanup.policy": "compact"}, delete=["retention.ms"])
+    log.alter_root(set={"retention.bytes": "7", "num.partitions": "2"})
+    log.alter_root(set={"retention.bytes": "-1"}, delete=["num.partitions"])
+    about = ": kept, but not acted on in this version: no records are removed, files only grow"
+    assert caplog.messages == [
+        f"topic 't': retention.ms=5{about}",
+        f"topic 't': cleanup.policy=compact{about}",
+        f"root: retention.bytes=7{about}",
+    ]

@@ -15,7 +15,7 @@ from sparklog.log.config import (
     validate_topic_configs,
 )
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS
-from sparklog.log.setting import LONG_MAX, declared_settings
+from sparklog.log.setting import LONG_MAX, NOT_ACTED_ON, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"
 
@@ -105,6 +105,23 @@ def test_every_default_parses_to_itself_and_is_documented(cls: type[TopicConfig]
         assert name == key.replace(".", "_")
         assert len(one.doc) > 40
         assert key in describe_configs()
+
+
+def test_what_is_not_acted_on_is_documented_so() -> None:
+    """Until something removes records: nothing may read as if it did."""
+    keys = {key for key, (_, one) in declared_settings(TopicConfig).items() if not one.acted_on}
+    removing = (
+        "cleanup.policy",
+        "delete.retention",
+        "retention.",
+        "min.compaction",
+        "max.compaction",
+        "min.clean",
+    )
+    assert keys == {key for key in declared_settings(TopicConfig) if key.startswith(removing)}
+    for text in (describe_configs(), render_properties()):
+        assert text.count(NOT_ACTED_ON) == len(keys) == 7
+    assert f"|at least -1|{NOT_ACTED_ON} Keep records for this long" in describe_configs()
 
 
 def test_the_example_file_matches_the_declarations() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import sparklog
 from sparklog.log.config import RootConfig, TopicConfig
-from sparklog.log.setting import declared_settings
+from sparklog.log.setting import NOT_ACTED_ON, declared_settings
 from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS
 from sparklog_server.config import ServerConfig
 from tests.server.admin.asking import Asker
@@ -59,7 +59,7 @@ def test_every_version_describes_a_topic(asker: Asker, log: sparklog.SparkLog, v
     assert not entries["retention.ms"].read_only
     if version >= 3:
         assert entries["retention.ms"].config_type == 5
-        assert "Keep records for so long" in entries["retention.ms"].documentation
+        assert entries["retention.ms"].documentation.startswith(NOT_ACTED_ON)
         names = (
             "preallocate",
             "compression.type",
@@ -68,6 +68,21 @@ def test_every_version_describes_a_topic(asker: Asker, log: sparklog.SparkLog, v
             "cleanup.policy",
         )
         assert [entries[name].config_type for name in names] == [1, 2, 3, 6, 7]
+
+
+def test_settings_that_nothing_acts_on_leave_a_line_in_the_log(
+    asker: Asker, log: sparklog.SparkLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.create_topic("t")
+    changes = [
+        resource(TOPIC, "t", ("cleanup.policy", "compact")),
+        resource(BROKER, "", ("log.retention.ms", "7")),
+    ]
+    alter(asker, *changes, key=33, validate_only=True)
+    assert not [one for one in caplog.messages if "not acted on" in one]
+    assert alter(asker, *changes, key=33) == [("none", None), ("none", None)]
+    told = [one.split(": kept")[0] for one in caplog.messages if "not acted on" in one]
+    assert told == ["topic 't': cleanup.policy=compact", "root: retention.ms=7"]
 
 
 def test_the_layers_of_a_topics_setting(asker: Asker, log: sparklog.SparkLog) -> None:
