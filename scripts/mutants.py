@@ -394,6 +394,13 @@ MUTANTS = (
         "tests/metadata/test_request_window.py",
     ),
     Mutant(
+        "combining: a clone does not post a number that is settled",
+        "sparklog/metadata/combining.py",
+        "        if image.has_settled(self._publisher, self._sequence + 1):\n",
+        "        if False:\n",
+        "tests/metadata/test_request_window.py",
+    ),
+    Mutant(
         "combining: who posts again has given up the request before",
         "sparklog/metadata/combining.py",
         "    return [ticket for ticket in tickets if ticket.sequence == newest[ticket.publisher]]\n",

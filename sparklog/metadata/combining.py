@@ -163,6 +163,10 @@ class Combiner:
             posted, or nobody came to it while it could be applied.
         Raises: what the plan raises, with nothing published; StorageError PUBLISH_UNRESOLVED.
         """
+        if image.has_settled(self._publisher, self._sequence + 1):
+            # By a clone of this process. A request of ours under this number would have a base above the
+            # commit that has settled it, and so be open for longer than images remember that.
+            self.start_anew()
         box = RequestBox(self._store, self._clock, image.cluster_id)
         posted = Posted(
             publisher=self._publisher, sequence=self._sequence + 1, base=image.commit, nonce=new_id()

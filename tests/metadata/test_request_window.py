@@ -347,6 +347,34 @@ def test_clones_do_not_take_each_others_success(store: MemoryStore, clock: Meanw
     assert one._combiner._publisher != clone._combiner._publisher
 
 
+def test_clone_that_comes_when_its_number_is_taken(store: MemoryStore, clock: Meanwhile) -> None:
+    """Its request would outlive what images remember of the number, and be applied twice."""
+    one, clone, other = (opened(store, clock) for _ in range(3))
+    publish(other, "first")
+    for log in (one, clone):
+        log.refresh(force=True)
+    clone._combiner._publisher = one._combiner._publisher
+    publish(one, "of the one")
+    for number in range(WINDOW - 2):
+        publish(other, f"filler {number}", crowded=False)
+    clone.refresh(force=True)
+    posted: list[tuple[str, bytes]] = []
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "delete" and not posted:  # its request, which a late attempt will put once more
+            posted.append((name, store.read(name)))
+
+    store.hook = hook
+    publish(clone, "of the clone")
+    store.hook = None
+    pass_by(other, 3)
+    for name, data in posted:
+        store.put_hint(name, data)
+    publish(other, "more")
+    assert count(other, "of the clone") == "1"
+    assert clone._combiner._publisher != one._combiner._publisher
+
+
 # --- what an image remembers ------------------------------------------------------------------------------
 
 
