@@ -843,6 +843,41 @@ MUTANTS = (
         "    if False:\n",
         "tests/format/test_record_inspection.py",
     ),
+    Mutant(
+        "tagged fields of a request are counted",
+        "sparklog_server/protocol/guard.py",
+        "    walk.elements += count\n    if 2 * count >",
+        "    if 2 * count >",
+        "tests/server/protocol/test_guard.py",
+    ),
+    Mutant(
+        "a header has few tagged fields",
+        "sparklog_server/protocol/messages.py",
+        "    if count > MAX_HEADER_TAGS:\n",
+        "    if False:\n",
+        "tests/server/protocol/test_guard.py",
+    ),
+    Mutant(
+        "links in a root are not followed",
+        "sparklog/storage/local_files.py",
+        "os.O_NOFOLLOW | ",
+        "",
+        "tests/storage/test_local_faults.py",
+    ),
+    Mutant(
+        "pipes in a root are not read",
+        "sparklog/storage/local_files.py",
+        "    if not stat.S_ISREG(os.fstat(fd).st_mode):\n",
+        "    if False:\n",
+        "tests/storage/test_local_faults.py",
+    ),
+    Mutant(
+        "the lock file is opened like any file of a root",
+        "sparklog_server/publish/root_lock.py",
+        "            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)\n",
+        "            descriptor = os.open(path, os.O_RDWR | os.O_CREAT)\n",
+        "tests/server/publish/test_broker_epoch.py",
+    ),
 )
 
 

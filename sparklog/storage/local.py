@@ -41,7 +41,7 @@ from sparklog.errors import (
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.durable_names import DIRECTORY_FLAGS, DurableNames
-from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, write_all
+from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
 from sparklog.storage.local_tree import list_files, remove_tree
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
@@ -292,7 +292,8 @@ class LocalStore(WholeFiles):
     def exists(self, name: str) -> bool:
         path = self._path(name)
         try:
-            return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 - Path.exists takes any error for False
+            # Path.exists takes any error for False.
+            return stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode)  # noqa: PTH116
         except OSError as error:
             if error.errno in MISSING:
                 return False
@@ -352,7 +353,7 @@ class LocalStore(WholeFiles):
     def open_read(self, name: str) -> LocalReadFile:
         path = self._path(name)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path, os.O_RDONLY)
         except OSError as error:
             raise storage_error("open", path, error) from error
         try:

@@ -12,8 +12,10 @@ fork the child's copy refuses to write, since both would write to the same posit
 After a crash: bytes past the last sync may be there, torn, or not; nothing refers to them.
 """
 
+import errno
 import mmap
 import os
+import stat
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -29,6 +31,21 @@ from sparklog.storage.os_errors import fatal_error, storage_error
 # 1.07 to 1.20 s until all is durable. sync_file_range halves the speed: it waits for the disk's queue.
 EARLY_SYNC_BYTES = 32 << 20
 _MAX_VECTORS = 512  # Linux takes 1024; half leaves room for other systems
+
+
+def open_regular(path: str, flags: int, mode: int = 0o666) -> int:
+    """A descriptor of a regular file, and of nothing else.
+
+    Whoever may write to a directory of the root could put a link there that leads out of it, or a FIFO, whose
+    opening waits for ever.
+
+    Raises: OSError.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ELOOP, "not a regular file", path)
+    return fd
 
 
 def write_all(fd: int, chunks: list[memoryview], position: int) -> int:

@@ -29,7 +29,7 @@ def list_files(root: str, prefix: str, *, recursive: bool) -> list[StoredFile]:
                             pending.append(name)
                         continue
                     with contextlib.suppress(FileNotFoundError):
-                        status = entry.stat()
+                        status = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode):
                             found.append(StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000))
         except OSError as error:

@@ -43,6 +43,12 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
         )
     if code in _TOO_MANY:
         return StorageError("TOO_MANY_OPEN_FILES", found, fix="Raise the open files limit (ulimit -n)")
+    if code == errno.ELOOP:
+        return StorageError(
+            "STORAGE_REFUSED",
+            f"{found}, expected a regular file of the root's own",
+            fix="Remove it, and find out who put it there: symbolic links and pipes are not followed",
+        )
     if code in _NO_LINKS:
         return StorageError(
             "STORAGE_UNSUPPORTED",

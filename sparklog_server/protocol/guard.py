@@ -4,9 +4,9 @@ Why: kio allocates room for as many elements as an array claims to have; a frame
 2**31 aborts the process (kio 0.6.5, an allocation of 34 GB in native code). It also refuses tagged fields
 that it does not know, where the protocol says to skip them, and reads a null array as None where the
 schema knows no null.
-Invariants: after the walk every count is at most the bytes that follow, all elements of a request together
-    are at most MAX_ELEMENTS, tags ascend, and tagged fields that are unknown are cut out. Whatever the bytes
-    are, the outcome is a buffer that kio may read or MalformedRequestError.
+Invariants: after the walk every count is at most the bytes that follow, all elements and tagged fields of a
+    request together are at most MAX_ELEMENTS, tags ascend, and tagged fields that are unknown are cut out.
+    Whatever the bytes are, the outcome is a buffer that kio may read or MalformedRequestError.
 Not here: values (kio checks UTF-8, booleans, nulls; handlers the rest); bytes behind the last field: they
     are ignored, as Kafka does.
 Cost: proportional to the number of fields, not of bytes: 10 us for a produce request of one partition.
@@ -250,7 +250,8 @@ def _tags(known: dict[int, _Part]) -> Step:
 
 
 def _walk_tags(walk: Walk, known: dict[int, _Part], count: int, position: int, start: int) -> int:
-    if count > walk.end - start:
+    walk.elements += count
+    if 2 * count > walk.end - start or walk.elements > MAX_ELEMENTS:
         raise MalformedRequestError(f"{count} tagged fields, {walk.end - start} bytes follow")
     cuts: list[tuple[int, int, bytes]] = []
     last = -1

@@ -34,6 +34,7 @@ __all__ = [
     "parse_header",
 ]
 _CLIENT_ID = struct.Struct(">h")
+MAX_HEADER_TAGS = 100  # Kafka has defined none so far
 _LENGTH_AND_CORRELATION = struct.Struct(">ii")
 MIN_REQUEST_BYTES = _HEADER.size + _CLIENT_ID.size
 
@@ -152,8 +153,8 @@ def _client_id(frame: memoryview) -> tuple[str, int]:
 def _skip_tags(frame: memoryview, position: int) -> int:
     """The tagged fields of a header: none is known, all are skipped."""
     count, position = read_uvarint(frame, position)
-    if count > len(frame) - position:
-        raise MalformedRequestError(f"{count} tagged fields in a header")
+    if count > MAX_HEADER_TAGS:
+        raise MalformedRequestError(f"{count} tagged fields in a header, expected at most {MAX_HEADER_TAGS}")
     for _ in range(count):
         _, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)

@@ -9,12 +9,15 @@ After a crash: the kernel has released it; the file stays, and means nothing.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 
 from sparklog.errors import RetriableError
 from sparklog.storage import LocalStore, Store
+from sparklog.storage.local_files import open_regular
+from sparklog.storage.os_errors import storage_error
 
 LOCK_NAME = ".broker.lock"
 _MAX_BYTES = 4096
@@ -33,8 +36,10 @@ class RootLock:
             return cls(None)
         path = f"{store.root}/{LOCK_NAME}"
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError:
+            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # to be written to, whatever it leads to? Not by us
+                raise storage_error("lock", path, error) from None
             return cls(None)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

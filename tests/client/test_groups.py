@@ -118,3 +118,14 @@ def test_wrong_offsets_are_refused(log: SparkLog) -> None:
         log.commit_offsets("g", {("t", 0): 1}, metadata="x" * 5000)
     with pytest.raises(InvalidRequestError, match="INVALID_GROUP"):
         log.committed_offsets("g" * 40_000)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 31, 1000, 32_767])
+def test_long_names_are_hashed_as_java_does(length: int) -> None:
+    """Whole arrays at a time: the broker's event loop waits for it."""
+    name = "".join(chr(97 + (7 * at) % 600) for at in range(length))
+    code = 0
+    for character in name:
+        code = (31 * code + ord(character)) % (1 << 32)
+    signed = code - (1 << 32) if code >= 1 << 31 else code
+    assert partition_for_group(name, 1009) == abs(signed) % 1009

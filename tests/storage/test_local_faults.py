@@ -335,3 +335,26 @@ def test_a_failed_early_sync_is_not_forgotten(local: LocalStore, monkeypatch: py
             use()
     file.close()
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "directory link"])
+def test_only_regular_files_are_opened(local: LocalStore, tmp_path: Path, kind: str) -> None:
+    """Whoever may write to a root could lead us out of it, or have us wait for ever."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"secret")
+    local.put_if_absent("there", b"x")
+    planted = Path(local.root) / "planted"
+    match kind:
+        case "link":
+            planted.symlink_to(outside)
+        case "dangling link":
+            planted.symlink_to(tmp_path / "nowhere")
+        case "directory link":
+            planted.symlink_to(tmp_path)
+        case _:
+            os.mkfifo(planted)
+    with pytest.raises(StorageError, match="expected a regular file") as caught:
+        local.open_read("planted")
+    assert caught.value.code == "STORAGE_REFUSED"
+    assert not local.exists("planted")
+    assert [file.name for file in local.list("")] == ["there"]

@@ -15,6 +15,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from sparklog_server.protocol.guard import MAX_ELEMENTS, MalformedRequestError, guarded, read_uvarint
 from sparklog_server.protocol.messages import (
+    MAX_HEADER_TAGS,
     UnsupportedRequestError,
     codec_for,
     decode_request,
@@ -75,6 +76,37 @@ def test_elements_of_nested_arrays_count_together() -> None:
     with pytest.raises(MalformedRequestError, match="array of"):
         walk(9, 1, offset_fetch_v1 + struct.pack(">i", many) + topic * many)
     assert len(decoded(9, 1, offset_fetch_v1 + struct.pack(">i", 2) + topic * 2).topics) == 2
+
+
+def tags(count: int) -> bytes:
+    """So many unknown tagged fields, empty, and their count before them."""
+    return uvarint(count) + b"".join(uvarint(1000 + number) + b"\0" for number in range(count))
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    """Each costs as much; 16 MiB of them would stop the event loop for seconds."""
+    walk(3, 12, b"\x01\x01\x00" + tags(MAX_ELEMENTS))
+    with pytest.raises(MalformedRequestError, match=f"{MAX_ELEMENTS + 1} tagged fields"):
+        walk(3, 12, b"\x01\x01\x00" + tags(MAX_ELEMENTS + 1))
+
+
+def test_a_header_has_few_tagged_fields() -> None:
+    def decode(count: int) -> Any:
+        frame = struct.pack(">hhih", 3, 12, 1, -1) + tags(count) + b"\x01\x01\x00\x00"
+        header = parse_header(memoryview(frame))
+        return decode_request(memoryview(frame), header, message_codec(3, 12))
+
+    assert decode(MAX_HEADER_TAGS)[0] == ""
+    with pytest.raises(MalformedRequestError, match="101 tagged fields in a header"):
+        decode(MAX_HEADER_TAGS + 1)
 
 
 def test_unknown_tagged_fields_are_cut_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import FencedError, RetriableError
+from sparklog.errors import FencedError, RetriableError, StorageError
 from sparklog.metadata import BrokerListener, plan_create_topic
 from sparklog.storage import MemoryStore, open_store
 from sparklog_server.publish.broker_epoch import BrokerEpoch
@@ -122,3 +122,19 @@ def test_no_lock_where_there_can_be_none(tmp_path: Path, store: MemoryStore) -> 
     local = open_store(tmp_path / "root", create=True)
     (tmp_path / "root" / LOCK_NAME).mkdir()  # cannot be opened for writing
     RootLock.acquire(local, "a").release()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_the_lock_file_leads_nowhere(tmp_path: Path, kind: str) -> None:
+    """It is written to: a link would empty what it leads to."""
+    store = open_store(tmp_path / "root", create=True)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    lock = tmp_path / "root" / LOCK_NAME
+    if kind == "link":
+        lock.symlink_to(victim)
+    else:
+        os.mkfifo(lock)
+    with pytest.raises(StorageError, match="expected a regular file"):
+        RootLock.acquire(store, "localhost:1")
+    assert victim.read_text() == "precious"
