@@ -878,6 +878,27 @@ MUTANTS = (
         "            descriptor = os.open(path, os.O_RDWR | os.O_CREAT)\n",
         "tests/server/publish/test_broker_epoch.py",
     ),
+    Mutant(
+        "a root has a bound on partitions, in every plan",
+        "sparklog/metadata/capacity.py",
+        "    if present + added > limit:\n",
+        "    if False:\n",
+        "tests/metadata/test_plan_and_apply.py",
+    ),
+    Mutant(
+        "parts of a request share the root's bound on partitions",
+        "sparklog_server/admin/changes.py",
+        "                    added += more\n",
+        "                    added = more\n",
+        "tests/server/admin/test_create_topics.py",
+    ),
+    Mutant(
+        "a request makes ten thousand partitions at most",
+        "sparklog_server/admin/changes.py",
+        "        if added > MAX_ADDED_PARTITIONS:\n",
+        "        if False:\n",
+        "tests/server/admin/test_create_topics.py",
+    ),
 )
 
 

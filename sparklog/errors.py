@@ -103,6 +103,7 @@ CODES: dict[str, tuple[str, str]] = {
     "STORE_UNAVAILABLE": ("08006", "the object store does not answer"),
     "TIMESTAMP_OUT_OF_RANGE": ("22008", "a record's timestamp is too far from now"),
     "TOO_MANY_OPEN_FILES": ("53000", "the open files limit is reached"),
+    "TOO_MANY_PARTITIONS": ("54000", "the root, or a request, would have too many partitions"),
     "TOPIC_CHANGED": ("40001", "a topic was created or changed by somebody else meanwhile"),
     "TOPIC_EXISTS": ("42710", "a topic of this name exists"),
     "TOPIC_MISSING": ("42704", "no such topic"),

@@ -26,6 +26,7 @@ from sparklog.log.setting import (
     setting,
     validate_settings,
 )
+from sparklog.metadata import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY
 
 MIB = 1 << 20
 INT_MAX = (1 << 31) - 1
@@ -280,6 +281,15 @@ class RootConfig:
         unit="partitions",
         doc="""Partitions of __consumer_offsets, read when it is created. More: groups spread over more
         coordinators; fewer: less to load.""",
+    )
+    max_partitions: int = setting(
+        MAX_PARTITIONS_KEY,
+        default=DEFAULT_MAX_PARTITIONS,
+        minimum=1,
+        maximum=10_000_000,
+        unit="partitions",
+        doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
+        reader of the root needs more memory, some 500 bytes for each.""",
     )
 
     @classmethod

@@ -17,6 +17,12 @@ from sparklog.metadata.actions import (
     SetConfigs,
     WriterTxn,
 )
+from sparklog.metadata.capacity import (
+    DEFAULT_MAX_PARTITIONS,
+    MAX_PARTITIONS_KEY,
+    added_partitions,
+    validate_room,
+)
 from sparklog.metadata.extent_list import ExtentList
 from sparklog.metadata.ids import new_id
 from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
@@ -38,6 +44,8 @@ from sparklog.metadata.sequences import SequenceCheck, appended_offset, check_se
 from sparklog.metadata.topic_names import why_illegal_topic_name
 
 __all__ = [
+    "DEFAULT_MAX_PARTITIONS",
+    "MAX_PARTITIONS_KEY",
     "Action",
     "AddPartitions",
     "AdvanceLogStart",
@@ -65,6 +73,7 @@ __all__ = [
     "SharedPlan",
     "Topic",
     "WriterTxn",
+    "added_partitions",
     "appended_offset",
     "check_sequence",
     "last_batch",
@@ -79,5 +88,6 @@ __all__ = [
     "plan_replace_extents",
     "plan_set_configs",
     "plan_writer_txn",
+    "validate_room",
     "why_illegal_topic_name",
 ]

@@ -3,7 +3,8 @@
 Invariants: log start <= log end per partition; extents ascend without overlap, none ends after the log
 end; both dictionaries of topics hold the same objects.
 Not here: how a commit changes it (apply.py).
-Concurrency: immutable; hold on to one and it stays as it is while the log moves on.
+Concurrency: immutable, but for an index that is made when it is first needed; hold on to one
+and it stays as it is while the log moves on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ import msgspec
 from sparklog.errors import UnknownTopicError
 from sparklog.metadata.actions import BrokerListener, Extent, Int64
 from sparklog.metadata.extent_list import ExtentList
+from sparklog.metadata.topic_names import collision_key
 
 NO_COMMIT = -1
 
@@ -94,6 +96,15 @@ class Image:
     next_producer_id: int = 0
     # The least recent first; those that were silent for longest are forgotten (apply.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
+    _by_collision_key: list[Mapping[str, str]] = field(
+        default_factory=list, init=False, compare=False, repr=False
+    )
+
+    def named_like(self, name: str) -> str | None:
+        """The topic that could not be told from one of this name in metrics; see collision_key."""
+        if not self._by_collision_key:  # once an image, not once a topic of a request that makes thousands
+            self._by_collision_key.append({collision_key(topic): topic for topic in self.topics})
+        return self._by_collision_key[0].get(collision_key(name))
 
     def topic(self, name: str) -> Topic:
         """The topic of this name, or UnknownTopicError."""

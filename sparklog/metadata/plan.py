@@ -33,9 +33,10 @@ from sparklog.metadata.actions import (
     SetConfigs,
     WriterTxn,
 )
+from sparklog.metadata.capacity import validate_room
 from sparklog.metadata.image import Image, PartitionState, ProducerState
 from sparklog.metadata.sequences import SequenceCheck, check_sequence, last_batch, last_sequence
-from sparklog.metadata.topic_names import collision_key, why_illegal_topic_name
+from sparklog.metadata.topic_names import why_illegal_topic_name
 from sparklog.metadata.validate import (
     why_illegal_configs,
     why_illegal_extent,
@@ -130,8 +131,7 @@ def plan_create_topic(
         raise InvalidRequestError(
             "TOPIC_EXISTS", f"topic {name!r}: exists already", fix="Use it, or choose another name"
         )
-    key = collision_key(name)
-    twin = next((other for other in image.topics if collision_key(other) == key), None)
+    twin = image.named_like(name)
     if twin is not None:
         raise InvalidRequestError(
             "INVALID_TOPIC_NAME",
@@ -143,6 +143,7 @@ def plan_create_topic(
         raise InvalidRequestError(
             "INVALID_PARTITION_COUNT", f"topic {name!r}: {reason}", fix="Ask for a legal number"
         )
+    validate_room(image, partitions)
     return CreateTopic(
         topic_id=topic_id, name=name, partitions=partitions, configs=_topic_configs(configs or {})
     )
@@ -164,7 +165,10 @@ def plan_add_partitions(image: Image, name: str, total: int) -> AddPartitions | 
         raise InvalidRequestError(
             "INVALID_PARTITION_COUNT", f"topic {name!r}: {reason}", fix="Ask for more partitions"
         )
-    return None if total == count else AddPartitions(topic_id=topic.topic_id, partitions=total)
+    if total == count:
+        return None
+    validate_room(image, total - count)
+    return AddPartitions(topic_id=topic.topic_id, partitions=total)
 
 
 def plan_set_configs(image: Image, name: str | None, configs: Mapping[str, str | None]) -> SetConfigs | None:

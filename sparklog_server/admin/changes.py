@@ -5,7 +5,8 @@ Invariants: the parts of a request do not depend on each other (callers refuse d
     was committed: a plan that lost a race is made again from scratch. Every part has an outcome, whether its
     plan has run or not; what timed out before its turn came is never done.
 Not here: what a part does (the API's module), fencing and grouping (publish/).
-Sources: Kafka ReplicationControlManager (per-topic ApiError beside one atomic list of records).
+Sources: Kafka ReplicationControlManager (per-topic ApiError beside one atomic list of records;
+    MAX_PARTITIONS_PER_BATCH).
 """
 
 import asyncio
@@ -18,13 +19,14 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.errors import SparklogError
 from sparklog.log.not_acted_on import warn_of_settings
-from sparklog.metadata import Action, Image
+from sparklog.metadata import Action, Image, added_partitions, validate_room
 from sparklog_server.protocol.errors import error_code
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
 K = TypeVar("K", bound=Hashable)
+MAX_ADDED_PARTITIONS = 10_000  # by one request, as in Kafka
 Part = Callable[[Image], Action | None]
 
 
@@ -47,6 +49,12 @@ class Outcome:
     @property
     def is_error(self) -> bool:
         return self.code is not ErrorCode.none
+
+
+_TOO_MANY = Outcome(
+    ErrorCode.policy_violation,
+    f"Excessively large number of partitions per request: more than {MAX_ADDED_PARTITIONS}.",
+)
 
 
 def outcome_of(error: Exception) -> Outcome:
@@ -88,11 +96,18 @@ class Change(Generic[K]):
                 return []
             self._has_begun = True
         outcomes = {}
+        added = 0
         for key, part in self._parts.items():
             try:
-                outcomes[key] = Outcome(action=part(image))
+                action = part(image)
+                if more := added_partitions(image, action):
+                    validate_room(image, added + more)  # parts see the image, not each other
+                    added += more
+                outcomes[key] = Outcome(action=action)
             except (RefusedError, SparklogError) as error:
                 outcomes[key] = outcome_of(error)
+        if added > MAX_ADDED_PARTITIONS:
+            outcomes = {key: outcome if outcome.is_error else _TOO_MANY for key, outcome in outcomes.items()}
         self.outcomes = outcomes
         return [outcome.action for outcome in outcomes.values() if outcome.action is not None]
 
@@ -111,7 +126,7 @@ async def make_changes(
         error = await broker.look()
         if error is not None:
             return change.failed(outcome_of(error))
-        change(broker.image)
+        await broker.run_storage(change, broker.image)  # thousands of topics take their time
         return change.outcomes
     publishing = asyncio.ensure_future(broker.publish_plan(change))
     publishing.add_done_callback(_look_at)

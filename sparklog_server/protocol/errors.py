@@ -36,6 +36,7 @@ _BY_CODE = {
     "PRODUCER_FENCED": ErrorCode.invalid_producer_epoch,
     "RECORD_TOO_LARGE": ErrorCode.message_too_large,
     "TIMESTAMP_OUT_OF_RANGE": ErrorCode.invalid_timestamp,
+    "TOO_MANY_PARTITIONS": ErrorCode.policy_violation,
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     "UNKNOWN_CONFIG": ErrorCode.invalid_config,
     "UNSUPPORTED_ATTRIBUTES": ErrorCode.invalid_record,

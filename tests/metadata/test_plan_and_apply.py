@@ -14,6 +14,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.metadata import (
+    MAX_PARTITIONS_KEY,
     Action,
     AddPartitions,
     AdvanceLogStart,
@@ -39,8 +40,10 @@ from sparklog.metadata import (
     plan_replace_extents,
     plan_set_configs,
 )
+from sparklog.metadata import image as image_module
 from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.sequences import MAX_PRODUCERS
+from sparklog.metadata.topic_names import collision_key
 from sparklog.storage.memory import MemoryStore
 
 Draft = Callable[..., DraftExtent]
@@ -94,6 +97,49 @@ def test_names_that_collide_in_metrics(log: MetadataLog, create: Create) -> None
     create(log, "a.b_c")
     with pytest.raises(InvalidRequestError, match=r"collides with 'a.b_c'"):
         plan_create_topic(log.image, "a_b.c", 1, topic_id=new_id())
+
+
+def test_the_names_in_use_are_gone_through_once(
+    log: MetadataLog, create: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may make thousands of topics, of roots that have thousands."""
+    create(log, "a.b_c")
+    calls: list[str] = []
+
+    def counted(name: str) -> str:
+        calls.append(name)
+        return collision_key(name)
+
+    monkeypatch.setattr(image_module, "collision_key", counted)
+    for number in range(100):
+        plan_create_topic(log.image, f"new.{number}", 1, topic_id=new_id())
+    assert calls.count("a.b_c") == 1
+    with pytest.raises(InvalidRequestError, match="collides"):
+        plan_create_topic(log.image, "a.b.c", 1, topic_id=new_id())
+    create(log, "x.y", topic_id=new_id())  # another image: its names are other ones
+    with pytest.raises(InvalidRequestError, match=r"collides with 'x.y'"):
+        plan_create_topic(log.image, "x_y", 1, topic_id=new_id())
+
+
+def test_a_root_has_a_bound_on_partitions(log: MetadataLog, create: Create) -> None:
+    """Everybody's plan, the embedded client's too; a root that has more is read all the same."""
+    log.publish(lambda image: some(plan_set_configs(image, None, {MAX_PARTITIONS_KEY: "10"})))
+    create(log, "a", partitions=6)
+    for plan in (
+        lambda: plan_create_topic(log.image, "b", 5, topic_id=new_id()),
+        lambda: plan_add_partitions(log.image, "a", 11),
+    ):
+        with pytest.raises(
+            InvalidRequestError, match="more to be made, expected at most 10 in all"
+        ) as caught:
+            plan()
+        assert caught.value.code == "TOO_MANY_PARTITIONS"
+    image = applied(log.image, CreateTopic(topic_id=new_id(), name="b", partitions=100))
+    assert len(image.topics["b"].partitions) == 100
+    create(log, "b", partitions=4, topic_id=new_id())
+    assert plan_add_partitions(log.image, "b", 4) is None
+    log.publish(lambda image: some(plan_set_configs(image, None, {MAX_PARTITIONS_KEY: "11"})))
+    assert plan_add_partitions(log.image, "a", 7) is not None
 
 
 def test_topic_exists(log: MetadataLog, create: Create) -> None:

@@ -139,3 +139,24 @@ def test_what_kafka_connect_and_streams_ask_for(asker: Asker, running_broker: Ru
         running_broker.broker.image.topics["app-store-changelog"].configs["cleanup.policy"]
         == "compact,delete"
     )
+
+
+def test_one_request_makes_ten_thousand_partitions_at_most(asker: Asker, log: sparklog.SparkLog) -> None:
+    """As Kafka: they are there for ever, for the price of 46 bytes."""
+    for topics in ([topic("a", 10_001)], [topic(f"t{number}", 101) for number in range(100)]):
+        for result in create(asker, *topics):
+            assert result.error_code is ErrorCode.policy_violation
+            assert "Excessively large number of partitions per request" in (result.error_message or "")
+    assert [one.error_code for one in create(asker, topic("b", 9_999), topic("c", 1))] == [ErrorCode.none] * 2
+    assert log.topics() == ["b", "c"]
+
+
+def test_parts_of_a_request_share_the_roots_bound(asker: Asker, log: sparklog.SparkLog) -> None:
+    log.alter_root(set={"sparklog.max.partitions": "10"})
+    found = create(asker, topic("a", 6), topic("b", 5), topic("c", 4))
+    codes = [one.error_code for one in found]
+    assert codes == [ErrorCode.none, ErrorCode.policy_violation, ErrorCode.none]
+    assert "expected at most 10 in all" in (found[1].error_message or "")
+    grow = [{"_": "CreatePartitionsTopic", "name": "a", "count": 7, "assignments": None}]
+    (result,) = asker.ask(37, 3, topics=grow, timeout=30_000, validate_only=False).results
+    assert result.error_code is ErrorCode.policy_violation
