@@ -96,6 +96,8 @@ CODES: dict[str, tuple[str, str]] = {
     "S3_NOT_INSTALLED": ("42704", "an s3:// root needs the extra s3"),
     "SEGMENT_MISSING": ("58030", "a segment that extents refer to does not exist"),
     "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),
+    "SERVER_NOT_INSTALLED": ("42704", "sparklog-server needs the extra server"),
+    "SPARK_NOT_INSTALLED": ("42704", "Spark's part needs the extra spark"),
     "STORAGE_FAILED": ("58030", "the storage failed"),
     "STORAGE_FULL": ("53100", "the disk or the quota is full"),
     "STORAGE_REFUSED": ("42501", "the storage is read-only for us"),

@@ -1,36 +1,23 @@
-"""The command `sparklog-server`: settings, logs, the event loop, signals, exit codes.
+"""The command `sparklog-server`: its options, and exit codes.
 
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong settings, 3 stopped at once by a second signal.
 Ready: one line per listener on stdout, `sparklog-server: listening on PLAINTEXT://127.0.0.1:40123`, once
 clients are accepted; so a port of 0 can be used by whoever starts the broker.
-Not here: what a broker does (broker.py).
+Not here: what a broker needs, which is imported when one is to run (running.py): so `--help` answers at once.
 """
 
-import asyncio
-import gc
-import logging
+import contextlib
 import os
-import resource
-import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from sparklog.allocator import keep_freed_memory
-from sparklog.client.log import open_log
-from sparklog.clock import SystemClock
-from sparklog.errors import SparklogError
-from sparklog_server.broker import Broker, BrokerState
-from sparklog_server.config import ServerConfig
-from sparklog_server.logs import close_logs, configure_logs
-from sparklog_server.settings_sources import CONFIG_VARIABLE, load_config
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog_server import CONFIG_VARIABLE
 
-EXIT_FAILED = 1
 EXIT_SETTINGS = 2
-EXIT_AT_ONCE = 3
-_log = logging.getLogger("sparklog_server")
 
 
 @click.command("sparklog-server", context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,51 +39,20 @@ def cli(root: str | None, listeners: str | None, file: Path | None, overrides: t
     Settings come from flags, else from the environment (SPARKLOG_SERVER_NUM_PARTITIONS for num.partitions),
     else from --config, else they have the defaults of conf/server.properties.
     """
-    config = load_config(file=file, environment=os.environ, flags=_flag_settings(root, listeners, overrides))
+    with _naming_what_is_missing():
+        from sparklog_server import running  # noqa: PLC0415 - see the module's docstring
+    config = running.load_config(
+        file=file, environment=os.environ, flags=_flag_settings(root, listeners, overrides)
+    )
     if not config.log_dirs or "," in config.log_dirs:
         raise click.UsageError("Give exactly one root: --root DIR, or log.dirs=DIR.")
-    code = run(config)
-    if code == EXIT_FAILED:
+    code = running.run(config)
+    if code == running.EXIT_FAILED:
         # A thread may hang in the storage that has just failed; Python would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
-
-
-def run(config: ServerConfig) -> int:
-    """Run a broker until it is asked to stop; the exit code."""
-    # Requests of some megabytes come and go: without this glibc would map and unmap each of them, and the
-    # first touch of every fresh page is very slow on virtual machines (figures: allocator.py).
-    keep_freed_memory()
-    _allow_many_files()
-    handlers = configure_logs(config)
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(serve(config))
-    except (SparklogError, OSError) as error:
-        _log.critical("cannot start: %s %s", error, " ".join(getattr(error, "__notes__", ())))
-        return EXIT_FAILED
-    finally:
-        close_logs(handlers)
-
-
-async def serve(config: ServerConfig) -> int:
-    """Run a broker until it is asked to stop; the exit code."""
-    clock = SystemClock()
-    with open_log(config.log_dirs, create=True, clock=clock) as log:
-        broker = Broker(config, log, clock)
-        _handle_signals(broker)
-        try:
-            await broker.start()
-            gc.collect()
-            gc.freeze()  # what is there now stays: collections need not look at it again
-            for listener in broker.network.listeners:
-                click.echo(f"sparklog-server: listening on {listener.address}")
-            await broker.wait_for_stop()
-        finally:
-            await broker.stop()
-    return EXIT_FAILED if broker.state is BrokerState.FAILED else 0
 
 
 def main() -> None:
@@ -119,31 +75,17 @@ def _flag_settings(root: str | None, listeners: str | None, overrides: tuple[str
     return settings | {key: flag for key, flag in given.items() if flag is not None}
 
 
-def _handle_signals(broker: Broker) -> None:
-    """The first SIGTERM or SIGINT stops gracefully, the second at once: what was acknowledged is durable."""
-
-    def stop(name: str) -> None:
-        if broker.is_stop_requested:
-            _log.warning("%s again: stopping at once", name)
-            logging.shutdown()
-            os._exit(EXIT_AT_ONCE)
-        _log.info("%s: stopping", name)
-        broker.request_stop()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name)
-
-
-def _allow_many_files() -> None:
-    """Every connection is an open file; systems often start processes with room for 1,024."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+@contextlib.contextmanager
+def _naming_what_is_missing() -> Iterator[None]:
+    """Imports under this say what to install, instead of ending in a traceback."""
     try:
-        import uvloop  # noqa: PLC0415 - there is none for every platform
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package.startswith("sparklog"):
+            raise
+        raise InvalidRequestError(
+            "SERVER_NOT_INSTALLED",
+            f"sparklog-server needs the package {package}, which is not installed",
+            fix="Install it: pip install 'sparklog[server]'",
+        ) from error

@@ -13,11 +13,11 @@ import javaproperties
 
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.setting import declared_settings, lookup_setting
+from sparklog_server import CONFIG_VARIABLE
 from sparklog_server.config import ServerConfig
 from sparklog_server.kafka_only import why_kafka_only
 
 ENVIRONMENT_PREFIX = "SPARKLOG_SERVER_"
-CONFIG_VARIABLE = "SPARKLOG_SERVER_CONFIG"  # the file, not a setting
 SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 

@@ -24,6 +24,7 @@ from sparklog.spark.interpreter import worker_python
 MINIMUM_JAVA = 17
 MINIMUM_SPARK = (4, 2)
 PROBE_TIMEOUT_S = 60
+EXTRAS = (("server", "kio", "to serve Kafka clients"), ("s3", "botocore", "for roots in S3"))
 VECTOR_MODULE = "jdk.incubator.vector"
 
 
@@ -51,12 +52,21 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> Iterator[F
     yield Finding("sparklog", Status.OK, _version("sparklog"))
     yield Finding("pyarrow", Status.OK, _version("pyarrow"))
     yield check_kernels(environment)
+    yield from check_extras()
     if importlib.util.find_spec("pyspark") is None:
         yield Finding("pyspark", Status.WARN, "not installed", "pip install 'sparklog[spark]', to use Spark")
         return
     yield _check_spark(environment)
     yield check_worker_python(environment)
     yield check_java(environment)
+
+
+def check_extras() -> Iterator[Finding]:
+    """What can be installed beside; nothing is wrong without."""
+    for name, package, purpose in EXTRAS:
+        found = importlib.util.find_spec(package) is not None
+        detail = "installed" if found else f"not installed: pip install 'sparklog[{name}]', {purpose}"
+        yield Finding(name, Status.OK, detail)
 
 
 def check_kernels(environment: Mapping[str, str]) -> Finding:

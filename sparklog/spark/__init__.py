@@ -5,7 +5,7 @@ Importing this package does not import pyspark; what needs it does.
 
 from typing import Any
 
-from sparklog.spark.session import configure, register
+from sparklog.spark.session import configure, register, require_pyspark
 
 __all__ = ["SparklogDataSource", "StreamingLagListener", "configure", "register"]
 
@@ -19,5 +19,6 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         import importlib  # noqa: PLC0415 - only when one of them is asked for
 
+        require_pyspark()
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

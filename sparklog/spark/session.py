@@ -6,6 +6,7 @@ interpreter is the one in which sparklog is installed, which an environment that
 (a Jupyter kernel, an IDE) gets wrong. `configure` sets it, `register` needs no finding at all.
 """
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -48,6 +49,7 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     Raises:
         InvalidRequestError: a SparkContext runs already with another interpreter; it keeps it.
     """
+    require_pyspark()
     from pyspark import SparkContext  # noqa: PLC0415 - importing sparklog.spark must stay cheap
 
     active = SparkContext._active_spark_context
@@ -69,6 +71,16 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     return builder
 
 
+def require_pyspark() -> None:
+    """Say what to install where there is no pyspark."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise InvalidRequestError(
+            "SPARK_NOT_INSTALLED",
+            f"this needs the package pyspark, which is not installed in {sys.executable}",
+            fix="Install it: pip install 'sparklog[spark]'",
+        )
+
+
 def _sockets_are_private() -> bool:
     """Whoever may write to a worker's socket may have it run anything: Spark asks for no secret there."""
     mask = os.umask(0o077)
@@ -78,6 +90,7 @@ def _sockets_are_private() -> bool:
 
 def register(spark: "SparkSession") -> None:
     """Make ``format("sparklog")`` known to this session; again and again does no harm."""
+    require_pyspark()
     from sparklog.spark.datasource import SparklogDataSource  # noqa: PLC0415 - as above
 
     spark.dataSource.register(SparklogDataSource)

@@ -1,0 +1,96 @@
+"""Running a broker as a process: logs, the event loop, signals.
+
+What the extra `server` brings is imported from here on, so that the command (main.py) can say so when it is
+missing, and `--help` need not wait for it.
+Not here: what a broker does (broker.py), the command's options (main.py).
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+from collections.abc import Callable
+
+import click
+
+from sparklog.allocator import keep_freed_memory
+from sparklog.client.log import open_log
+from sparklog.clock import SystemClock
+from sparklog.errors import SparklogError
+from sparklog_server.broker import Broker, BrokerState
+from sparklog_server.config import ServerConfig
+from sparklog_server.logs import close_logs, configure_logs
+from sparklog_server.settings_sources import load_config
+
+__all__ = ["EXIT_AT_ONCE", "EXIT_FAILED", "load_config", "run", "serve"]
+
+EXIT_FAILED = 1
+EXIT_AT_ONCE = 3
+_log = logging.getLogger("sparklog_server")
+
+
+def run(config: ServerConfig) -> int:
+    """Run a broker until it is asked to stop; the exit code."""
+    # Requests of some megabytes come and go: without this glibc would map and unmap each of them, and the
+    # first touch of every fresh page is very slow on virtual machines (figures: allocator.py).
+    keep_freed_memory()
+    _allow_many_files()
+    handlers = configure_logs(config)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(serve(config))
+    except (SparklogError, OSError) as error:
+        _log.critical("cannot start: %s %s", error, " ".join(getattr(error, "__notes__", ())))
+        return EXIT_FAILED
+    finally:
+        close_logs(handlers)
+
+
+async def serve(config: ServerConfig) -> int:
+    """Run a broker until it is asked to stop; the exit code."""
+    clock = SystemClock()
+    with open_log(config.log_dirs, create=True, clock=clock) as log:
+        broker = Broker(config, log, clock)
+        _handle_signals(broker)
+        try:
+            await broker.start()
+            gc.collect()
+            gc.freeze()  # what is there now stays: collections need not look at it again
+            for listener in broker.network.listeners:
+                click.echo(f"sparklog-server: listening on {listener.address}")
+            await broker.wait_for_stop()
+        finally:
+            await broker.stop()
+    return EXIT_FAILED if broker.state is BrokerState.FAILED else 0
+
+
+def _handle_signals(broker: Broker) -> None:
+    """The first SIGTERM or SIGINT stops gracefully, the second at once: what was acknowledged is durable."""
+
+    def stop(name: str) -> None:
+        if broker.is_stop_requested:
+            _log.warning("%s again: stopping at once", name)
+            logging.shutdown()
+            os._exit(EXIT_AT_ONCE)
+        _log.info("%s: stopping", name)
+        broker.request_stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+
+
+def _allow_many_files() -> None:
+    """Every connection is an open file; systems often start processes with room for 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - there is none for every platform
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,78 @@
+"""What is said where an extra is not installed: its name, not a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+def python_without(package: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code where a package cannot be imported."""
+    hidden = f"import sys; sys.modules[{package!r}] = None\n"
+    words = [sys.executable, "-c", hidden + code]
+    return subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120)
+
+
+def server(*arguments: str) -> str:
+    return f"from sparklog_server.main import main; sys.argv = {['sparklog-server', *arguments]!r}; main()"
+
+
+@pytest.mark.parametrize("package", ["kio", "javaproperties", "uvicorn"])
+def test_server_says_what_to_install(package: str, tmp_path: Path) -> None:
+    result = python_without(package, server("--root", str(tmp_path / "root")))
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"Error: [SPARKLOG_SERVER_NOT_INSTALLED] sparklog-server needs the package {package}, which is not "
+        "installed. Fix: Install it: pip install 'sparklog[server]'. SQLSTATE: 42704\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_servers_help_needs_nothing_and_imports_nothing_heavy(option: str) -> None:
+    shown = server(option).replace(
+        "main()",
+        "\ntry:\n    main()\nfinally:\n    "
+        "print({'kio', 'numpy', 'pyarrow', 'asyncio', 'starlette'} & set(sys.modules) - {'kio'})",
+    )
+    result = python_without("kio", shown)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(("Usage: sparklog-server", "sparklog-server, version"))
+    assert result.stdout.endswith("set()\n")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sparklog.register(None)",
+        "sparklog.spark.configure(None)",
+        "sparklog.StreamingLagListener",
+        "sparklog.spark.SparklogDataSource",
+    ],
+)
+def test_spark_is_named_where_it_is_missing(call: str) -> None:
+    result = python_without("pyspark", f"import sparklog\n{call}")
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.endswith(
+        "[SPARKLOG_SPARK_NOT_INSTALLED] this needs the package pyspark, which is not installed in "
+        f"{sys.executable}. Fix: Install it: pip install 'sparklog[spark]'. SQLSTATE: 42704"
+    )
+    assert "ModuleNotFoundError" not in result.stderr
+
+
+def test_doctor_lists_the_extras() -> None:
+    code = (
+        "from sparklog.cli.environment_checks import check_extras\n"
+        "for found in check_extras(): print(found.check, found.status, found.detail)"
+    )
+    assert python_without("kio", code).stdout.splitlines() == [
+        "server ok not installed: pip install 'sparklog[server]', to serve Kafka clients",
+        "s3 ok installed",
+    ]
+    assert python_without("botocore", code).stdout.splitlines() == [
+        "server ok installed",
+        "s3 ok not installed: pip install 'sparklog[s3]', for roots in S3",
+    ]
