@@ -496,6 +496,13 @@ MUTANTS = (
         "tests/format/test_corruption.py tests/log/test_reader.py",
     ),
     Mutant(
+        "a clone of a process that finds a name taken goes on under names of its own",
+        "sparklog/log/writer.py",
+        "        self.writer_id, self._number = uuid.uuid4().hex, 0\n",
+        "        pass\n",
+        "tests/log/test_writer.py tests/client/test_s3.py",
+    ),
+    Mutant(
         "a child starts a segment of its own",
         "sparklog/log/writer.py",
         "    for writer in list(_writers):\n        writer.after_fork_in_child()\n",

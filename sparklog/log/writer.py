@@ -2,7 +2,8 @@
 
 Invariants:
     1. A segment file is created exclusively and written by one process only. After a fork the child
-       forgets the parent's segments and starts under a writer id of its own.
+       forgets the parent's segments and starts under a writer id of its own. So does a clone of the
+       process (a machine's image that was resumed twice) once it finds one of its names taken.
     2. A draft may be published only after `sync(drafts)` returned: its bytes, its file's name and its
        directory are then durable.
     3. After a failed write or sync nothing is ever added to that segment again: torn bytes are always
@@ -28,7 +29,7 @@ import weakref
 from collections.abc import Sequence
 
 from sparklog.clock import Clock
-from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
+from sparklog.errors import AlreadyExistsError, FatalStorageError, InvalidRequestError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import INT_MAX, TopicConfig
@@ -169,6 +170,8 @@ class LogWriter:
                     self._sync_segment(segment)
                 except StorageError as error:
                     first_error = first_error or error
+                    if isinstance(error, AlreadyExistsError):
+                        self._rename()
                     if segment is self._active:
                         self._active = None
                     _close_quietly(segment)
@@ -221,13 +224,12 @@ class LogWriter:
         return segment
 
     def _create(self, config: TopicConfig) -> _Segment:
-        name = segment_name(self.writer_id, self._number)
-        self._number += 1  # also when creating fails: a name is tried once
+        name, file = self._create_file()
         now_ms = self._clock.now_ms()
         limit_ms = config.segment_ms if self._segment_ms is None else min(config.segment_ms, self._segment_ms)
         self._active = _Segment(
             name=name,
-            file=self._store.append_file(name),
+            file=file,
             created_ms=now_ms,
             synced_ms=now_ms,
             limit_bytes=min(config.segment_bytes, self._segment_bytes),
@@ -236,6 +238,24 @@ class LogWriter:
             index=GrowingIndex(self._store, index_name(name)),
         )
         return self._active
+
+    def _create_file(self) -> tuple[str, AppendFile]:
+        try:
+            name = self._next_name()
+            return name, self._store.append_file(name)
+        except AlreadyExistsError:
+            self._rename()
+            name = self._next_name()
+            return name, self._store.append_file(name)
+
+    def _next_name(self) -> str:
+        name = segment_name(self.writer_id, self._number)
+        self._number += 1  # also when creating fails: a name is tried once
+        return name
+
+    def _rename(self) -> None:
+        """Somebody else has our id, and will use the names that follow, too."""
+        self.writer_id, self._number = uuid.uuid4().hex, 0
 
     def _retire(self) -> None:
         """Stop appending to the active segment; what it holds is synced with the next sync."""

@@ -13,6 +13,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
+from sparklog.log.writer import LogWriter
 from sparklog.metadata.paths import SNAPSHOT_HINT, commit_name, manifest_name, request_name
 from sparklog.storage.s3 import S3Store
 from tests.seaweed import KEY, READER_KEY, READER_SECRET, SECRET, SeaweedServer
@@ -104,6 +105,24 @@ def test_a_root_that_may_only_be_read(s3_server: SeaweedServer, s3_root: str) ->
         with pytest.raises(StorageError, match=r"STORAGE_REFUSED.*403"):
             reader.append("t", rows("b"))
         assert values(reader) == ["a"]
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 1), (1_000_000, 20)], ids=["one PUT", "multipart"])
+def test_clones_of_a_process_lose_nothing_of_each_other(
+    log: SparkLog, s3_root: str, s3_server: SeaweedServer, size: int, count: int
+) -> None:
+    """Resumed twice from one image, they have the same names for data ahead of them."""
+    first, other = ["f" * size] * count, ["o" * size] * count
+    with sparklog.open(s3_root) as clone:
+        clone._writer = LogWriter(clone.store, clone.clock, writer_id=log.writer.writer_id)
+        log.append("t", rows(*first))
+        with pytest.raises(StorageError, match="exists, expected no such file"):
+            clone.append("t", rows(*other))
+        assert values(log) == first
+        clone.append("t", rows(*other))
+        log.append("t", rows("again"))
+        clone.append("t", rows("again by the clone"))
+    assert values(log) == [*first, *other, "again", "again by the clone"]
 
 
 def test_a_denial_in_the_middle_loses_nothing_and_is_not_acknowledged(

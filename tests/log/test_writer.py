@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
+from sparklog.errors import AlreadyExistsError, FatalStorageError, InvalidRequestError, StorageError
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.index import parse_offset_entries
 from sparklog.log import writer as writer_module
@@ -35,6 +35,30 @@ def test_drafts_lie_one_after_the_other_in_one_segment(memory: Any, encoder: Enc
     assert first.segment == second.segment == f"segments/{memory.writer.writer_id}/00000000.log"
     assert (first.position, second.position) == (0, first.size)
     assert (second.record_count, second.max_timestamp_ms) == (2, 7)
+
+
+def clone_of(memory: Any) -> LogWriter:
+    """A writer with the same id: a machine's image was resumed twice."""
+    return LogWriter(memory.store, memory.clock, writer_id=memory.writer.writer_id)
+
+
+def test_a_clone_writes_under_a_name_of_its_own_when_it_finds_out(memory: Any, encoder: Encoder) -> None:
+    clone = clone_of(memory)
+    ours = [memory.append([b"%d" % number]) for number in range(3)]
+    found, failures = [], 0
+    for number in range(3):
+        draft = clone.append(memory.topic_id, 0, encoder([b"clone %d" % number]), memory.config)
+        assert draft is not None
+        try:
+            clone.sync([draft])
+        except AlreadyExistsError:  # of a store that learns it from its PUT alone
+            failures += 1
+            continue
+        found.append(draft)
+    assert failures <= 1
+    assert clone.writer_id != memory.writer.writer_id
+    assert not {draft.segment for draft in ours} & {draft.segment for draft in found}
+    assert all(clone.writer_id in draft.segment for draft in found)
 
 
 def test_no_file_is_made_before_the_first_append(memory: Any, memory_store: MemoryStore) -> None:
