@@ -4,7 +4,9 @@ They are refused, not ignored: who sets one expects something of it.
 Sources: Kafka's configuration reference; design.md section 1.
 """
 
-_ON_THE_ROOT = "a default of topics, which Spark must know too: set {} on the root instead"
+_ON_THE_ROOT = (
+    "a default of topics, which Spark must know too: set {} on the root instead (sparklog root alter)"
+)
 _REPLICAS = "there are no replicas: the storage under the root keeps the data safe"
 _ELECTION = "nothing is elected: a broker registers in the root's metadata log, and the newest one leads"
 _SYNCED = "everything is synced before it is acknowledged"

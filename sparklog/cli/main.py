@@ -20,6 +20,7 @@ COMMANDS = {
     "topics": LazyCommand(
         "sparklog.cli.topics", "topics", "Create, list, describe, alter and delete topics."
     ),
+    "root": LazyCommand("sparklog.cli.root", "root", "The root's identity and settings: describe, alter."),
     "produce": LazyCommand("sparklog.cli.produce", "produce", "Write lines from stdin as records."),
     "consume": LazyCommand("sparklog.cli.consume", "consume", "Print records, and follow the log."),
     "offsets": LazyCommand(

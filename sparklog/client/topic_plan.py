@@ -124,5 +124,6 @@ def unknown_topic(name: str) -> UnknownTopicError:
     return UnknownTopicError(
         "TOPIC_MISSING",
         f"found no topic {name!r}",
-        fix="create it, correct the name, or set the root's auto.create.topics.enable=true to write to it",
+        fix="create it, correct the name, or let writers create topics: "
+        "sparklog root alter --config auto.create.topics.enable=true",
     )

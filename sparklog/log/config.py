@@ -317,11 +317,25 @@ def validate_config_keys(keys: list[str], *, root: bool = False) -> None:
         lookup_setting(key, known, "root" if root else "topic")
 
 
+_OF_TOPICS = (
+    "Set with `sparklog topics create` or `alter` (`--config key=value`), by Kafka's admin clients, or with "
+    "`create_topic` and `alter_topic` in Python. The same keys on the root are its topics' defaults."
+)
+_OF_ROOTS = (
+    "Set with `sparklog root alter --config key=value`, by Kafka's admin clients as settings of all brokers, "
+    "or with `alter_root` in Python; `sparklog root describe --all` shows what is in force."
+)
+
+
 def describe_configs() -> str:
     """A Markdown table of every setting, for the documentation."""
     lines = []
-    for title, cls in (("Topic settings", TopicConfig), ("Root settings", RootConfig)):
-        lines += [f"## {title}", "", "|key|type|unit|default|allowed|meaning|", "|-|-|-|-|-|-|"]
+    for title, how, cls in (
+        ("Topic settings", _OF_TOPICS, TopicConfig),
+        ("Root settings", _OF_ROOTS, RootConfig),
+    ):
+        lines += [f"## {title}", "", how, ""]
+        lines += ["|key|type|unit|default|allowed|meaning|", "|-|-|-|-|-|-|"]
         for key, (_, one) in declared_settings(cls).items():
             cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds, one.doc)
             lines.append("|" + "|".join(cells) + "|")

@@ -1,0 +1,104 @@
+"""`sparklog root`: what a root is, and its settings, among them the defaults of its topics.
+
+Kafka keeps the same under the cluster-wide broker (`kafka-configs --entity-type brokers --entity-default`).
+Not here: what a setting means (sparklog/log/config.py), whether the root is sound (root_checks.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.group import LazyGroup
+from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.settings import common_options, current
+from sparklog.cli.topics import parse_configs
+
+if TYPE_CHECKING:
+    from sparklog.client import SparkLog
+
+Document = dict[str, object]
+SETTING_COLUMNS = (
+    Column("key", "SETTING"),
+    Column("value", "VALUE"),
+    Column("default", "DEFAULT"),
+    Column("scope", "OF"),
+)
+
+
+@click.group("root", cls=LazyGroup)
+def root() -> None:
+    """The root itself: its identity and settings, with the defaults of its topics."""
+
+
+@root.command("describe")
+@click.option("--all", "all_settings", is_flag=True, help="Also the settings that have their default.")
+@common_options
+def describe(all_settings: bool) -> None:
+    """Show where the root is, which cluster it is, and its settings."""
+    show_root(current().open_log(), all_settings=all_settings)
+
+
+@root.command("alter")
+@click.option("--config", "configs", multiple=True, callback=parse_configs, help="Set key=value.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the default.")
+@common_options
+def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
+    """Change settings of the root, or the defaults of its topics."""
+    if not configs and not deleted:
+        raise click.UsageError("nothing to alter: give --config key=value or --delete-config KEY.")
+    log = current().open_log()
+    log.alter_root(set=configs, delete=list(deleted))
+    show_root(log, all_settings=False)
+
+
+def show_root(log: SparkLog, *, all_settings: bool) -> None:
+    """Print the root in one line, and its settings in a table."""
+    found = root_document(log, all_settings=all_settings)
+    if current().json:
+        show_json(found)
+        return
+    click.echo(
+        f"Root: {found['root']}\tClusterId: {found['cluster_id']}\tCommit: {found['commit']}"
+        f"\tTopics: {found['topics']}"
+    )
+    settings = found["settings"]
+    assert isinstance(settings, list)
+    if settings:
+        show_rows(SETTING_COLUMNS, settings)
+    else:
+        click.echo("All settings have their defaults (root describe --all shows them).")
+
+
+def root_document(log: SparkLog, *, all_settings: bool) -> Document:
+    """The root and its settings: those that are set, or all."""
+    from sparklog.log.config import RootConfig, TopicConfig
+    from sparklog.log.setting import declared_settings
+
+    image = log.refresh()
+    settings: list[Document] = []
+    for scope, declared in (
+        ("root", declared_settings(RootConfig)),
+        ("topics", declared_settings(TopicConfig)),
+    ):
+        for key, (_, one) in declared.items():
+            if all_settings or key in image.configs:
+                default = one.format(one.default)
+                value = image.configs.get(key, default)
+                settings.append(
+                    {
+                        "key": key,
+                        "value": value,
+                        "default": default,
+                        "scope": scope,
+                        "is_set": key in image.configs,
+                    }
+                )
+    return {
+        "root": log.url,
+        "cluster_id": log.cluster_id,
+        "commit": image.commit,
+        "topics": len(log.topics()),
+        "settings": settings,
+    }

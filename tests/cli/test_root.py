@@ -1,0 +1,73 @@
+"""`sparklog root`: what a root is, and its settings."""
+
+import pytest
+
+import sparklog
+from tests.cli.conftest import Run
+from tests.cli.test_topics import RunJson
+
+
+@pytest.fixture(autouse=True)
+def topic(run: Run) -> None:
+    run("topics", "create", "--topic", "t")
+
+
+def test_settings_of_the_root_are_set_shown_and_deleted(run: Run, run_json: RunJson) -> None:
+    run("root", "alter", "--config", "num.partitions=3", "--config", "segment.bytes=1000")
+    shown = run("root", "describe").stdout.splitlines()
+    assert shown[0].split("\t")[2:] == ["Commit: 1", "Topics: 1"]
+    assert [line.split() for line in shown[1:]] == [
+        ["SETTING", "VALUE", "DEFAULT", "OF"],
+        ["num.partitions", "3", "1", "root"],
+        ["segment.bytes", "1000", "1073741824", "topics"],
+    ]
+    assert run_json("topics", "create", "--topic", "u")["partition_count"] == 3
+    run("root", "alter", "--delete-config", "num.partitions", "--config", "auto.create.topics.enable=false")
+    assert "sparklog root alter" in run("produce", "--topic", "v", stdin="x\n", exit_code=1).stderr
+    (first, second) = run_json("root", "describe")["settings"]
+    assert (first["key"], first["value"], second["key"]) == (
+        "auto.create.topics.enable",
+        "false",
+        "segment.bytes",
+    )
+
+
+def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
+    altered = run_json("root", "alter", "--config", "num.partitions=3")
+    assert altered == run_json("root", "describe")
+    log = sparklog.open(root)
+    assert altered == {
+        "root": log.url,
+        "cluster_id": log.cluster_id,
+        "commit": log.image.commit,
+        "topics": 1,
+        "settings": [
+            {"key": "num.partitions", "value": "3", "default": "1", "scope": "root", "is_set": True}
+        ],
+    }
+    everything = run_json("root", "describe", "--all")["settings"]
+    assert len(everything) > 20
+    assert {"key": "retention.ms", "value": "604800000", "default": "604800000", "scope": "topics"} | {
+        "is_set": False
+    } in everything
+    assert run_json("root", "alter", "--delete-config", "num.partitions")["settings"] == []
+    assert "root describe --all" in run("root", "describe").stdout
+
+
+def test_what_a_root_cannot_have_is_refused(run: Run) -> None:
+    assert "nothing to alter" in run("root", "alter", exit_code=2).stderr
+    refused = run("root", "alter", "--config", "num.partition=3", exit_code=1).stderr
+    assert "write 'num.partitions'" in refused
+    assert "expected key=value" in run("root", "alter", "--config", "num.partitions", exit_code=2).stderr
+    assert "UNKNOWN_CONFIG" in run("root", "alter", "--delete-config", "nothing", exit_code=1).stderr
+
+
+def test_a_default_that_nothing_acts_on_is_told_of(run: Run) -> None:
+    told = run("root", "alter", "--config", "retention.ms=1000").stderr
+    assert told.startswith("Warning: root: retention.ms=1000: kept, but not acted on")
+
+
+def test_no_root_is_made(run: Run, tmp_path: object) -> None:
+    elsewhere = f"{tmp_path}/elsewhere"
+    words = ("--root", elsewhere, "root", "alter", "--config", "num.partitions=3")
+    assert "ROOT_NOT_FOUND" in run(*words, exit_code=1).stderr
