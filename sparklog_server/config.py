@@ -58,6 +58,15 @@ class ServerConfig:
         doc="""The root: a directory, made if it is not there. Exactly one; --root wins over it.""",
     )
 
+    allow_unsafe_filesystem: bool = setting(
+        "sparklog.allow.unsafe.filesystem",
+        default=False,
+        doc="""Serve a directory also on a file system that caches names (NFS, SMB, FUSE, shared folders of a
+        virtual machine), where acknowledged records can be lost if several machines use it; see
+        docs/filesystems.md. Also by the environment variable SPARKLOG_ALLOW_UNSAFE_FILESYSTEM, as for every
+        process of sparklog.""",
+    )
+
     # --- network ------------------------------------------------------------------------------------
 
     listeners: str = setting(

@@ -19,6 +19,7 @@ from sparklog.allocator import keep_freed_memory
 from sparklog.client.log import open_log
 from sparklog.clock import SystemClock
 from sparklog.errors import SparklogError
+from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.broker import Broker, BrokerState
 from sparklog_server.config import ServerConfig
 from sparklog_server.logs import close_logs, configure_logs
@@ -51,7 +52,8 @@ def run(config: ServerConfig) -> int:
 async def serve(config: ServerConfig) -> int:
     """Run a broker until it is asked to stop; the exit code."""
     clock = SystemClock()
-    with open_log(config.log_dirs, create=True, clock=clock) as log:
+    options = {ALLOW_UNSAFE: True} if config.allow_unsafe_filesystem else None
+    with open_log(config.log_dirs, create=True, storage_options=options, clock=clock) as log:
         broker = Broker(config, log, clock)
         _handle_signals(broker)
         try:

@@ -37,7 +37,8 @@ def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
         store = open_store(root)
         log = sparklog.open(root, create=False)
     except (SparklogError, OSError) as error:
-        yield Finding("root", Status.FAIL, str(error), "name the directory that sparklog made")
+        fix = error.fix if isinstance(error, SparklogError) else "name the directory that sparklog made"
+        yield Finding("root", Status.FAIL, str(error), fix)
         return
     topics = len(log.topics(include_internal=True))
     yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, {topics} topics")
@@ -89,6 +90,7 @@ def check_directory(store: Store) -> Iterator[Finding]:
     if parts.scheme != "file":
         return
     directory = Path(unquote(parts.path))
+    yield check_file_system(str(directory))
     free = shutil.disk_usage(directory).free
     status = Status.OK if free >= LOW_SPACE_BYTES else Status.WARN
     yield Finding("free space", status, human_bytes(free), "" if status is Status.OK else "free some space")
@@ -141,6 +143,19 @@ def check_settings(log: SparkLog) -> Finding:
         f"kept, but not acted on in this version: {'; '.join(found[:MAX_NAMED])}{more}",
         "no records are removed: watch the free space, and delete topics that are no longer needed",
     )
+
+
+def check_file_system(directory: str) -> Finding:
+    """What it promises; where a root is refused, the doctor has said so before."""
+    from sparklog.storage.filesystems import Trust, judge, mount_of
+
+    mount = mount_of(directory)
+    trust, why = judge(mount)
+    detail = f"{mount.kind or 'unknown'}, mounted at {mount.point}"
+    if trust is Trust.TRUSTED:
+        return Finding("file system", Status.OK, detail)
+    found = {Trust.UNTRIED: "untried", Trust.UNSAFE: "unsafe, and allowed by the user"}[trust]
+    return Finding("file system", Status.WARN, f"{detail}: {found}: {why}", "see docs/filesystems.md")
 
 
 def check_extents(log: SparkLog) -> Finding:

@@ -76,8 +76,14 @@ def _store(ctx: click.Context, parameter: click.Parameter, value: object) -> Non
         setattr(settings, parameter.name, value)
 
 
+def _allow_unsafe(_ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
+    """By the environment, so that it also holds for processes that a command starts."""
+    if value:
+        os.environ["SPARKLOG_ALLOW_UNSAFE_FILESYSTEM"] = "true"
+
+
 def common_options(function: F) -> F:
-    """Add --root, --bootstrap-server, --output and --debug."""
+    """Add --root, --allow-unsafe-filesystem, --bootstrap-server, --output and --debug."""
     for option in reversed(
         (
             click.option(
@@ -101,6 +107,15 @@ def common_options(function: F) -> F:
                 callback=_store,
                 expose_value=False,
                 help="Show the traceback of an error.",
+            ),
+            click.option(
+                "--allow-unsafe-filesystem",
+                is_flag=True,
+                default=None,
+                callback=_allow_unsafe,
+                expose_value=False,
+                help="Open a root also where names are cached (NFS, SMB, FUSE, shared folders); see "
+                "docs/filesystems.md. [env: SPARKLOG_ALLOW_UNSAFE_FILESYSTEM]",
             ),
             click.option(
                 "--bootstrap-server",

@@ -24,6 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.metadata.properties import META_PROPERTIES, decode_properties
 from sparklog.storage import open_store
+from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 
 DEFAULT_TIMEOUT_MS = 10_000
 _METADATA, _METADATA_VERSION = 3, 2
@@ -239,7 +240,9 @@ def _known(server: str, cluster_id: str | None) -> str:
 def _validate_visible(found: BrokerRoot) -> None:
     where = f"{found.root}/{META_PROPERTIES}"
     try:
-        store = open_store(found.root)
+        # Only looked at here; who opens the log on it asks what its file system promises.
+        options = {ALLOW_UNSAFE: True} if found.root.startswith("file:") else None
+        store = open_store(found.root, storage_options=options)
         here = decode_properties(store.read(META_PROPERTIES, 0, 4096), where)
     except (NotFoundError, CorruptLogError) as error:
         raise _not_visible(found, f"this machine does not see it ({_first_line(error)})") from error

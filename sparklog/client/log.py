@@ -50,7 +50,8 @@ def open_log(
         root: a directory, file:///directory, s3://bucket/prefix, or memory://name (this process only).
         create: make an empty log where there is none; False makes that an error.
         storage_options: how to reach an object store, under s3fs's names: key, secret, endpoint_url, profile
-            ...; what is not given comes from the environment (AWS_ACCESS_KEY_ID ...). See docs/s3.md.
+            ...; what is not given comes from the environment (AWS_ACCESS_KEY_ID ...). See docs/s3.md. For a
+            directory allow_unsafe_filesystem, see docs/filesystems.md.
         clock: for tests.
 
     Raises:

@@ -56,10 +56,18 @@ STORAGE = Option(
     "fs.s3a.path.style.access and fs.s3a.connection.ssl.enabled.",
 )
 
+UNSAFE = Option(
+    name="allow_unsafe_filesystem",
+    default="SPARKLOG_ALLOW_UNSAFE_FILESYSTEM, false",
+    doc="true: open the root also on a file system that caches names (NFS, SMB, FUSE, shared folders), where "
+    "acknowledged records can be lost if several machines use it (docs/filesystems.md).",
+)
+
 SOURCE_OPTIONS = (
     Option(name="path", default="", doc="The root of the log, a directory or s3:// URL; also load(root)."),
     BOOTSTRAP_SERVERS,
     STORAGE,
+    UNSAFE,
     Option(name="subscribe", default="", doc="Topics to read, separated by commas."),
     Option(name="subscribePattern", default="", doc="Regular expression that topics' whole names match."),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
@@ -143,6 +151,7 @@ SINK_OPTIONS = (
     ),
     BOOTSTRAP_SERVERS,
     STORAGE,
+    UNSAFE,
     Option(name="topic", default="", doc="Write everything to this topic; overrides the column topic."),
     Option(name="includeHeaders", default="true", doc="false: leave the column headers out."),
     Option(

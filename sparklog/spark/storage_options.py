@@ -1,8 +1,9 @@
-"""How a query reaches an object store: options under the names that s3fs's and Hadoop's users know.
+"""How a query reaches its storage: options under the names that s3fs's and Hadoop's users know.
 
     .option("s3.endpoint_url", "http://127.0.0.1:8333")   s3fs's names after "s3."
     .option("endpoint_url", ...)                          the usual ones also as they are
     .option("fs.s3a.access.key", ...)                     Hadoop's S3A
+    .option("allow_unsafe_filesystem", "true")            for a directory (docs/filesystems.md)
 
 What is not given comes from each process's environment and AWS's files (docs/s3.md).
 Invariants: values are checked on the driver; they travel to executors with the reader or writer, and are in
@@ -13,6 +14,10 @@ Sources: s3fs.S3FileSystem; Hadoop's S3A.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from sparklog.errors import InvalidRequestError
+from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
+from sparklog.storage.filesystems import parse_flag
 
 _PREFIX = "s3."
 _PLAIN = {"anon", "endpoint_url", "key", "profile", "region", "secret", "token"}
@@ -60,7 +65,17 @@ def parse_storage(given: Mapping[str, str], root: str, *, streaming: bool = Fals
         InvalidRequestError: an unknown or malformed one.
     """
     values = {name: value for option, value in given.items() if (name := storage_name(option)) is not None}
-    if streaming and root.lower().startswith(("s3:", "s3a:", "s3n:")):
+    is_s3 = root.lower().startswith(("s3:", "s3a:", "s3n:"))
+    if ALLOW_UNSAFE in given:
+        allow = str(parse_flag(ALLOW_UNSAFE, given[ALLOW_UNSAFE])).lower()
+        if not is_s3 and not values:
+            return StorageOptions(((ALLOW_UNSAFE, allow),))
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"{ALLOW_UNSAFE} is for a directory, and the root or the other options are of an object store",
+            fix=f"remove {ALLOW_UNSAFE}, or correct the root",
+        )
+    if streaming and is_s3:
         values.setdefault("refresh_interval_ms", str(STREAM_REFRESH_MS))
     if values:
         from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415 - few queries need it

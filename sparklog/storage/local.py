@@ -16,8 +16,8 @@ this costs a few microseconds whatever the size of the log.
 Invariants: see base.py. After a failed fsync the store refuses every further write ("poisoned").
 A link error is not believed: a retransmitted LINK may report EEXIST for its own success. Whose file has the
 name is told by device and inode.
-Not here: network file systems. NFS caches negative lookups, so that a follower can miss a commit; it is
-unsupported until tested.
+Not here: which file systems will do (filesystems.py). NFS caches negative lookups, so that a follower can
+miss a commit.
 Concurrency: any number of threads and processes; no open files are kept, so fork is harmless.
 Sources: design.md section 5; link(2); reliability.md section 1 (ALICE, KAFKA-3968, fsyncgate).
 """

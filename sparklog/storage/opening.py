@@ -17,6 +17,7 @@ from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, NotFoundError
 from sparklog.storage.base import Store
 from sparklog.storage.durable_names import create_root
+from sparklog.storage.filesystems import OPTION, allows_unsafe, validate_filesystem
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
 
@@ -37,12 +38,14 @@ def open_store(
 
     Args:
         create: make the root directory when it is missing. Buckets are never made.
-        storage_options: how to reach an object store, as s3fs takes them; see docs/s3.md.
+        storage_options: how to reach an object store, as s3fs takes them; see docs/s3.md. For a directory
+            allow_unsafe_filesystem: open it also where names are cached; see docs/filesystems.md.
         clock: what waiting for an object store goes by; for tests.
 
     Raises:
         NotFoundError: no such directory, and `create` is false.
-        InvalidRequestError: not a directory, or a kind of URL that this version does not support.
+        InvalidRequestError: not a directory, a file system that could lose commits, or a kind of URL that
+            this version does not support.
     """
     text = os.fspath(root)
     if not text or "\0" in text:
@@ -53,16 +56,17 @@ def open_store(
     scheme = match.group(1).lower() if match else ""
     if scheme in _S3_SCHEMES:
         return _open_s3(text, storage_options, clock)
-    if storage_options:
+    is_local = scheme in {"", "file"}
+    if storage_options and not (is_local and set(storage_options) == {OPTION}):
+        known = f"none but {OPTION}" if is_local else "none"
         raise InvalidRequestError(
             "INVALID_OPTION",
-            f"root {text!r}: found storage options, expected none: they are for s3://bucket/prefix",
+            f"root {text!r}: found storage options, expected {known}: they are for s3://bucket/prefix",
             fix="Remove the storage options, or correct the root",
         )
-    if not scheme:
-        return _open_local(Path(text), create=create)
-    if scheme == "file":
-        return _open_local(_file_url_path(text), create=create)
+    if is_local:
+        path = _file_url_path(text) if scheme else Path(text)
+        return _open_local(path, create=create, allow_unsafe=allows_unsafe(storage_options, os.environ))
     if scheme == "memory":
         return _open_memory(text.split("//", 1)[-1], create=create)
     raise InvalidRequestError(
@@ -97,8 +101,10 @@ def _file_url_path(url: str) -> Path:
     return Path(urllib.parse.unquote(parts.path))
 
 
-def _open_local(path: Path, *, create: bool) -> LocalStore:
+def _open_local(path: Path, *, create: bool, allow_unsafe: bool) -> LocalStore:
     path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links that may move
+    if create or path.exists():
+        validate_filesystem(str(path), allow_unsafe=allow_unsafe)
     if not path.exists():
         if not create:
             raise NotFoundError(

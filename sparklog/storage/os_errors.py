@@ -10,6 +10,8 @@ from sparklog.errors import AlreadyExistsError, FatalStorageError, NotFoundError
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
+# vfat and exfat answer EPERM to link(2), as a file system without hard links should.
+_LINK_REFUSED = {errno.EPERM}
 _NO_LINKS = {errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS}
 MISSING = {errno.ENOENT, errno.ENOTDIR}
 
@@ -25,6 +27,12 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
     code = error.errno
     if code in _FULL:
         return StorageError("STORAGE_FULL", found, fix="Free space or raise the quota, then try again")
+    if code in _NO_LINKS or (action == "link" and code in _LINK_REFUSED):
+        return StorageError(
+            "STORAGE_UNSUPPORTED",
+            found,
+            fix="Use a file system with hard links and durable directories (ext4, xfs, ...)",
+        )
     if code in _REFUSED:
         return StorageError(
             "STORAGE_REFUSED",
@@ -48,12 +56,6 @@ def storage_error(action: str, path: str, error: OSError) -> StorageError:
             "STORAGE_REFUSED",
             f"{found}, expected a regular file of the root's own",
             fix="Remove it, and find out who put it there: symbolic links and pipes are not followed",
-        )
-    if code in _NO_LINKS:
-        return StorageError(
-            "STORAGE_UNSUPPORTED",
-            found,
-            fix="Use a file system with hard links and durable directories (ext4, xfs, ...)",
         )
     return StorageError("STORAGE_FAILED", found, fix="Check the disk and the kernel log, then try again")
 

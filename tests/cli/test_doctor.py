@@ -15,7 +15,7 @@ from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.root_checks import check_put_if_absent, check_root
 from sparklog.errors import StorageError
 from sparklog.spark.interpreter import worker_python
-from sparklog.storage import MemoryStore, open_store
+from sparklog.storage import MemoryStore, filesystems, open_store
 from tests.twins import without_kernels
 
 Run = Callable[..., Result]
@@ -118,6 +118,40 @@ def test_good_root_leaves_no_trace_of_the_probe(run: Run, root: Path) -> None:
     assert {found.status for found in findings} == {Status.OK}
     assert findings[-1].detail == "1 extents read, 2 records, all checksums right"
     assert sorted(path for path in root.rglob("*") if path.is_file()) == before
+
+
+def on_nfs(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    """Let the root's parent be an NFS mount."""
+    number = root.parent.stat().st_dev
+    table = root.parent / "mountinfo"
+    table.write_text(
+        f"9 1 {os.major(number)}:{os.minor(number)} / {root.parent} rw - nfs4 host:/export rw,noac\n"
+    )
+    monkeypatch.setattr(filesystems, "_MOUNTINFO", str(table))
+
+
+def test_the_file_system_of_a_root_is_told(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("produce", "--topic", "t", stdin="a\n")
+    found = {found.check: found for found in check_root(str(root), deep=False)}
+    assert (found["file system"].status, found["file system"].fix) == (Status.OK, "")
+    on_nfs(monkeypatch, root)
+    (refused,) = check_root(str(root), deep=False)
+    assert (refused.check, refused.status) == ("root", Status.FAIL)
+    assert "nfs4" in refused.detail
+    assert "allow_unsafe_filesystem" in refused.fix
+    monkeypatch.setenv("SPARKLOG_ALLOW_UNSAFE_FILESYSTEM", "true")
+    found = {found.check: found for found in check_root(str(root), deep=False)}
+    assert found["file system"].status is Status.WARN
+    assert "nfs4" in found["file system"].detail
+    assert "allowed by the user" in found["file system"].detail
+
+
+def test_a_flag_allows_an_unsafe_file_system(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARKLOG_ALLOW_UNSAFE_FILESYSTEM", "false")  # restored after the test
+    on_nfs(monkeypatch, root)
+    assert "UNSAFE_FILESYSTEM" in run("topics", "create", "--topic", "t", exit_code=1).stderr
+    run("--allow-unsafe-filesystem", "topics", "create", "--topic", "t")
+    assert os.environ["SPARKLOG_ALLOW_UNSAFE_FILESYSTEM"] == "true"  # also for what a command starts
 
 
 def test_leftovers_and_damage_are_found(run: Run, root: Path) -> None:

@@ -41,6 +41,22 @@ def test_without_any() -> None:
     assert storage_name("subscribe") is None
 
 
+@pytest.mark.parametrize("path", ["/data/x", "file:///data/x"])
+def test_an_unsafe_file_system_is_allowed_on_executors_too(path: str) -> None:
+    assert storage(path=path, allow_unsafe_filesystem="True") == {"allow_unsafe_filesystem": "true"}
+    assert storage(path=path, ALLOW_UNSAFE_FILESYSTEM="false") == {"allow_unsafe_filesystem": "false"}
+
+
+@pytest.mark.parametrize(
+    ("path", "more"), [("s3://bucket/x", {}), ("/data/x", {"s3.key": "AKID"}), ("/data/x", {"key": "AKID"})]
+)
+def test_that_option_is_for_directories_alone(path: str, more: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequestError, match="is for a directory"):
+        storage(path=path, allow_unsafe_filesystem="true", **more)
+    with pytest.raises(InvalidRequestError, match="expected true or false"):
+        storage(path="/data/x", allow_unsafe_filesystem="perhaps")
+
+
 def test_streams_look_for_news_five_times_a_second_unless_told_otherwise() -> None:
     def refresh(path: str, **options: str) -> object:
         given = {**URL, "path": path, **options}
