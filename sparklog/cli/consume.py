@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.follower import Cursor, Follower
+from sparklog.cli.near_names import require_topics
 from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_format, json_line
 from sparklog.cli.settings import common_options, current
 from sparklog.cli.start_position import Anchor, Position, PositionError, parse_positions, resolve
@@ -30,6 +31,12 @@ PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our t
     "print.key": "%k",
     "print.value": "%s",
 }
+
+
+def refuse_timeout(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """kafka-console-consumer's way to end needs no time here: the end of the log is known."""
+    if value is not None:
+        raise click.UsageError("--timeout-ms is not known here: give -e, which stops at the end of the log.")
 
 
 @click.command("consume")
@@ -56,6 +63,7 @@ PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our t
 @click.option("-Z", "--null", "show_null", is_flag=True, help="Print NULL for null keys and values.")
 @click.option("--formatter-property", "--property", "properties", multiple=True, hidden=True)
 @click.option("--isolation-level", expose_value=False, hidden=True)
+@click.option("--timeout-ms", expose_value=False, hidden=True, callback=refuse_timeout)
 @click.option("-C", "unused", is_flag=True, expose_value=False, hidden=True)
 @common_options
 def consume(
@@ -90,6 +98,7 @@ def consume(
     if start is None:
         start = Position(Anchor.STORED if group else Anchor.BEGINNING)
     log = current().open_log()
+    require_topics(log, [topic])
     cursors = [
         _cursor(log, topic, partition, start, end, group=group, exit_at_end=exit_at_end)
         for partition in partitions or range(log.partition_count(topic))

@@ -7,6 +7,7 @@ command fails. It only reads, and needs no root.
 
 from __future__ import annotations
 
+import json
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,10 +181,8 @@ def _text_of(entry: Document, *, data: bool) -> str:
             assert isinstance(value, list)
             name, text = "headerKeys", f"[{','.join(value)}]"
         else:
-            name, text = (
-                _KAFKA_NAMES.get(field, field),
-                str(value).lower() if isinstance(value, bool) else str(value),
-            )
+            name = _KAFKA_NAMES.get(field, field)
+            text = json.dumps(value) if isinstance(value, bool | dict) else str(value)
         words.append(f"{name}: {text}")
     line = " ".join(words)
     if "key_size" in entry:

@@ -120,13 +120,13 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
     fix = f"export PYSPARK_PYTHON={worker_python()}, or call sparklog.spark.configure(builder)"
     if found is None:
         return Finding(check, Status.FAIL, f"{origin}: no such program", fix)
-    code = "import sys, sparklog, pyspark_sparklog; print(sys.version_info[:2])"
+    code = "import sys, sparklog, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
     result = _run([found, "-c", code], environment)
     if result is None or result.returncode != 0:
         status = Status.FAIL if named else Status.WARN
         reason = (result.stderr.strip().splitlines() or ["it failed"])[-1] if result else "it did not run"
         return Finding(check, status, f"{origin} ({found}): cannot import sparklog: {reason}", fix)
-    if result.stdout.strip() != str(sys.version_info[:2]):
+    if result.stdout.strip() != "{}.{}".format(*sys.version_info[:2]):
         return Finding(
             check, Status.FAIL, f"{origin} ({found}): another Python version, {result.stdout.strip()}", fix
         )

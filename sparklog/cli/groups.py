@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
+from sparklog.cli.near_names import did_you_mean
 from sparklog.cli.output import Column, Row, show_json, show_rows
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import UnknownTopicError
@@ -61,8 +62,10 @@ def describe(names: tuple[str, ...], all_groups: bool) -> None:
     rows = [row for name in wanted for row in group_rows(log, name)]
     missing = [name for name in names if not any(row["group"] == name for row in rows)]
     if missing:
+        hint = did_you_mean(missing[0], sorted(log.groups())).removeprefix("; d")
         raise click.ClickException(
             f"Consumer group '{missing[0]}' does not exist: it has committed no offsets."
+            + (f" D{hint}" if hint else "")
         )
     show_rows(COLUMNS, rows)
 

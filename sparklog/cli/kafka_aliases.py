@@ -24,6 +24,7 @@ GROUP_VERBS: Mapping[str, click.Command] = {
     "--list": groups.list_groups,
     "--describe": groups.describe,
 }
+HELP = {"-h", "--help"}
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
@@ -45,6 +46,11 @@ def _dispatch(
     ctx: click.Context, verbs: Mapping[str, click.Command], defaults: Mapping[str, list[str]]
 ) -> None:
     chosen = [argument for argument in ctx.args if argument in verbs]
+    if not chosen and not HELP.isdisjoint(ctx.args):
+        click.echo(f"Usage: {ctx.command_path} VERB [OPTIONS]\n\nVerbs; each has its own --help:")
+        for verb, command in verbs.items():
+            click.echo(f"  {verb:<10}  {command.get_short_help_str(limit=60)}")
+        return
     if len(chosen) != 1:
         raise click.UsageError(f"give exactly one of {', '.join(verbs)}.")
     (verb,) = chosen

@@ -13,9 +13,11 @@ import traceback
 
 import click
 
+from sparklog.cli.failures import asks_for_json, show_failure
 from sparklog.cli.group import LazyCommand, LazyGroup
 from sparklog.cli.settings import Settings, common_options
 
+_AS_JSON = "sparklog.failures_as_json"
 COMMANDS = {
     "topics": LazyCommand(
         "sparklog.cli.topics", "topics", "Create, list, describe, alter and delete topics."
@@ -46,38 +48,43 @@ class RootGroup(LazyGroup):
 
     lazy = COMMANDS
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_AS_JSON] = asks_for_json(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         from sparklog.errors import SparklogError
 
         try:
             result: object = super().invoke(ctx)
             sys.stdout.flush()
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.exceptions.Exit, click.Abort):
             raise
+        except click.ClickException as error:
+            if not ctx.meta[_AS_JSON]:
+                raise
+            _report(ctx, error, error.format_message(), exit_code=error.exit_code)
         except BrokenPipeError:
             # Python flushes stdout once more on its way out; let that go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             ctx.exit(0)
         except KeyboardInterrupt:
             raise click.Abort from None
-        except SparklogError as error:
-            _report(ctx, str(error))
-        except OSError as error:
-            _report(ctx, str(error))
+        except (SparklogError, OSError) as error:
+            _report(ctx, error, str(error))
         except Exception as error:  # noqa: BLE001 - the last line of defence
-            _report(
-                ctx, f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
-            )
+            text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
+            _report(ctx, error, text)
         return result
 
 
-def _report(ctx: click.Context, message: str) -> None:
-    """Print the error being handled, and leave with 1."""
+def _report(ctx: click.Context, error: Exception, message: str, exit_code: int = 1) -> None:
+    """Print the error being handled, and leave."""
     settings = ctx.find_object(Settings)
     if settings is not None and settings.debug:
         click.echo(traceback.format_exc(), err=True, nl=False)
-    click.echo(f"Error: {message}", err=True)
-    ctx.exit(1)
+    show_failure(error, message, as_json=ctx.meta[_AS_JSON])
+    ctx.exit(exit_code)
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

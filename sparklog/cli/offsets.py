@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
+from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import show_json
 from sparklog.cli.settings import common_options, current
 
@@ -85,7 +86,10 @@ def _selected(
     if topic_partitions is not None:
         if topics or partitions:
             raise click.UsageError("--topic-partitions excludes --topic and --partitions.")
-        return [_parse_pair(text) for text in topic_partitions.split(",")]
+        pairs = [_parse_pair(text) for text in topic_partitions.split(",")]
+        require_topics(log, [topic for topic, _ in pairs])
+        return pairs
+    require_topics(log, topics)
     wanted = None if partitions is None else parse_numbers(partitions)
     return [
         (topic, partition)

@@ -83,6 +83,8 @@ def cell(value: object) -> str:
     """The text of a value in a table; nothing known is Kafka's dash."""
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, Mapping):
         return ",".join(f"{key}={entry}" for key, entry in value.items())
     return str(value)

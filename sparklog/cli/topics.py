@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
+from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import Column, cell, note, show_json, show_rows
 from sparklog.cli.settings import common_options, current
 
@@ -121,7 +122,8 @@ def create(topic: str, partitions: int | None, configs: dict[str, str], if_not_e
     elif not created:
         click.echo(f"Topic {topic} exists already.")
     else:
-        click.echo(f"Created topic {topic} with {found['partition_count']} partitions.")
+        count = found["partition_count"]
+        click.echo(f"Created topic {topic} with {count} partition{'' if count == 1 else 's'}.")
 
 
 @topics.command("list")
@@ -146,6 +148,7 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
 def describe(names: tuple[str, ...]) -> None:
     """Show settings, offsets and sizes of topics and their partitions."""
     log = current().open_log()
+    require_topics(log, names)
     show_descriptions(
         [topic_document(log.describe_topic(name)) for name in names or log.topics(include_internal=True)]
     )
@@ -182,6 +185,7 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
             "nothing to alter: give --partitions N, --config key=value or --delete-config KEY."
         )
     log = current().open_log()
+    require_topics(log, [topic])
     if configs or deleted:
         log.alter_topic(topic, set=configs, delete=list(deleted))
     if partitions is not None:
@@ -201,6 +205,7 @@ def delete(topic: str, if_exists: bool, yes: bool) -> None:
     if if_exists and topic not in log.topics(include_internal=True):
         click.echo(f"Topic {topic} does not exist.")
         return
+    require_topics(log, [topic])
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     log.delete_topic(topic)

@@ -122,7 +122,7 @@ class Image:
             raise UnknownTopicError(
                 "PARTITION_MISSING",
                 f"topic {name!r}: no partition {partition}, it has {len(topic.partitions)}",
-                fix="Use a partition from 0 on, or add partitions",
+                fix=f"Use {_any_of(len(topic.partitions))}, or add partitions",
             )
         return topic.partitions[partition]
 
@@ -139,6 +139,10 @@ class Image:
             return found
         of_root = self.writer_txns.get(application, -1)
         return WriterTxnState(of_root, NO_COMMIT) if of_root >= version else None
+
+
+def _any_of(partitions: int) -> str:
+    return "partition 0" if partitions == 1 else f"a partition from 0 to {partitions - 1}"
 
 
 def empty_image(cluster_id: str) -> Image:

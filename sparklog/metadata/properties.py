@@ -71,7 +71,7 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
         raise InvalidRequestError(
             "ROOT_NOT_FOUND",
             f"{where}: not found, so this is no root",
-            fix="Check the path, or open it with create=True",
+            fix="Check the path, or make a root there: sparklog topics create, or create=True in Python",
         )
     _put_definitely(store, encode_properties(new_cluster_id))
     return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)

@@ -110,7 +110,7 @@ def _open_local(path: Path, *, create: bool, allow_unsafe: bool) -> LocalStore:
             raise NotFoundError(
                 "ROOT_NOT_FOUND",
                 f"root {path}: no such directory",
-                fix="Check the path, or open it with create=True",
+                fix="Check the path, or make a root there: sparklog topics create, or create=True in Python",
             )
         create_root(path)
     if not path.is_dir():

@@ -110,7 +110,7 @@ def test_settings_that_nothing_acts_on_are_told_of(run: Run) -> None:
         "Warning: topic 't': cleanup.policy=compact, retention.ms=1: kept, but not acted on in this version: "
         "no records are removed, files only grow.\n"
     )
-    assert created.stdout == "Created topic t with 1 partitions.\n"
+    assert created.stdout == "Created topic t with 1 partition.\n"
     altered = run("topics", "alter", "--topic", "t", "--config", "retention.bytes=5")
     assert altered.stderr.startswith("Warning: topic 't': retention.bytes=5: kept, but not acted on")
     assert run("topics", "alter", "--topic", "t", "--config", "retention.ms=-1").stderr == ""

@@ -1,0 +1,56 @@
+"""How a failure is told: on stderr, as text, or as one JSON object where JSON was asked for.
+
+The object's fields are API (docs/cli.md). On a terminal the fix has a line of its own, and the SQLSTATE is
+left out; in a pipe the message is that of the exception, as it stands in logs.
+Not here: which failures there are (sparklog/errors.py), exit codes (main.py).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+
+from sparklog.errors import SparklogError
+
+USAGE = "USAGE"
+FAILED = "FAILED"
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Does a command line say `--output json`? Its words are looked at, for it may be past parsing."""
+    asked = False
+    for word, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--":
+            break
+        if word == "--output":
+            asked = value == "json"
+        elif word.startswith("--output="):
+            asked = word == "--output=json"
+    return asked
+
+
+def show_failure(error: Exception, message: str, *, as_json: bool) -> None:
+    """Tell of an error; `message` is its text."""
+    if as_json:
+        click.echo(json.dumps({"error": _document(error, message)}, ensure_ascii=False), err=True)
+    elif isinstance(error, SparklogError) and sys.stderr.isatty():
+        fix = error.fix.rstrip(".")
+        problem, _, _ = message.rpartition(f" Fix: {fix}. ")
+        click.echo(f"Error: {problem}\nFix: {fix}.", err=True)
+    else:
+        click.echo(f"Error: {message}", err=True)
+
+
+def _document(error: Exception, message: str) -> dict[str, str | None]:
+    if isinstance(error, SparklogError):
+        return {
+            "code": f"SPARKLOG_{error.code}",
+            "message": error.message,
+            "fix": error.fix,
+            "sqlstate": error.sqlstate,
+        }
+    code = USAGE if isinstance(error, click.UsageError) else FAILED
+    return {"code": code, "message": message, "fix": None, "sqlstate": None}
