@@ -52,9 +52,11 @@ def server_configs_page() -> str:
     return (
         "# Settings of sparklog-server\n\n"
         "From flags (`--override key=value`), else the environment (`SPARKLOG_SERVER_NUM_PARTITIONS` for "
-        "`num.partitions`), else the file given to `--config` (example: `conf/server.properties`). "
-        "Unknown keys are refused with the nearest known name; Kafka's keys without a counterpart are "
-        "refused with the reason.\n\n" + describe_server_configs()
+        "`num.partitions`), else the file given as an argument or to `--config` (example: "
+        "`conf/server.properties`). Unknown keys are refused with the nearest known name. Of Kafka's keys "
+        "without a counterpart, those that would promise something that does not hold are refused with the "
+        "reason; those that mean nothing here, or ask for what is so anyway, are passed over with a warning "
+        "that names them: Kafka's own `server.properties` starts a broker.\n\n" + describe_server_configs()
     )
 
 

@@ -651,6 +651,20 @@ MUTANTS = (
         "tests/server/admin/test_changes.py",
     ),
     Mutant(
+        "broker: offsets do not expire by a wall clock that was set forward",
+        "sparklog_server/coordinator/retention.py",
+        "        return min(now.wall_ms, began.wall_ms + ",
+        "        return max(now.wall_ms, began.wall_ms + ",
+        "tests/server/coordinator/test_coordinator.py",
+    ),
+    Mutant(
+        "broker: a record without a key closes nobody's groups",
+        "sparklog_server/coordinator/replay.py",
+        "    latest.pop(None, None)\n",
+        "    pass\n",
+        "tests/server/coordinator/test_coordinator.py",
+    ),
+    Mutant(
         "broker: nothing is acknowledged when the commit failed",
         "sparklog_server/publish/group_writer.py",
         "        except SparklogError as error:\n            plan.fail(outcomes, error)\n        else:\n",

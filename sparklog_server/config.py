@@ -560,8 +560,17 @@ def describe_server_configs() -> str:
     return "\n".join(lines) + "\n"
 
 
+# What conf/server.properties sets, and why.
+_EXAMPLES = {
+    "group.initial.rebalance.delay.ms": (
+        "0",
+        "As in Kafka's own file: who tries something out does not wait. In production, comment it out.",
+    )
+}
+
+
 def render_server_properties() -> str:
-    """The text of conf/server.properties: every setting with its default, commented out."""
+    """The text of conf/server.properties: every setting with its default, commented out, but for examples."""
     lines = [
         "# Settings of sparklog-server, with their defaults. Generated from sparklog_server/config.py.",
         "# sparklog-server --config FILE reads it; flags and SPARKLOG_SERVER_NUM_PARTITIONS=3 (for",
@@ -575,4 +584,8 @@ def render_server_properties() -> str:
         lines += ["", *textwrap.wrap(one.doc, 100, initial_indent="# ", subsequent_indent="# ")]
         lines += [f"# Allowed: {bounds}."] if bounds else []
         lines.append(f"#{one.key}={one.format(one.default)}")
+        if one.key in _EXAMPLES:
+            value, why = _EXAMPLES[one.key]
+            lines += [*textwrap.wrap(why, 100, initial_indent="# ", subsequent_indent="# ")]
+            lines.append(f"{one.key}={value}")
     return "\n".join(lines) + "\n"

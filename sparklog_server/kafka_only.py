@@ -1,8 +1,14 @@
 """Keys of Kafka's server.properties that have no counterpart here, and why.
 
-They are refused, not ignored: who sets one expects something of it.
-Sources: Kafka's configuration reference; design.md section 1.
+What would promise something that does not hold is refused: who sets it expects something of it. What means
+nothing here, or asks for what is so anyway, is accepted with a warning, so that Kafka's own file starts a
+broker.
+Sources: Kafka's configuration reference, config/server.properties; design.md section 1; ADR 0003.
 """
+
+from collections.abc import Callable
+
+from sparklog.log.config import TopicConfig
 
 _ON_THE_ROOT = (
     "a default of topics, which Spark must know too: set {} on the root instead (sparklog root alter)"
@@ -65,6 +71,7 @@ _REASONS: dict[str, str] = {
     "log.flush.": _SYNCED,
     "log.cleaner.": "nothing is compacted in this version",
     "transaction.": _TRANSACTIONS,
+    "share.coordinator.": "share groups are not served in this version",
     "transactional.": _TRANSACTIONS,
     "ssl.": _SECURITY,
     "sasl.": _SECURITY,
@@ -79,6 +86,67 @@ _REASONS: dict[str, str] = {
     "group.share.": "share groups are not served in this version",
     "metadata.log.": "see the root's __cluster_metadata, FORMAT.md",
 }
+
+
+_HOUR_MS = 3_600_000
+_TOPIC = TopicConfig()
+
+
+def _is_one(text: str) -> bool:
+    return text == "1"
+
+
+def _is_any(_text: str) -> bool:
+    return True
+
+
+def _is_number(expected: int, unit: int = 1) -> Callable[[str], bool]:
+    return lambda text: text.removeprefix("-").isdecimal() and int(text) * unit == expected
+
+
+_SAME = "it is the default of topics here, too; the root may say otherwise"
+_KEPT = _SAME + ", and this version removes no records yet"
+_ONE = "there is one copy, and the storage under the root keeps it safe"
+# Exact keys first, then prefixes: which values are accepted, and why they change nothing.
+_HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
+    "process.roles": (lambda text: "broker" in text.split(","), _ELECTION),
+    "controller.listener.names": (_is_any, _ELECTION + "; listeners of these names are left out"),
+    "inter.broker.listener.name": (_is_any, _REASONS["inter.broker.listener.name"]),
+    "num.network.threads": (_is_any, _REASONS["num.network.threads"]),
+    "background.threads": (_is_any, _REASONS["background.threads"]),
+    "num.recovery.threads.per.data.dir": (_is_any, _REASONS["num.recovery.threads.per.data.dir"]),
+    "num.replica.fetchers": (_is_any, _REPLICAS),
+    "unclean.leader.election.enable": (lambda text: text == "false", _ELECTION),
+    "auto.leader.rebalance.enable": (_is_any, _ELECTION),
+    "default.replication.factor": (_is_one, _ONE),
+    "min.insync.replicas": (_is_one, _ONE),
+    "offsets.topic.replication.factor": (_is_one, _ONE),
+    "transaction.state.log.replication.factor": (_is_one, _TRANSACTIONS),
+    "transaction.state.log.min.isr": (_is_one, _TRANSACTIONS),
+    "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
+    "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
+    "log.retention.hours": (_is_number(_TOPIC.retention_ms, _HOUR_MS), _KEPT),
+    "log.retention.minutes": (_is_number(_TOPIC.retention_ms, 60_000), _KEPT),
+    "log.retention.ms": (_is_number(_TOPIC.retention_ms), _KEPT),
+    "log.retention.bytes": (_is_number(_TOPIC.retention_bytes), _KEPT),
+    "log.segment.bytes": (_is_number(_TOPIC.segment_bytes), _SAME),
+    "log.cleanup.policy": (lambda text: text == "delete", _KEPT),
+    "log.retention.check.interval.ms": (_is_any, _REASONS["log.retention.check.interval.ms"]),
+    "controller.quorum.": (_is_any, _ELECTION),
+    "leader.imbalance.": (_is_any, _ELECTION),
+    "log.flush.": (_is_any, _SYNCED),
+}
+
+
+def why_harmless(key: str, text: str) -> str | None:
+    """Why a setting of Kafka's may be left in the file although it does nothing; None if it may not."""
+    found = _HARMLESS.get(key) or next(
+        (one for prefix, one in _HARMLESS.items() if prefix.endswith(".") and key.startswith(prefix)), None
+    )
+    if found is None:
+        return None
+    is_harmless, why = found
+    return why if is_harmless(text.strip()) else None
 
 
 def why_kafka_only(key: str) -> str | None:

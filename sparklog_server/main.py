@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog_server import CONFIG_VARIABLE
@@ -21,6 +22,9 @@ EXIT_SETTINGS = 2
 
 
 @click.command("sparklog-server", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument(
+    "properties", metavar="[FILE]", required=False, type=click.Path(path_type=Path, dir_okay=False)
+)
 @click.option("--root", metavar="DIR", help="The root (log.dirs); made if it is not there.")
 @click.option("--listeners", metavar="LIST", help="Where to listen, such as PLAINTEXT://localhost:9092.")
 @click.option(
@@ -33,12 +37,26 @@ EXIT_SETTINGS = 2
 )
 @click.option("--override", "overrides", metavar="KEY=VALUE", multiple=True, help="Any setting; repeatable.")
 @click.version_option(package_name="sparklog", prog_name="sparklog-server")
-def cli(root: str | None, listeners: str | None, file: Path | None, overrides: tuple[str, ...]) -> None:
+@click.pass_context
+def cli(
+    context: click.Context,
+    properties: Path | None,
+    root: str | None,
+    listeners: str | None,
+    file: Path | None,
+    overrides: tuple[str, ...],
+) -> None:
     """Serve a root to Kafka clients.
+
+    FILE is a server.properties, as --config; Kafka's own starts a broker too.
 
     Settings come from flags, else from the environment (SPARKLOG_SERVER_NUM_PARTITIONS for num.partitions),
     else from --config, else they have the defaults of conf/server.properties.
     """
+    if properties is not None:
+        if context.get_parameter_source("file") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("Give the file once: as FILE, or with --config.")
+        file = properties
     with _naming_what_is_missing():
         from sparklog_server import running  # noqa: PLC0415 - see the module's docstring
     config = running.load_config(

@@ -1,12 +1,13 @@
 """Where settings come from: flags, else the environment, else server.properties, else the defaults.
 
-Invariants: every key from every source is known, or refused with a reason; all that is wrong is told at
-    once, with the place where it was said.
+Invariants: every key from every source is known, or refused with a reason, or named in one warning because it
+    means nothing here (kafka_only.py); all that is wrong is told at once, with the place where it was said.
 Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with underscores for dots.
 Sources: Kafka's server.properties; Java's Properties format (javaproperties).
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import javaproperties
@@ -15,8 +16,9 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.setting import declared_settings, lookup_setting
 from sparklog_server import CONFIG_VARIABLE
 from sparklog_server.config import ServerConfig
-from sparklog_server.kafka_only import why_kafka_only
+from sparklog_server.kafka_only import why_harmless, why_kafka_only
 
+_log = logging.getLogger("sparklog_server")
 ENVIRONMENT_PREFIX = "SPARKLOG_SERVER_"
 SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
@@ -36,8 +38,16 @@ def load_config(
     ]
     values: dict[str, str] = {}
     problems: list[SparklogError] = []
+    harmless: dict[str, str] = {}
+    controllers: set[str] = set()
     for settings, where in sources:
         for key, text in canonical(settings, where).items():
+            why = why_harmless(key, text)
+            if why is not None:
+                harmless[key] = why
+                if key == "controller.listener.names":
+                    controllers |= {name.strip().upper() for name in text.split(",")}
+                continue
             problem = _why_wrong(key, text, where)
             if problem is None:
                 values[key] = text
@@ -53,7 +63,19 @@ def load_config(
             ),
             fix="; ".join(dict.fromkeys(one.fix for one in problems)),
         )
+    for key in ("listeners", "advertised.listeners"):
+        if controllers and key in values:
+            values[key] = _without(values[key], controllers)
+    if harmless:
+        told = "; ".join(f"{key} ({why})" for key, why in sorted(harmless.items()))
+        _log.warning("settings of Kafka's that mean nothing here were passed over: %s", told)
     return ServerConfig.parse(values)
+
+
+def _without(listeners: str, names: Collection[str]) -> str:
+    """The listeners that are not controllers'."""
+    kept = [one for one in listeners.split(",") if one.partition("://")[0].strip().upper() not in names]
+    return ",".join(kept)
 
 
 def read_properties(path: Path) -> dict[str, str]:

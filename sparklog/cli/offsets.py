@@ -10,6 +10,7 @@ from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import show_json
 from sparklog.cli.settings import common_options, current
+from sparklog.metadata.topic_names import is_internal
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -45,7 +46,7 @@ def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
 @click.option(
     "--time", "time_ms", default="-1", callback=parse_time, help="-1 latest (default), -2 earliest, or ms."
 )
-@click.option("--exclude-internal-topics", is_flag=True, help="Leave out topics whose name starts with __.")
+@click.option("--exclude-internal-topics", is_flag=True, help="Leave out Kafka's own topics.")
 @common_options
 def get(
     topics: tuple[str, ...],
@@ -58,7 +59,7 @@ def get(
     log = current().open_log()
     rows = []
     for topic, partition in _selected(log, topics, topic_partitions, partitions):
-        if exclude_internal_topics and topic.startswith("__"):
+        if exclude_internal_topics and is_internal(topic):
             continue
         rows.append(
             {"topic": topic, "partition": partition, "offset": offset_at(log, topic, partition, time_ms)}

@@ -127,7 +127,7 @@ def create(topic: str, partitions: int | None, configs: dict[str, str], if_not_e
 
 
 @topics.command("list")
-@click.option("--exclude-internal", is_flag=True, help="Leave out topics whose name starts with __.")
+@click.option("--exclude-internal", is_flag=True, help="Leave out Kafka's own topics.")
 @click.option("--names", is_flag=True, help="Names only, one a line, as kafka-topics prints them.")
 @common_options
 def list_topics(exclude_internal: bool, names: bool) -> None:

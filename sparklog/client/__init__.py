@@ -1,12 +1,13 @@
 """The embedded client: producer, consumer, admin, groups. Knows no Spark and no sockets."""
 
-from sparklog.client.admin import PartitionDescription, TopicDescription, is_internal
+from sparklog.client.admin import PartitionDescription, TopicDescription
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
 from sparklog.client.groups import OFFSETS_TOPIC, CommittedOffset, partition_for_group
 from sparklog.client.log import SparkLog, open_log
 from sparklog.client.partitioner import StickyPartitioner, partition_rows
 from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, publish
 from sparklog.client.topic_plan import PlannedTopic
+from sparklog.metadata.topic_names import is_internal
 
 __all__ = [
     "OFFSETS_TOPIC",

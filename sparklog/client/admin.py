@@ -30,13 +30,7 @@ from sparklog.metadata import (
     plan_set_configs,
 )
 from sparklog.metadata.extent_list import NUMBER_COLUMNS
-
-INTERNAL_PREFIX = "__"
-
-
-def is_internal(topic: str) -> bool:
-    """Is the topic one of sparklog's (or Kafka's) own?"""
-    return topic.startswith(INTERNAL_PREFIX)
+from sparklog.metadata.topic_names import is_internal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ Sources: Kafka GroupMetadataManager, OffsetCommitValue; design.md section 3.
 """
 
 import dataclasses
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -31,6 +32,7 @@ from sparklog.log.config import RootConfig
 from sparklog.metadata import Image
 from sparklog.storage import Store
 
+_log = logging.getLogger(__name__)
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 MAX_METADATA_BYTES = 4096  # Kafka's offset.metadata.max.bytes
@@ -140,6 +142,7 @@ class OffsetTable:
         self._topic_id: str | None = None
         self._next_offsets: dict[int, int] = {}
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self.skipped = 0  # records without a key
 
     def committed(self, image: Image, group: str) -> dict[TopicPartition, CommittedOffset]:
         """What `group` has committed as of `image`."""
@@ -179,15 +182,19 @@ class OffsetTable:
             self._next_offsets[partition] = state.log_end_offset
 
     def _apply(self, key: bytes | None, value: bytes | None, where: str) -> None:
-        decoded = None if key is None else decode_key(key, where=where)
+        if key is None:
+            self.skipped += 1
+            _log.warning("%s: skipped a record without a key", where)
+            return
+        decoded = decode_key(key, where=where)
         if not isinstance(decoded, OffsetKey):
             return  # group metadata: the broker's
         offsets = self._groups.setdefault(decoded.group, {})
         tp = (decoded.topic, decoded.partition)
-        if value is None:
+        stored = None if value is None else decode_offset_value(value, where=where)
+        if stored is None or stored.offset < 0:  # as Kafka's clients read a negative one: none
             offsets.pop(tp, None)
             return
-        stored = decode_offset_value(value, where=where)
         offsets[tp] = CommittedOffset(
             offset=stored.offset, metadata=stored.metadata, commit_timestamp_ms=stored.commit_timestamp_ms
         )

@@ -19,7 +19,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from sparklog.client import admin, consumer
-from sparklog.client.admin import TopicDescription, is_internal
+from sparklog.client.admin import TopicDescription
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
 from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
 from sparklog.client.publish import AppendResult, applied_before, publish
@@ -29,6 +29,7 @@ from sparklog.log.time_lookup import offset_for_time
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Image, MetadataLog
 from sparklog.metadata.properties import META_PROPERTIES, decode_properties
+from sparklog.metadata.topic_names import is_internal
 from sparklog.storage import Store, open_store
 
 TopicPartition = tuple[str, int]

@@ -52,8 +52,10 @@ class TopicConfig:
         default=("delete",),
         choices=("delete", "compact"),
         acted_on=False,
+        may_be_empty=True,
         doc="""delete: old records go by time and size; compact: the latest record of each key stays.
-        Both together bound a compacted topic. Compaction costs reading and rewriting.""",
+        Both together bound a compacted topic; empty: everything stays. Compaction costs reading and
+        rewriting.""",
     )
     compression_type: str = setting(
         "compression.type",

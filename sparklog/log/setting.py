@@ -33,6 +33,7 @@ class Setting:
     choices: tuple[str, ...]
     doc: str
     acted_on: bool
+    may_be_empty: bool = False
 
     @property
     def bounds(self) -> str:
@@ -41,7 +42,9 @@ class Setting:
             return "true or false"
         if self.choices:
             joined = ", ".join(self.choices)
-            return f"any of {joined}" if self.kind is tuple else f"one of {joined}"
+            if self.kind is tuple:
+                return f"any of {joined}" + (", or empty" if self.may_be_empty else "")
+            return f"one of {joined}"
         low = "" if self.minimum is None else f"at least {self.minimum}"
         high = "" if self.maximum is None or self.maximum >= LONG_MAX else f"at most {self.maximum}"
         return " and ".join(part for part in (low, high) if part)
@@ -73,7 +76,8 @@ class Setting:
             return text.lower() == "true"
         if self.kind is tuple:
             items = tuple(item.strip() for item in text.split(",") if item.strip())
-            if not items or not set(items) <= set(self.choices) or len(set(items)) != len(items):
+            is_missing = not items and not (self.may_be_empty and not text)
+            if is_missing or not set(items) <= set(self.choices) or len(set(items)) != len(items):
                 raise ValueError(text)
             return items
         if self.choices and text not in self.choices:
@@ -108,6 +112,7 @@ def setting(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     acted_on: bool = True,
+    may_be_empty: bool = False,
 ) -> Any:
     """Declare a field of a configuration class.
 
@@ -124,6 +129,7 @@ def setting(
         choices=choices,
         doc=" ".join(([] if acted_on else [NOT_ACTED_ON]) + doc.split()),
         acted_on=acted_on,
+        may_be_empty=may_be_empty,
     )
     return dataclasses.field(default=default, metadata={"setting": declared})
 

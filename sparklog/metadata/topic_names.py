@@ -7,6 +7,13 @@ import re
 
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+# Kafka's own (Topic.INTERNAL_TOPICS). Other names that begin with __ are users': Debezium's heartbeats, say.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+def is_internal(name: str) -> bool:
+    """Is the topic one of those in which brokers keep their own state?"""
+    return name in INTERNAL_TOPICS
 
 
 def why_illegal_topic_name(name: str) -> str | None:

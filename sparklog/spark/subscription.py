@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError, UnknownTopicError
+from sparklog.metadata.topic_names import is_internal
 from sparklog.spark.values import invalid, parse_json_object
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Subscription:
 
 
 def _missing(names: list[str], image: "Image") -> UnknownTopicError:
-    known = ", ".join(sorted(name for name in image.topics if not name.startswith("__"))[:10]) or "none yet"
+    known = ", ".join(sorted(name for name in image.topics if not is_internal(name))[:10]) or "none yet"
     return UnknownTopicError(
         "TOPIC_MISSING",
         f"the root has no {', '.join(names)}; its topics: {known}",

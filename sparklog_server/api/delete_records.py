@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.client import is_internal
 from sparklog.metadata import Action, Image, plan_advance_log_start
+from sparklog.metadata.topic_names import is_internal
 from sparklog_server.admin.changes import Part, RefusedError, make_changes
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.registry import RequestContext, api
@@ -70,8 +70,8 @@ def _part(broker: "Broker", key: _Key, offset: int, lows: dict[_Key, int]) -> Pa
             raise RefusedError(ErrorCode.unknown_topic_or_partition, "there is no such partition")
         if is_internal(name):
             raise RefusedError(ErrorCode.invalid_topic_exception, "the topic is internal")
-        if "delete" not in broker.topic_config(topic).cleanup_policy:
-            raise RefusedError(ErrorCode.policy_violation, "the topic's cleanup.policy is not delete")
+        if broker.topic_config(topic).cleanup_policy == ("compact",):
+            raise RefusedError(ErrorCode.policy_violation, "the topic's cleanup.policy is compact")
         state = topic.partitions[partition]
         start = state.log_end_offset if offset == HIGH_WATERMARK else offset
         if not 0 <= start <= state.log_end_offset:

@@ -2,7 +2,8 @@
 
 Does: all settings of a topic, of this broker, or those set for the whole cluster (broker ''), with the
     layer that each value comes from, all other layers (synonyms), type and documentation.
-Does not: other brokers, loggers, client metrics, groups.
+    Groups have none: kafka-configs describes those that it has listed.
+Does not: other brokers, loggers, client metrics.
 Versions: 3 type and documentation (KIP-569); 4 flexible.
 """
 
@@ -65,6 +66,8 @@ def _entries(broker: "Broker", image: Image, resource_type: int, name: str) -> I
         case ResourceType.BROKER:
             validate_broker_name(broker, name)
             return broker_entries(broker.config, image) if name else cluster_entries(image)
+        case ResourceType.GROUP:
+            return ()  # Kafka's are those of protocols that are not served
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
 

@@ -6,6 +6,7 @@ Does not: transactions: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients sho
 Versions: 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-699).
 """
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
@@ -17,13 +18,22 @@ if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
 GROUP, TRANSACTION = 0, 1
+_log = logging.getLogger("sparklog_server.coordinator")
 _BATCHED_SINCE = 4
 
 
 @api(key=10, versions=range(5))
 async def handle_find_coordinator(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Say where groups are."""
-    error, message = await _refuse(field(request, "key_type", GROUP), broker)
+    key_type = field(request, "key_type", GROUP)
+    error, message = await _refuse(key_type, broker)
+    if key_type == TRANSACTION:
+        _log.warning(
+            "client %r asked for transactions, which this broker does not have; it is told "
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and no ACL would help: remove transactional.id from its "
+            "configuration; idempotence works without it",
+            context.client_id,
+        )
     where: dict[str, Any] = {"error_code": error, "error_message": message}
     if error:
         where |= {"node_id": -1, "host": "", "port": -1}

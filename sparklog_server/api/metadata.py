@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.client.admin import is_internal
 from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
 from sparklog.metadata import Action, Image, Topic, new_id, plan_create_topic
-from sparklog.metadata.topic_names import collision_key, why_illegal_topic_name
+from sparklog.metadata.topic_names import collision_key, is_internal, why_illegal_topic_name
 from sparklog_server.admin.changes import Part, make_changes
 from sparklog_server.protocol.entities import field, make, topic_id_text
 from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS

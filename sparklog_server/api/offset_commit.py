@@ -1,11 +1,14 @@
 """OffsetCommit (key 8), versions 2-9.
 
 Does: offsets of members, and of consumers without a group (generation -1); answers when they are durable.
+    Negative offsets are stored, as in Kafka: administrators reset groups with -1 and -2; who reads takes them
+    for none.
 Does not: member epochs of KIP-848 (version 9 otherwise is as 8).
 Versions: 2-4 retention chosen by the client; 6 leader epochs; 7 static members (KIP-345); 8 flexible.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
@@ -17,6 +20,9 @@ from sparklog_server.protocol.registry import RequestContext, api
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
+
+
+_log = logging.getLogger("sparklog_server.coordinator")
 
 
 @api(key=8, versions=range(2, 10))
@@ -51,6 +57,8 @@ async def handle_offset_commit(request: Any, context: RequestContext, broker: "B
         generation_id=request.generation_id_or_member_epoch,
         retention_ms=field(request, "retention_time", -1),
     )
+    if error or refused:
+        _log_refusal(request.group_id, context.client_id, error, refused)
     types = context.types
     return make(
         types.OffsetCommitResponse,
@@ -72,6 +80,19 @@ async def handle_offset_commit(request: Any, context: RequestContext, broker: "B
     )
 
 
+def _log_refusal(
+    group_id: str, client_id: str, error: ErrorCode, refused: Mapping[tuple[str, int], ErrorCode]
+) -> None:
+    """One line for a request, whatever its size: clients often keep to themselves why they try again."""
+    reasons = [error.name] if error else []
+    if refused:
+        (topic, partition), first = next(iter(refused.items()))
+        reasons.append(f"{len(refused)} partitions, {topic[:100]}-{partition} first: {first.name}")
+    _log.info(
+        "client %r: offsets of group %r not committed: %s", client_id, group_id[:100], "; ".join(reasons)
+    )
+
+
 def _unknown(topic: Topic | None, partitions: Iterable[Any]) -> bool:
     return topic is None or any(not 0 <= one.partition_index < len(topic.partitions) for one in partitions)
 
@@ -79,8 +100,6 @@ def _unknown(topic: Topic | None, partitions: Iterable[Any]) -> bool:
 def _refuse(topic: Topic | None, one: Any, longest: int) -> ErrorCode:
     if _unknown(topic, [one]):
         return ErrorCode.unknown_topic_or_partition
-    if one.committed_offset < 0:
-        return ErrorCode.invalid_request
     if len((one.committed_metadata or "").encode()) > longest:
         return ErrorCode.offset_metadata_too_large
     return ErrorCode.none

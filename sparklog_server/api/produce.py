@@ -21,6 +21,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.errors import SparklogError, as_value
 from sparklog.metadata import BrokerRegistration, Image
+from sparklog.metadata.topic_names import is_internal
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import error_code
 from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sparklog_server.publish")
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka's own tools may write to internal topics
-_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _ALL_ACKS = frozenset({-1, 0, 1})
 _NOTHING_DONE = PartOutcome()
 
@@ -122,7 +122,7 @@ def _aim(
     if topic is None or not 0 <= target.partition < len(topic.partitions):
         target.error = ErrorCode.unknown_topic_or_partition
         return
-    if name in _INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+    if is_internal(name) and context.client_id != ADMIN_CLIENT_ID:
         target.error = ErrorCode.invalid_topic_exception
         target.message = f"Cannot append to internal topic {name}"
         return

@@ -2,7 +2,8 @@
 
 Forgetting is writing tombstones; they count when they are durable, like everything else.
 Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
-    stays.
+    stays. Nothing expires by a wall clock that was set forward since the start: no more time has passed than
+    the monotonic clock says. Offsets are kept for too long rather than for too short: after a suspend, too.
 Not here: when an offset expires (offsets.py).
 Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
 Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
@@ -22,6 +23,7 @@ from sparklog_server.coordinator.shard import Record, Shard, ShardStatus
 from sparklog_server.coordinator.transitions import GroupState
 
 GROUPS_AT_ONCE: Final = 500
+_ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
 
 
 class Retention:
@@ -30,6 +32,7 @@ class Retention:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._alarm: TimerHandle | None = None
+        self._began = directory.now()
 
     def start(self) -> None:
         """Look for expired offsets from time to time."""
@@ -96,7 +99,7 @@ class Retention:
         expired = expired_offsets(
             offsets,
             group,
-            now_ms=host.clock.now_ms(),
+            now_ms=self._now_ms(),
             retention_ms=host.config.offsets_retention_minutes * 60_000,
         )
         is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
@@ -104,6 +107,11 @@ class Retention:
             await self.forget(group_id, expired)
         elif expired:
             await self._directory.append(shard, list(_tombstones(group_id, expired)))
+
+    def _now_ms(self) -> int:
+        """The wall clock, but no further ahead than the monotonic one agrees with."""
+        now, began = self._directory.now(), self._began
+        return min(now.wall_ms, began.wall_ms + now.monotonic_ms - began.monotonic_ms + _ROUNDING_MS)
 
     async def _expire_and_go_on(self) -> None:
         try:

@@ -43,6 +43,7 @@ from sparklog.format.schema import RecordColumns
 from sparklog.metadata import Image, PartitionState
 from sparklog_server.coordinator.offsets import Offsets
 from sparklog_server.coordinator.replay import Replayed, replay
+from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import PartOutcome
 
 _log = logging.getLogger("sparklog_server.coordinator")
@@ -66,6 +67,10 @@ class Host(Protocol):
     @property
     def image(self) -> Image:
         """The newest image."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """The broker's counters."""
 
     async def run_storage(self, function: Callable[..., T], /, *args: object) -> T:
         """Run in a storage thread."""
@@ -222,6 +227,10 @@ class Shard:
         )
         for key, value in replayed.offsets.items():
             self.offsets.apply(key, value)
+        if replayed.skipped:
+            self._host.metrics.offsets_records_skipped += replayed.skipped
+            where = f"{OFFSETS_TOPIC}-{self.partition}, offsets {start_offset} to {end_offset - 1}"
+            _log.warning("%s: skipped %d records without a key", where, replayed.skipped)
         self.next_offset = end_offset
         return replayed
 

@@ -154,6 +154,11 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
         "Connections closed at once, by the limit that they hit.",
         [({"reason": reason}, count) for reason, count in sorted(metrics.connections_refused.copy().items())],
     )
+    yield counter(
+        "sparklog_offsets_records_skipped_total",
+        "Records of __consumer_offsets without a key, which somebody else wrote; they are passed over.",
+        metrics.offsets_records_skipped,
+    )
     yield gauges(
         "sparklog_broker_state", "1 for the state that the broker is in.", [({"state": seen.state}, 1)]
     )

@@ -127,6 +127,8 @@ def group_families(seen: Observation) -> Iterator[Metric]:
     for group in seen.groups:
         for where, committed in sorted(dict(group.offsets).items(), key=lambda item: item[0]):
             offset = committed.offset
+            if offset < 0:
+                continue  # reset by an administrator: none
             state = _partition(seen.image, *where)
             labels = {"consumergroup": group.name, **_labels(*where)}
             offsets.append((labels, float(offset)))

@@ -109,6 +109,7 @@ class Metrics:
         self.cache_hit_bytes = 0
         self.cache_misses = 0
         self.cache_miss_bytes = 0
+        self.offsets_records_skipped = 0
         self.connections_accepted = 0
         self.connections_refused: dict[str, int] = {}  # reason -> count
         self.loop_lag = Histogram()

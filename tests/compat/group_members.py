@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-SESSION_MS = 1_500
+# Long, so that nobody is taken for dead on a busy machine; short for those whose death a test waits for.
+SESSION_MS, SHORT_SESSION_MS = 30_000, 1_500
 COOPERATIVE = "cooperative-sticky"
 ASSIGNORS = {
     "kafka-python": ("range", "roundrobin", "sticky", COOPERATIVE),
@@ -118,6 +119,8 @@ class KafkaPythonMember(PythonMember):
             from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
             from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
+            from tests.compat.clients.kafka_python import subscribe
+
             assignors = {
                 "range": RangePartitionAssignor,
                 "roundrobin": RoundRobinPartitionAssignor,
@@ -125,9 +128,10 @@ class KafkaPythonMember(PythonMember):
                 COOPERATIVE: CooperativeStickyAssignor,
             }
             consumer = kafka.KafkaConsumer(
-                self.topic, partition_assignment_strategy=[assignors[self.assignor]], **self._settings()
+                partition_assignment_strategy=[assignors[self.assignor]], **self._settings()
             )
             try:
+                subscribe(consumer, self.topic)
                 while not self._ending.is_set():
                     try:
                         records = consumer.poll(timeout_ms=100)
@@ -269,7 +273,7 @@ def main() -> None:
     """A member until it is killed."""
     client, bootstrap, group, topic, assignor = sys.argv[1:]
     told: frozenset[int] = frozenset()
-    with joined(client, bootstrap, group, topic, assignor) as member:
+    with joined(client, bootstrap, group, topic, assignor, session_ms=SHORT_SESSION_MS) as member:
         while True:
             assigned = member.assigned()
             if assigned and assigned != told:

@@ -12,7 +12,7 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog_server.publish.root_lock import LOCK_NAME
-from tests.compat.group_members import joined
+from tests.compat.group_members import SHORT_SESSION_MS, joined
 from tests.compat.server_process import serving, until
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"}
@@ -44,7 +44,10 @@ def test_a_deposed_broker_that_nobody_produces_to_gives_its_groups_up(
         for partition in range(2):
             log.append(TOPIC, pa.table({"value": [b"record"] * count}), partition=partition)
 
-    with serving(root, SETTINGS) as first, joined(name, first.bootstrap, GROUP, TOPIC, "range") as old:
+    with (
+        serving(root, SETTINGS) as first,
+        joined(name, first.bootstrap, GROUP, TOPIC, "range", session_ms=SHORT_SESSION_MS) as old,
+    ):
         until(lambda: old.assigned() == {0, 1}, what="the first broker's member has everything")
         produce(1)
         until(lambda: len(old.seen) == 2, what="and reads it")

@@ -84,7 +84,7 @@ def test_out_of_bounds_names_the_bound(key: str, text: str, bound: str) -> None:
         ("compression.type", "brotli"),
         ("message.timestamp.type", "createtime"),
         ("cleanup.policy", "delete,delete"),
-        ("cleanup.policy", ""),
+        ("cleanup.policy", ","),
         ("auto.create.topics.enable", "yes"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.conftest import BrokerProcess, RawClient
 from tests.server.fuzzing import fuzzed_frames
+from tests.server.test_settings_sources import KAFKAS_OWN
 
 Start = Callable[..., BrokerProcess]
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
@@ -80,6 +81,8 @@ def test_a_second_signal_ends_it_at_once(start_process: Start) -> None:
         (["--root", "/r", "--override", "num.partitions=x"], "flags: num.partitions: found 'x'"),
         (["--root", "/r", "--listeners", "SASL_SSL://h:1"], "PLAINTEXT only"),
         (["--root", "/r", "--config", "/does/not/exist"], "No such file"),
+        (["/does/not/exist", "--root", "/r"], "No such file"),
+        (["a", "--config", "b"], "Give the file once"),
     ],
 )
 def test_wrong_settings_end_with_2(words: list[str], message: str) -> None:
@@ -87,6 +90,15 @@ def test_wrong_settings_end_with_2(words: list[str], message: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+def test_a_file_is_an_argument_too_and_kafkas_own_starts(start_process: Start, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(KAFKAS_OWN)
+    broker = start_process(str(file), env={"SPARKLOG_SERVER_CONFIG": "/does/not/exist"})
+    code, errors = broker.terminate()
+    assert code == 0
+    assert errors.count("mean nothing here") == 1
 
 
 def test_a_taken_port_ends_with_1(start_process: Start, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sparklog.errors import InvalidRequestError
 from sparklog.log.setting import declared_settings
 from sparklog_server.config import ServerConfig, render_server_properties
-from sparklog_server.kafka_only import why_kafka_only
+from sparklog_server.kafka_only import _HARMLESS, why_kafka_only
 from sparklog_server.settings_sources import load_config
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "server.properties"
@@ -56,7 +56,14 @@ def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
         ),
         ("", {"SPARKLOG_SERVER_NUM_PARTITION": "3"}, r"the environment: found .*'num\.partition'"),
         ("zookeeper.connect=h:2181", {}, "means nothing here: there is no ZooKeeper"),
-        ("log.retention.hours=168", {}, r"set retention\.ms on the root"),
+        ("log.retention.hours=24", {}, r"set retention\.ms on the root"),
+        ("log.segment.bytes=-x", {}, r"set segment\.bytes on the root"),
+        ("offsets.topic.replication.factor=3", {}, "there are no replicas"),
+        ("min.insync.replicas=2", {}, "there are no replicas"),
+        ("process.roles=controller", {}, "nothing is elected"),
+        ("unclean.leader.election.enable=true", {}, "nothing is elected"),
+        ("share.coordinator.state.topic.replication.factor=3", {}, "share groups are not served"),
+        ("transaction.state.log.min.isr=2", {}, "no transactions"),
         ("ssl.keystore.location=/k", {}, "PLAINTEXT only"),
         ("num.partitions=many", {}, "found 'many', expected integer"),
         ("num.partitions=0", {}, "outside the minimum 1"),
@@ -98,3 +105,64 @@ def test_the_example_file_matches_the_declarations(tmp_path: Path) -> None:
     settings = [line[1:] for line in text.splitlines() if line.startswith("#") and not line.startswith("# ")]
     assert len(settings) == len(dataclasses.fields(ServerConfig))
     assert load(tmp_path, "\n".join(settings)) == ServerConfig()
+    # What it sets is what Kafka's own sets.
+    set_there = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert set_there == ["group.initial.rebalance.delay.ms=0"]
+    assert load(tmp_path, text).group_initial_rebalance_delay_ms == 0
+
+
+# The settings of config/server.properties in Kafka 4.3, as it is delivered.
+KAFKAS_OWN = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,\\
+    SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def test_kafkas_own_file_is_accepted_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load(tmp_path, KAFKAS_OWN)
+    assert config.log_dirs == "/tmp/kraft-combined-logs"
+    assert [str(one) for one in config.parsed_listeners()] == ["PLAINTEXT://:9092"]
+    assert config.advertised(config.parsed_listeners()[0]).host == "localhost"
+    (warning,) = caplog.messages
+    keys = [line.partition("=")[0] for line in KAFKAS_OWN.splitlines() if "=" in line]
+    declared = declared_settings(ServerConfig)
+    for key in keys:
+        assert (f"{key} (" in warning) == (key not in declared), key
+
+
+@pytest.mark.parametrize("key", [key for key in _HARMLESS if not key.endswith(".")])
+def test_what_is_accepted_by_one_value_is_refused_by_another(tmp_path: Path, key: str) -> None:
+    """Whatever is passed over is named; what is not may not be passed over."""
+    is_harmless, _ = _HARMLESS[key]
+    for text in ("1", "-1", "3", "true", "false", "delete", "compact", "controller", "broker"):
+        if is_harmless(text):
+            load(tmp_path, f"{key}={text}")
+        else:
+            with pytest.raises(InvalidRequestError, match="means nothing here"):
+                load(tmp_path, f"{key}={text}")

@@ -1,6 +1,7 @@
 """kafka-python."""
 
 import itertools
+import socket
 import time
 import warnings
 from collections.abc import Sequence
@@ -22,6 +23,33 @@ from tests.compat.clients.face import (
 with warnings.catch_warnings():  # it reads its schemas with a function that Python deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
+    from kafka.net import inet
+
+
+class _ClosedSocket(socket.socket):
+    """kafka-python leaves the sockets of failed connections to the garbage collector, which would complain of
+    them in whatever test runs by then; they are closed before that.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _new_socket(_self: object, family: int, kind: int, protocol: int) -> socket.socket:
+    return _ClosedSocket(family, kind, protocol)
+
+
+inet.KafkaNetSocket.socket = _new_socket
+
+
+def subscribe(consumer: kafka.KafkaConsumer, topic: str) -> None:
+    """Subscribe to a topic that the client knows already.
+
+    Else, on a busy machine, its JoinGroup may be answered before its Metadata; then it assigns nothing, joins
+    again, and forgets to take what the second SyncGroup assigns to it (kafka-python 3.0.12).
+    """
+    consumer.partitions_for_topic(topic)
+    consumer.subscribe([topic])
 
 
 class KafkaPython:
@@ -112,7 +140,7 @@ class KafkaPython:
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[Seen]:
         consumer = self.consumer(bootstrap, group_id=group, auto_offset_reset="earliest")
         try:
-            consumer.subscribe([topic])
+            subscribe(consumer, topic)
             seen = self._take(consumer, count)
             consumer.commit()
             return seen

@@ -11,7 +11,7 @@ from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS
 from sparklog_server.config import ServerConfig
 from tests.server.admin.asking import Asker
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -135,6 +135,22 @@ def test_resources_that_cannot_be_described(asker: Asker, kind: int, name: str, 
     assert (result.resource_type, result.resource_name, entries) == (kind, name, {})
 
 
+def test_a_topic_may_be_told_to_keep_everything(asker: Asker, log: sparklog.SparkLog) -> None:
+    log.create_topic("t")
+    assert alter(asker, resource(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))) == [("none", None)]
+    assert describe(asker, TOPIC, "t")[1]["cleanup.policy"].value == ""
+    assert log.describe_topic("t").config.cleanup_policy == ()
+
+
+def test_groups_have_no_settings_but_can_be_described(asker: Asker) -> None:
+    """kafka-configs --entity-type groups --describe asks for every group that it has listed."""
+    result, entries = describe(asker, GROUP, "readers")
+    assert (result.error_code.name, entries) == ("none", {})
+    ((code, message),) = alter(asker, resource(GROUP, "readers", ("consumer.session.timeout.ms", SET, "1")))
+    assert code == "invalid_request"
+    assert "GROUP" in (message or "")
+
+
 def test_operations_on_a_topic(asker: Asker, log: sparklog.SparkLog) -> None:
     log.create_topic("t", configs={"segment.ms": "9"})
     assert alter(asker, resource(TOPIC, "t", ("retention.ms", SET, "5"), ("segment.ms", DELETE, None))) == [
@@ -162,7 +178,6 @@ def test_operations_on_a_topic(asker: Asker, log: sparklog.SparkLog) -> None:
         ([("retention.ms", APPEND, "1")], "invalid_config", "its type is not LIST"),
         ([("zzz", SUBTRACT, "1")], "invalid_config", "its type is not LIST"),
         ([("cleanup.policy", APPEND, "shred")], "invalid_config", "any of delete, compact"),
-        ([("cleanup.policy", SUBTRACT, "delete")], "invalid_config", "cleanup.policy"),
         ([("retention.ms", 9, "1")], "invalid_request", "Unknown operations type 9"),
         ([("segment.ms", SET, "1"), ("retention.ms", SET, "-9")], "invalid_config", "at least -1"),
     ],

@@ -30,18 +30,19 @@ def test_every_version_tells_all_topics(
     asker: Asker, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
 ) -> None:
     log.create_topic("a", partitions=3)
-    log.create_topic("__internal")
+    log.create_topic("__consumer_offsets")
+    log.create_topic("__debezium-heartbeat")
     response = asker.ask(METADATA, version, topics=() if version == 0 else None)
     (broker,) = response.brokers
     assert (broker.node_id, broker.host, broker.port) == (1, "127.0.0.1", running_broker.port)
     topics = {topic.name: topic for topic in response.topics}
-    assert {"a", "__internal"} <= set(topics)
+    assert {"a", "__consumer_offsets", "__debezium-heartbeat"} <= set(topics)
     partitions = topics["a"].partitions
     assert [one.partition_index for one in partitions] == [0, 1, 2]
     assert {(one.leader_id, one.replica_nodes, one.isr_nodes) for one in partitions} == {(1, (1,), (1,))}
     if version >= 1:
         assert response.controller_id == 1
-        assert (topics["a"].is_internal, topics["__internal"].is_internal) == (False, True)
+        assert {name for name, topic in topics.items() if topic.is_internal} == {"__consumer_offsets"}
     if version >= 2:
         assert response.cluster_id == log.cluster_id
     if version >= 7:

@@ -14,6 +14,7 @@ from sparklog.metadata import Image, PublishResult, plan_append
 from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.coordinator.messages import JoinRequest, JoinResult, SyncRequest, SyncResult
+from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.purgatory.timer import Timer
 
@@ -84,6 +85,7 @@ class Host:
         self.reads: asyncio.Event | None = None  # storage waits for it
         self.node_id = 7
         self.is_in_charge = True
+        self.metrics = Metrics()
 
     @property
     def image(self) -> Image:

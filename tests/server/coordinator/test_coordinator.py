@@ -8,10 +8,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
+from sparklog.clock import ManualClock
 from sparklog.errors import FencedError, RetriableError
 from sparklog_server.coordinator.coordinator import OffsetToCommit
 from sparklog_server.coordinator.messages import Leaving
 from sparklog_server.coordinator.transitions import GroupState
+from tests.foreign_records import append_foreign
 
 if TYPE_CHECKING:
     from tests.server.coordinator.conftest import Host, Roots
@@ -576,6 +578,75 @@ def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
 
     roots.run(scenario)
     roots.run(later)
+
+
+def test_a_record_without_a_key_closes_nobodys_groups(roots: Roots) -> None:
+    """It is passed over, and counted, by the loader, by the follower and by the embedded client."""
+
+    def offsets_partition(host: Host) -> int:
+        return host.groups._directory.shard_of("g").partition
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+        partition = offsets_partition(host)
+        append_foreign(host.log, "__consumer_offsets", partition, [(None, b"x"), (None, None)])
+        host.show_image()
+        await host.settle()
+        assert host.metrics.offsets_records_skipped == 2  # followed
+        assert await host.groups.commit("g", to_commit(2)) == 0
+        assert host.log.committed_offsets("g") == {("orders", 0): 2}
+
+    async def later(host: Host) -> None:
+        assert offsets(host, "g") == {("orders", 0): 2}
+        assert host.metrics.offsets_records_skipped == 2  # loaded
+        assert await host.groups.commit("g", to_commit(3)) == 0
+
+    roots.run(scenario)
+    roots.run(later)
+
+
+class SetForward(ManualClock):
+    """A wall clock that somebody sets."""
+
+    set_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.set_ms
+
+
+@pytest.mark.parametrize("looks", [1, 3])
+def test_a_wall_clock_that_is_set_forward_makes_nothing_expire(roots: Roots, looks: int) -> None:
+    """For a moment or for good: no more time has passed than the monotonic clock says."""
+    clock = roots.clock = SetForward()
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+        assert await host.groups.commit("own", to_commit(1), retention_ms=DAY_MS) == 0
+        clock.set_ms = 8 * DAY_MS
+        for _ in range(looks):
+            await host.advance(600_000)
+            await host.groups.expire()
+        assert offsets(host, "g") == {("orders", 0): 1}
+        assert offsets(host, "own") == {("orders", 0): 1}
+        clock.set_ms = 0
+        await host.advance(WEEK_MS)
+        await host.groups.expire()
+        assert offsets(host, "g") == offsets(host, "own") == {}
+
+    roots.run(scenario)
+
+
+def test_a_wall_clock_that_was_set_back_makes_nothing_expire_either(roots: Roots) -> None:
+    clock = roots.clock = SetForward()
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+        clock.set_ms = -8 * DAY_MS
+        await host.advance(WEEK_MS)
+        await host.groups.expire()
+        assert offsets(host, "g") == {("orders", 0): 1}
+
+    roots.run(scenario)
 
 
 def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:

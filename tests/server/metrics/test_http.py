@@ -21,6 +21,7 @@ from sparklog_server.broker import BrokerState
 from sparklog_server.config import ServerConfig
 from sparklog_server.metrics.documentation import describe_metrics
 from tests.server.conftest import BrokerProcess, RunningBroker
+from tests.server.coordinator.test_coordinator import to_commit
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 ON = {"sparklog.http.listener": "127.0.0.1:0"}
@@ -250,8 +251,11 @@ def test_lag_in_seconds_is_the_age_of_what_was_not_read(broker: RunningBroker) -
     now_ms = broker.broker.clock.now_ms()
     for age_ms in (500_000, 100_000):
         log.append("t", pa.table({"value": ["v"], "timestamp": [now_ms - age_ms]}))
+    reset = to_commit(-1, "t"), to_commit(-2, "t", 1)
     for group, offset in (("behind", 0), ("nearly", 1), ("there", 2)):
         log.commit_offsets(group, {("t", 0): offset})
+    for one in reset:  # an administrator's: no offset, and no lag
+        assert broker.call(broker.broker.groups.commit("reset", one)) == 0
     lags: dict[str, float] = {}
     while len(lags) < 3:  # the coordinator follows the log
         seen = scrape(broker).get("sparklog_consumergroup_lag_seconds", {})
@@ -259,6 +263,7 @@ def test_lag_in_seconds_is_the_age_of_what_was_not_read(broker: RunningBroker) -
     assert 500 <= lags["behind"] < 560
     assert 100 <= lags["nearly"] < 160
     assert lags["there"] == 0
+    assert "reset" not in lags
 
 
 def test_it_is_off_unless_it_is_set(start_broker: Callable[..., RunningBroker]) -> None:

@@ -171,7 +171,7 @@ def test_no_frame_does_more_than_being_refused() -> None:
     slowest = 0.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for frame in fuzzed_frames(FRAMES, SEED):
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             view = memoryview(frame)
             header = parse_header(view)
@@ -181,7 +181,7 @@ def test_no_frame_does_more_than_being_refused() -> None:
             outcomes["malformed"] += 1
         except UnsupportedRequestError:
             outcomes["unsupported"] += 1
-        slowest = max(slowest, time.perf_counter() - start)
+        slowest = max(slowest, time.thread_time() - start)
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert min(outcomes.values()) > FRAMES // 100, (SEED, outcomes)
     assert slowest < 1, SEED

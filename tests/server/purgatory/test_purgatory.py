@@ -227,12 +227,12 @@ def test_costs_are_linear() -> None:
     def watch_and_complete(count: int) -> float:
         purgatory = Purgatory(WheelSchedule())
         gc.disable()
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             for number in range(count):
                 purgatory.watch(Light(), [A0, ("t", number % 100)], 500)
             assert purgatory.check("a", 0) == count
-            return time.perf_counter() - start
+            return time.thread_time() - start
         finally:
             gc.enable()
 
