@@ -203,6 +203,23 @@ MUTANTS = (
         "tests/storage/test_local_durability.py",
     ),
     Mutant(
+        "a sweep takes a file away before it looks at its links",
+        "sparklog/storage/local.py",
+        "                    os.rename(path, aside)  # noqa: PTH104\n"
+        "                    if os.stat(aside).st_nlink > 1:  # noqa: PTH116 - its",
+        "                    found = os.stat(path)\n"
+        "                    os.rename(path, aside)\n"
+        "                    if found.st_nlink > 1:  # its",
+        "tests/storage/test_local_durability.py",
+    ),
+    Mutant(
+        "that the commit before was cleaned is no error of a publisher",
+        "sparklog/metadata/log.py",
+        "with contextlib.suppress(NotFoundError):  # cleaned since",
+        "with contextlib.nullcontext():  # cleaned since",
+        "tests/metadata/test_cleaning.py",
+    ),
+    Mutant(
         "a file that readers map is not cut back",
         "sparklog/log/growing_index.py",
         "self._store.append_file(self._name, mapped=True)",

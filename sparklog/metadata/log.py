@@ -17,6 +17,7 @@ refreshing is one GET, and none within the store's refresh interval.
 After a crash: a commit exists whole or not at all; opening again shows which.
 """
 
+import contextlib
 import logging
 import os
 import random
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sparklog.clock import Clock
-from sparklog.errors import FatalStorageError, RetriableError, SparklogError
+from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError
 from sparklog.metadata.actions import Action
 from sparklog.metadata.cleaning import clean_metadata
 from sparklog.metadata.combining import CROWDED_MS, Combiner
@@ -252,7 +253,8 @@ class MetadataLog:
         3. A file system that does not keep names in order brings back 4 without 3: the root does not open.
         """
         if image is not self._image and image.commit != NO_COMMIT:
-            self._store.sync_name(commit_name(image.commit))
+            with contextlib.suppress(NotFoundError):  # cleaned since we looked: the guard will find that
+                self._store.sync_name(commit_name(image.commit))
 
     def _note_company(self) -> None:
         """Somebody else publishes as well."""

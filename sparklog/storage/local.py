@@ -148,11 +148,13 @@ class LocalStore(WholeFiles):
             path = f"{self._temporary}/{stored.name}"
             failpoint("sweep.temporary")
             with contextlib.suppress(FileNotFoundError):
-                found = os.stat(path)  # noqa: PTH116
-                if found.st_mtime_ns <= limit_ns:
-                    if found.st_nlink > 1:  # its put was stopped between two steps
+                if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116
+                    # Its put may go on any moment, and must not link it after we have looked at the links.
+                    aside = f"{self._temporary}/swept.{os.getpid()}.{secrets.token_hex(8)}"
+                    os.rename(path, aside)  # noqa: PTH104
+                    if os.stat(aside).st_nlink > 1:  # noqa: PTH116 - its put was stopped between two steps
                         os.sync()  # with one link, the name has to be durable, wherever it is
-                    os.unlink(path)  # noqa: PTH108
+                    os.unlink(aside)  # noqa: PTH108
                     removed += 1
         return removed
 

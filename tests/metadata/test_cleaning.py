@@ -285,6 +285,33 @@ def test_publisher_that_planned_long_ago(local: LocalStore) -> None:
     assert others.refresh().configs["slow"] == "x"
 
 
+def test_publisher_whose_last_commit_goes_before_it_is_made_sure_of(local: LocalStore) -> None:
+    """
+    1. A publisher finds the commits of others, plans behind the last of them, and is suspended.
+    2. Others publish on, and a cleaner removes that commit.
+    3. The publisher goes on: it makes sure that the commit is durable. It is gone, which is no error.
+    """
+    others = opened(local)
+
+    class Suspended(LocalStore):
+        is_suspended = False
+
+        def sync_name(self, name: str) -> None:
+            if not self.is_suspended:
+                self.is_suspended = True
+                publish(others, 40)
+            super().sync_name(name)
+
+    store = Suspended(Path(local.root))
+    log = opened(store)
+    publish(log)
+    store.is_suspended = False
+    publish(others, 3)
+    assert publish(log) == 44
+    assert store.is_suspended
+    assert 3 not in commits(local)
+
+
 def test_number_stays_taken_at_every_moment_of_the_cleaning(local: LocalStore) -> None:
     """Publishers of every old number, started at every moment, wake up at every later moment: none succeeds.
 

@@ -406,6 +406,32 @@ def test_a_sweep_makes_durable_what_it_lets_look_so(
     assert events[-2:] == ["sync", "unlink temporary"]
 
 
+def test_a_sweep_makes_durable_what_is_linked_while_it_looks(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, events: list[str]
+) -> None:
+    """
+    1. A put is suspended before its link, for longer than a sweep waits.
+    2. The sweep finds a file with one link; the put goes on, links it, and is killed before its fsync.
+    3. The sweep unlinks the file: the name has one link, and looks durable.
+    """
+    left = Path(local.root) / ".tmp" / "put"
+    local.put_if_absent("a", b"x")
+    left.write_bytes(b"x")
+    real = os.stat
+
+    def stat(path: str, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = real(path, follow_symlinks=follow_symlinks)
+        if path == str(left):
+            os.link(path, f"{local.root}/b")
+        return found
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "sync", lambda: events.append("sync"))
+    events.clear()
+    assert local.sweep_temporary(older_than_ms=0) == 1
+    assert events[-2:] == ["sync", "unlink temporary"]
+
+
 def test_sweep_removes_what_crashes_left(local: LocalStore) -> None:
     class Crashed(LocalStore):
         def _step(self, point: str, name: str) -> None:
