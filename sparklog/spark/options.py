@@ -176,7 +176,14 @@ SINK_OPTIONS = (
     Option(name="flush.ms", default="", doc="Besides the flush before each commit, flush this often."),
     Option(name="auto.create.topics.enable", default="the root's (true)", doc="Create topics on write."),
     Option(name="num.partitions", default="the root's (1)", doc="Partitions of a topic created on write."),
-    Option(name="checkpointLocation", default="", doc="Spark's; passed to every sink.", only="stream"),
+    Option(
+        name="checkpointLocation",
+        default="",
+        doc="Spark's. Where the driver can read it as files, or in S3 as the root, a micro-batch that comes "
+        "again under its number with other offsets is refused (a restored or copied checkpoint).",
+        only="stream",
+    ),
+    Option(name="queryName", default="", doc="Spark's; passed to every sink.", only="stream"),
     Option(
         name="txnAppId",
         default="",
@@ -237,6 +244,8 @@ class SinkOptions:
     num_partitions: int | None
     txn_app_id: str | None
     txn_version: int | None
+    checkpoint_location: str | None
+    query_name: str | None
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -327,6 +336,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         num_partitions=parse_int(given, "num.partitions", minimum=1),
         txn_app_id=app_id,
         txn_version=version,
+        checkpoint_location=given.get("checkpointlocation"),
+        query_name=given.get("queryname"),
     )
 
 
@@ -359,7 +370,7 @@ def _known(
                 f"{option.name} is not valid in streaming queries",
                 fix=f"remove {option.name}",
             )
-        elif option.only == "stream" and not streaming and lower != "checkpointlocation":
+        elif option.only == "stream" and not streaming and lower not in ("checkpointlocation", "queryname"):
             # Kafka's connector warns here as well, so that one option set serves both kinds of query.
             logger.warning("%s is ignored in batch queries", option.name)
             continue

@@ -22,7 +22,7 @@ def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResul
 
 
 def publish(
-    options: SinkOptions, results: Sequence[TaskResult], *, txn: tuple[str, int] | None
+    options: SinkOptions, results: Sequence[TaskResult], *, txn: tuple[str, int] | None, content: str = ""
 ) -> AppendResult:
     """One commit for all tasks, in their order.
 
@@ -38,7 +38,7 @@ def publish(
             f"{log.cluster_id}",
             fix="use a path that means the same shared directory on the driver and on all executors",
         )
-    return log.publish([result.staged for result in results], txn=txn)
+    return log.publish([result.staged for result in results], txn=txn, content=content)
 
 
 def skipped_text(what: str, txn: tuple[str, int], skipped: Mapping[str, AppliedBefore]) -> str:

@@ -8,21 +8,25 @@ The race that this settles:
 So the commit also says (query id, 7), for each topic that it writes to. In step 4 that pair is found in
 the log, and nothing is done. The query id comes from the checkpoint, so it survives restarts; the tasks
 tell it to the driver. A copy of the checkpoint has it too, and may write to other topics of the root.
+If it writes to the same ones, or an older copy is put back, a batch of the same number may hold other rows:
+what the checkpoint says of it (checkpoint.py) goes into the commit and is compared.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.errors import SparklogError
+from sparklog.client import AppliedBefore
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.spark.checkpoint import batch_content
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.publishing import publish, results_of, skipped_text
+from sparklog.spark.publishing import publish, results_of
 from sparklog.spark.workers import settle_in
-from sparklog.spark.write_task import append_options, write_task
+from sparklog.spark.write_task import TaskResult, append_options, write_task
 
 logger = logging.getLogger("sparklog.spark")
 
@@ -54,10 +58,65 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
                 "one query and this batch; without them nothing can be written exactly once",
                 fix="report this with Spark's version; nothing of the batch was made visible",
             )
-        txn = (f"spark-streaming:{query_ids.pop()}", batchId)
-        skipped = publish(self._options, results, txn=txn).skipped
-        if skipped:
-            logger.warning("%s", skipped_text(f"micro-batch {batchId}", txn, skipped))
+        query_id = str(query_ids.pop())
+        options = self._options
+        content = batch_content(self._checkpoint(results), query_id, batchId, options)
+        txn = (f"spark-streaming:{query_id}", batchId)
+        try:
+            skipped = publish(options, results, txn=txn, content=content).skipped
+        except InvalidRequestError as error:
+            if error.code != "TXN_CONTENT_DIFFERS":
+                raise
+            raise _another_batch(query_id, batchId, error) from None
+        for topic, found in skipped.items():
+            _say_what_was_left_out(query_id, batchId, topic, found, content)
+
+    def _checkpoint(self, results: Sequence[TaskResult]) -> str | None:
+        """Where Spark keeps the query's checkpoint, as far as that can be known."""
+        options = self._options
+        if options.checkpoint_location is not None:
+            return options.checkpoint_location
+        directory = next((result.checkpoints for result in results if result.checkpoints), None)
+        if directory is None or options.query_name is None:
+            return None  # without a name Spark makes a new one with each start
+        return f"{directory.rstrip('/')}/{options.query_name}"
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to undo: what was written is not visible, and nothing will ever refer to it."""
+
+
+def _another_batch(query_id: str, batch_id: int, error: InvalidRequestError) -> InvalidRequestError:
+    return InvalidRequestError(
+        error.code,
+        f"micro-batch {batch_id} of query {query_id} starts or ends at other offsets than the one that was "
+        f"written under this number, and would be lost as its repetition: {error.message}",
+        fix="find out whether the checkpoint is an older copy that was put back, or one that another query "
+        "uses too; then start the query with a new checkpointLocation, and with startingOffsets where its "
+        "rows in the topic end, or delete the topic to write it anew; nothing of the micro-batch is visible",
+    )
+
+
+def _say_what_was_left_out(
+    query_id: str, batch_id: int, topic: str, found: AppliedBefore, content: str
+) -> None:
+    if found.version > batch_id:
+        logger.warning(
+            "micro-batch %d of query %s is left out of topic %s, which has a later one (%s). Spark repeats "
+            "only its last one, so the checkpoint is an older copy, or another query uses it too; if this "
+            "micro-batch holds other rows than the one of its number then, they are not written",
+            batch_id,
+            query_id,
+            topic,
+            found,
+        )
+        return
+    same = content and content == found.content
+    logger.log(
+        logging.INFO if same else logging.WARNING,
+        "micro-batch %d of query %s is left out of topic %s, which has it (%s)%s",
+        batch_id,
+        query_id,
+        topic,
+        found,
+        ": it was repeated" if same else "; whether it is the same cannot be told without its checkpoint",
+    )

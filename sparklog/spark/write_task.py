@@ -22,6 +22,8 @@ from sparklog.spark.workers import settle_in
 # query nor (in the task) the batch.
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
+# Of the session: where the checkpoints of queries lie that were not given one.
+CHECKPOINTS_PROPERTY = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class TaskResult(WriterCommitMessage):
     staged: StagedAppend
     query_id: str | None
     batch_id: int | None
+    checkpoints: str | None = None
 
 
 def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -58,6 +61,7 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
         staged=staged,
         query_id=context.getLocalProperty(QUERY_ID_PROPERTY),
         batch_id=None if batch_id is None else int(batch_id),
+        checkpoints=context.getLocalProperty(CHECKPOINTS_PROPERTY),
     )
 
 

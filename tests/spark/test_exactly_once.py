@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
@@ -62,3 +63,92 @@ def test_a_copied_checkpoint_writes_to_another_topic(
     copy(spark, root, green, "green")
     assert values(log, "blue") == list(range(350))
     assert values(log, "green") == list(range(300, 350))
+
+
+# --- restored checkpoints ----------------------------------------------------------------------------
+
+
+def put_back(older: Path, checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+    shutil.copytree(older, checkpoint)
+
+
+def test_a_restored_checkpoint_loses_nothing_silently(
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path
+) -> None:
+    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
+    copy(spark, root, checkpoint, "out")
+    shutil.copytree(checkpoint, older)
+    log.append("in", rows(300, 50))
+    copy(spark, root, checkpoint, "out")
+    put_back(older, checkpoint)
+    log.append("in", rows(350, 50))
+    with pytest.raises(StreamingQueryException, match="SPARKLOG_TXN_CONTENT_DIFFERS"):
+        copy(spark, root, checkpoint, "out")
+    assert values(log, "out") == list(range(350))
+
+
+def test_a_crash_before_sparks_own_note_is_no_mismatch(
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    for number in range(3):
+        copy(spark, root, checkpoint, "out")
+        newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        assert newest.name == str(number)
+        newest.unlink()
+        log.append("in", rows(300 + 50 * number, 50))
+    copy(spark, root, checkpoint, "out")
+    assert values(log, "out") == list(range(450))
+    contents = {state.content for state in log.image.topic("out").writer_txns.values()}
+    assert len(contents) == 1
+    assert "" not in contents
+
+
+def test_a_named_query_below_the_sessions_checkpoints(
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path
+) -> None:
+    def run() -> None:
+        writer = read_stream(spark, root).writeStream.format("sparklog").option("topic", "out")
+        writer = writer.queryName("a name").trigger(availableNow=True)
+        writer.start(root).awaitTermination(120)
+
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
+    try:
+        run()
+        log.append("in", rows(300, 50))
+        older = tmp_path / "older"
+        shutil.copytree(tmp_path / "all" / "a name", older)
+        run()
+        put_back(older, tmp_path / "all" / "a name")
+        log.append("in", rows(350, 50))
+        with pytest.raises(StreamingQueryException, match="SPARKLOG_TXN_CONTENT_DIFFERS"):
+            run()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert values(log, "out") == list(range(350))
+
+
+def test_a_restored_checkpoint_of_a_source_of_files(
+    spark: SparkSession, log: SparkLog, root: str, tmp_path: Path
+) -> None:
+    files, checkpoint, older = tmp_path / "files", tmp_path / "checkpoint", tmp_path / "older"
+    files.mkdir()
+
+    def run() -> None:
+        writer = spark.readStream.text(str(files)).writeStream.format("sparklog").option("topic", "out")
+        writer = writer.option("checkpointLocation", checkpoint.as_uri()).trigger(availableNow=True)
+        writer.start(root).awaitTermination(120)
+
+    for number in range(2):
+        (files / f"{number}.txt").write_text(f"{number}\n")
+        run()
+        if number == 0:
+            shutil.copytree(checkpoint, older)
+    (checkpoint / "commits" / "1").unlink()
+    run()  # repeated
+    put_back(older, checkpoint)
+    (files / "2.txt").write_text("2\n")
+    with pytest.raises(StreamingQueryException, match="SPARKLOG_TXN_CONTENT_DIFFERS"):
+        run()
+    assert values(log, "out") == [0, 1]

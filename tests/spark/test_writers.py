@@ -1,6 +1,9 @@
 """The sinks' driver side without Spark: versions, what is left out, and what is said about it."""
 
+import dataclasses
 import logging
+import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -8,6 +11,7 @@ from pyspark.sql.types import StringType, StructType
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.errors import InvalidRequestError
 from sparklog.spark.batch_writer import SparklogBatchWriter
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
@@ -70,6 +74,143 @@ def test_a_repeated_micro_batch_is_said(log: SparkLog, root: str, caplog: pytest
     assert caplog.messages == []
     stream_writer(root).commit(list(staged(log, "a", batch=1)), 1)
     (message,) = caplog.messages
-    assert f"micro-batch 1 is version 1 of 'spark-streaming:{QUERY}'" in message
+    assert message.startswith(
+        f"micro-batch 1 of query {QUERY} is left out of topic a, which has it (version 1,"
+    )
+    assert message.endswith("whether it is the same cannot be told without its checkpoint")
     assert values(log, "a") == ["a 0", "a 1"]
     assert caplog.records[0].levelno == logging.WARNING
+
+
+# --- checkpoints -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Of a query that has planned micro-batches 0 to 2, as Spark lays it out."""
+    directory = tmp_path / "checkpoint"
+    (directory / "offsets").mkdir(parents=True)
+    (directory / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+    for batch in range(3):
+        plan(directory, batch, batch + 1)
+    return directory
+
+
+def plan(checkpoint: Path, batch: int, *ends: object, watermark: int = 0) -> None:
+    """Let a micro-batch of the checkpoint end there: a number, or a line as it is."""
+    lines = [end if isinstance(end, str) else f'{{"t":{{"0":{end}}}}}' for end in ends]
+    head = ["v1", f'{{"batchWatermarkMs":{watermark},"batchTimestampMs":{watermark},"conf":{{}}}}']
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join([*head, *lines]))
+
+
+def write(log: SparkLog, root: str, batch: int, **options: str) -> None:
+    stream_writer(root, **options).commit(list(staged(log, "a", batch=batch)), batch)
+
+
+def test_another_batch_of_the_same_number_is_refused(log: SparkLog, root: str, checkpoint: Path) -> None:
+    place = {"checkpointLocation": str(checkpoint)}
+    for batch in (0, 1):
+        write(log, root, batch, **place)
+    plan(checkpoint, 1, 5)
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS") as info:
+        write(log, root, 1, **place)
+    assert f"micro-batch 1 of query {QUERY} starts or ends at other offsets" in info.value.message
+    assert f"topic 'a': commit {log.refresh().commit} has version 1" in info.value.message
+    assert "new checkpointLocation" in info.value.fix
+    plan(checkpoint, 1, 2)
+    plan(checkpoint, 0, 0)  # it starts somewhere else
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
+        write(log, root, 1, **place)
+    assert values(log, "a") == ["a 0", "a 1"]
+
+
+def test_a_repeated_batch_is_no_mismatch(
+    log: SparkLog, root: str, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(log, root, 1, checkpointLocation=str(checkpoint))
+    plan(checkpoint, 1, 2, watermark=17)  # what changes when a batch is planned again just the same
+    shutil.copytree(checkpoint, checkpoint.with_name("copy"))
+    for place in (str(checkpoint), checkpoint.as_uri(), str(checkpoint.with_name("copy"))):
+        write(log, root, 1, checkpointLocation=place)
+    assert caplog.messages == []  # to repeat the last batch is nothing that needs a warning
+    assert values(log, "a") == ["a 1"]
+
+
+@pytest.mark.parametrize("damage", ["metadata", "offsets/1", "offsets/0", "id", "version", "json"])
+def test_what_a_checkpoint_does_not_tell_is_not_compared(
+    log: SparkLog, root: str, checkpoint: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    write(log, root, 1, checkpointLocation=str(checkpoint))
+    plan(checkpoint, 1, 5)
+    if "/" in damage or damage == "metadata":
+        (checkpoint / damage).unlink()
+    elif damage == "id":
+        (checkpoint / "metadata").write_text('{"id":"another"}')
+    else:
+        (checkpoint / "offsets" / "1").write_text("1\n{}\n{}" if damage == "version" else "v1\n[]\n{}")
+    write(log, root, 1, checkpointLocation=str(checkpoint))
+    (message,) = caplog.messages
+    assert message.endswith("whether it is the same cannot be told without its checkpoint")
+
+
+@pytest.mark.parametrize(
+    "place", ["hdfs://name/checkpoint", "dbfs:/checkpoint", "s3://bucket/checkpoint", "nowhere"]
+)
+def test_a_checkpoint_that_cannot_be_read_is_none(log: SparkLog, directory: Path, place: str) -> None:
+    write(log, str(directory), 0, checkpointLocation=place)
+    assert log.refresh().topic("a").writer_txns[f"spark-streaming:{QUERY}"].content == ""
+
+
+def test_a_batch_below_the_last_one_is_said(
+    log: SparkLog, root: str, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for batch in (0, 1, 2):
+        write(log, root, batch, checkpointLocation=str(checkpoint))
+    write(log, root, 1, checkpointLocation=str(checkpoint))
+    (message,) = caplog.messages
+    assert (
+        f"micro-batch 1 of query {QUERY} is left out of topic a, which has a later one (version 2," in message
+    )
+    assert "the checkpoint is an older copy" in message
+    assert values(log, "a") == ["a 0", "a 1", "a 2"]
+
+
+def test_the_sessions_place_for_checkpoints(log: SparkLog, root: str, checkpoint: Path) -> None:
+    def content(**options: str) -> str:
+        (result,) = staged(log, "a", batch=next(batches))
+        result = dataclasses.replace(result, checkpoints=f"{checkpoint.parent}/")
+        stream_writer(root, **options).commit([result], result.batch_id or 0)
+        return log.refresh().topic("a").writer_txns[f"spark-streaming:{QUERY}"].content
+
+    batches = iter(range(3))
+    assert content(queryName=checkpoint.name)
+    assert not content()
+    assert not content(queryName=checkpoint.name, checkpointLocation="nowhere")
+
+
+def test_a_source_of_files_is_told_by_its_files(log: SparkLog, root: str, checkpoint: Path) -> None:
+    place = {"checkpointLocation": str(checkpoint)}
+    sources = checkpoint / "sources" / "1"
+    sources.mkdir(parents=True)
+    for batch in range(3):
+        plan(checkpoint, batch, batch, f'{{"logOffset":{batch}}}')
+        (sources / str(batch)).write_text(f'v1\n{{"path":"file:///{batch}","timestamp":1,"batchId":{batch}}}')
+    for batch in (0, 1):
+        write(log, root, batch, **place)
+    write(log, root, 1, **place)
+    # The same entry in a compact file counts as another text: Spark writes each but once.
+    original = (sources / "1").read_text()
+    (sources / "1").write_text(original.replace("file:///1", "file:///other"))
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
+        write(log, root, 1, **place)
+    (sources / "1").unlink()
+    write(log, root, 1, **place)  # nobody knows
+    (sources / "2").rename(sources / "2.compact")
+    with (sources / "2.compact").open("a") as file:
+        file.write("\n" + original.split("\n")[1])
+    write(log, root, 2, **place)
+    with (sources / "2.compact").open("a") as file:
+        file.write('\n{"path":"file:///late","timestamp":1,"batchId":2}')
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
+        write(log, root, 2, **place)
+    assert values(log, "a") == ["a 0", "a 1", "a 2"]

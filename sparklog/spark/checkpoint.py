@@ -1,0 +1,155 @@
+"""What a query's checkpoint says of a micro-batch, as a text that tells two of the same number apart.
+
+    <checkpoint>/metadata            {"id":"<query id>"}
+    <checkpoint>/offsets/<batch>     "v1", a line of metadata (clocks, watermarks, settings), a line a source
+
+Spark writes offsets/<batch> before it runs the batch, once, and repeats the batch from that file. So the
+sources' lines of this file and of the one before say where the batch starts and ends, the same whenever it
+is repeated; what a restored or copied checkpoint makes of the same number has others. A source of files says
+only which entries of its own log the batch has (sources/<number>/), so these count too.
+
+Invariants: what cannot be known is "", which is compared with nothing; the same files give the same text,
+wherever they lie and whoever reads them. Nothing of it is an error.
+Not here: comparing (metadata/plan.py).
+Sources: Spark's OffsetSeqLog, StreamMetadata, FileStreamSourceLog.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sparklog.errors import SparklogError
+from sparklog.spark.options import SinkOptions
+from sparklog.spark.storage_options import StorageOptions
+
+logger = logging.getLogger("sparklog.spark")
+# By name within the checkpoint; None for what is missing or too large.
+Reader = Callable[[Sequence[str]], list[bytes | None]]
+MAX_FILE_BYTES = 4 << 20
+_MAX_LOG_ENTRIES = 16  # of a source of files, in one micro-batch: it is one, or two after a crash
+_S3 = ("s3", "s3a", "s3n")
+
+
+def batch_content(place: str | None, query_id: str, batch_id: int, options: SinkOptions) -> str:
+    """A checksum of where the micro-batch starts and ends; "" if that cannot be known here.
+
+    Args:
+        place: the checkpoint, as Spark was told; None if nobody knows.
+        options: if the root is in S3, a checkpoint there is reached the same way.
+    """
+    if not place:
+        return ""
+    try:
+        reader = _reader(place, options)
+        return "" if reader is None else _content(reader, query_id, batch_id)
+    except (OSError, SparklogError, ValueError) as problem:
+        logger.info("the checkpoint %s does not say what micro-batch %d holds: %s", place, batch_id, problem)
+        return ""
+
+
+def _reader(place: str, options: SinkOptions) -> Reader | None:
+    scheme = _scheme(place)
+    if scheme in _S3 and _scheme(options.root) in _S3:
+        return _s3_reader(os.getpid(), place, options.storage)
+    if scheme not in ("", "file"):
+        return None
+    directory = Path(unquote(urlsplit(place).path)) if scheme else Path(place)
+    return lambda names: [_read_file(directory / name) for name in names]
+
+
+def _scheme(url: str) -> str:
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", url)
+    return match[1].lower() if match else ""
+
+
+def _read_file(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    return data if len(data) <= MAX_FILE_BYTES else None
+
+
+@functools.lru_cache(maxsize=8)
+def _s3_reader(_pid: int, place: str, storage: StorageOptions) -> Reader:
+    """Kept: a client costs more than the requests; a forked child needs one of its own."""
+    from sparklog.storage import open_store  # noqa: PLC0415 - only where checkpoints are in S3
+
+    store = open_store(place, storage_options=storage.to_dict())
+
+    def read(names: Sequence[str]) -> list[bytes | None]:
+        found = store.read_many(names, max_bytes=MAX_FILE_BYTES + 1)
+        return [None if data is None or len(data) > MAX_FILE_BYTES else data for data in found]
+
+    return read
+
+
+def _content(read: Reader, query_id: str, batch_id: int) -> str:
+    names = ["metadata", f"offsets/{batch_id}"]
+    metadata, end, *before = read([*names, f"offsets/{batch_id - 1}"] if batch_id else names)
+    if metadata is None or end is None or None in before or _json_object(metadata).get("id") != query_id:
+        return ""
+    ends = _sources(end)
+    starts = [source for data in before if data is not None for source in _sources(data)]
+    parts = [*starts, b"end", *ends]
+    for number, line in enumerate(ends):
+        last = _log_offset(line)
+        if last is None:
+            continue
+        first = _log_offset(starts[number]) if number < len(starts) else None
+        entries = _log_entries(read, number, -1 if first is None else first, last)
+        if entries is None:
+            return ""
+        parts += [b"files", *entries]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(b"%d:%s" % (len(part), part))
+    return digest.hexdigest()[:32]
+
+
+def _sources(data: bytes) -> list[bytes]:
+    """The sources' lines of an offset file; ValueError for what is not one."""
+    version, _, rest = data.partition(b"\n")
+    metadata, _, lines = rest.partition(b"\n")
+    if not re.fullmatch(rb"v\d+", version):
+        raise ValueError(f"found a file of offsets that begins with {version[:20]!r}")
+    _json_object(metadata)
+    return lines.split(b"\n")
+
+
+def _json_object(data: bytes) -> dict[str, object]:
+    found = json.loads(data)
+    if isinstance(found, dict):
+        return found
+    raise ValueError("found no JSON object")
+
+
+def _log_offset(line: bytes) -> int | None:
+    """How far a source of files has come in its own log, if it is one."""
+    match = re.fullmatch(rb'\{"logOffset":(\d+)\}', line)
+    return None if match is None else int(match[1])
+
+
+def _log_entries(read: Reader, source: int, first: int, last: int) -> list[bytes] | None:
+    """The files of a batch, after entry `first` up to `last`; None if they cannot be known."""
+    if last - first > _MAX_LOG_ENTRIES:
+        return None
+    numbers = range(first + 1, last + 1)
+    plain = read([f"sources/{source}/{number}" for number in numbers])
+    missing = [number for number, data in zip(numbers, plain, strict=True) if data is None]
+    compact = read([f"sources/{source}/{number}.compact" for number in missing])
+    if None in compact:
+        return None
+    entries = [data for data in plain if data is not None]
+    for number, data in zip(missing, compact, strict=True):
+        # A compact entry repeats all that came before it.
+        lines = (data or b"").split(b"\n")[1:]
+        entries += [line for line in lines if _json_object(line).get("batchId") == number]
+    return entries
