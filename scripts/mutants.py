@@ -397,6 +397,20 @@ MUTANTS = (
         "tests/spark/test_writers.py",
     ),
     Mutant(
+        "a root is made by the first micro-batch only",
+        "sparklog/spark/sink_root.py",
+        "create=False, writing=True",
+        "create=True, writing=True",
+        "tests/spark/test_writers.py",
+    ),
+    Mutant(
+        "a query goes on in the root that it wrote to",
+        "sparklog/spark/sink_root.py",
+        "if log.cluster_id != expected:",
+        "if False:",
+        "tests/spark/test_writers.py",
+    ),
+    Mutant(
         "a topic remembers a bounded number of applications",
         "sparklog/metadata/drafts.py",
         "if len(self.own_writer_txns) > MAX_WRITER_TXNS:",

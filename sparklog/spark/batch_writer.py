@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.publishing import publish, results_of, skipped_text
+from sparklog.spark.sink_root import open_sink_root
 from sparklog.spark.write_task import append_options, write_task
 
 logger = logging.getLogger("sparklog.spark")
@@ -35,7 +36,8 @@ class SparklogBatchWriter(DataSourceArrowWriter):
         txn = None
         if options.txn_app_id is not None and options.txn_version is not None:
             txn = (options.txn_app_id, options.txn_version)
-        skipped = publish(options, results, txn=txn).skipped
+        log = open_sink_root(options, None, None)
+        skipped = publish(log, options, results, txn=txn).skipped
         if txn is not None and skipped:
             logger.warning("%s", skipped_text("this write", txn, skipped))
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sparklog.client import AppendResult, AppliedBefore
+from sparklog.client import AppendResult, AppliedBefore, SparkLog
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.roots import open_root
 from sparklog.spark.write_task import TaskResult
 
 
@@ -22,14 +21,18 @@ def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResul
 
 
 def publish(
-    options: SinkOptions, results: Sequence[TaskResult], *, txn: tuple[str, int] | None, content: str = ""
+    log: SparkLog,
+    options: SinkOptions,
+    results: Sequence[TaskResult],
+    *,
+    txn: tuple[str, int] | None,
+    content: str = "",
 ) -> AppendResult:
     """One commit for all tasks, in their order.
 
     Raises:
-        InvalidRequestError: the tasks wrote to another root than the one found here.
+        InvalidRequestError: the tasks wrote to another root than `log`, which was found here.
     """
-    log = open_root(options.root, create=True, storage=options.storage)
     other = {result.cluster_id for result in results} - {log.cluster_id}
     if other:
         raise InvalidRequestError(

@@ -4,7 +4,8 @@ Spark's Python workers serve many micro-batches, and opening a root means readin
 each process keeps what it opened. A directory may be removed and made anew under the same path
 while a worker lives (tests and notebooks do it); then the kept state would be that of another log,
 and the next commit would land in the wrong one. Hence every use compares the cluster id on storage;
-readers of a remote one, where that is a request, do so once in a while.
+readers of a remote one, where that is a request, do so once in a while. Whether the new one is meant is for
+the caller to know (sink_root.py).
 
 A broker's root is asked for whenever a plan is made, on the driver's side only: what reaches executors
 and checkpoints is the root. The broker that was there before may be gone without need, so a process that
@@ -54,18 +55,25 @@ def root_of_broker(bootstrap_servers: str) -> str:
 
 
 def open_root(
-    root: str, *, create: bool, refresh: bool = True, storage: StorageOptions = NO_STORAGE_OPTIONS
+    root: str,
+    *,
+    create: bool,
+    refresh: bool = True,
+    storage: StorageOptions = NO_STORAGE_OPTIONS,
+    writing: bool | None = None,
 ) -> "SparkLog":
     """The log under `root`, its image as of now (or as of the last call without `refresh`).
 
     Args:
         root: directory or URL.
-        create: make an empty root where there is none (writers); else that is an error (readers).
+        create: make an empty root where there is none; else that is an error.
+        writing: look whether it is the same root every time; as `create` if None.
         storage: how to reach it.
     """
     key = (os.getpid(), root, storage)
     log = _opened.get(key)
-    if log is None or (refresh and _is_due(key, log, writing=create) and not log.is_same_root()):
+    writing = create if writing is None else writing
+    if log is None or (refresh and _is_due(key, log, writing=writing) and not log.is_same_root()):
         log = _opened[key] = sparklog.open(root, create=create, storage_options=storage.to_dict())
     elif refresh:
         log.refresh()

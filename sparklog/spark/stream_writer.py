@@ -25,6 +25,7 @@ from sparklog.spark.checkpoint import batch_content
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.publishing import publish, results_of
+from sparklog.spark.sink_root import open_sink_root, warn_of_first_write
 from sparklog.spark.workers import settle_in
 from sparklog.spark.write_task import TaskResult, append_options, write_task
 
@@ -48,6 +49,8 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         """Make the micro-batch visible, unless it is already."""
         results = results_of(messages)
         if not any(result.staged.drafts for result in results):
+            if batchId == 0:
+                open_sink_root(self._options, None, 0)  # later ones expect it
             return
         query_ids = {result.query_id for result in results}
         batch_ids = {result.batch_id for result in results}
@@ -60,10 +63,12 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
             )
         query_id = str(query_ids.pop())
         options = self._options
+        log = open_sink_root(options, query_id, batchId)
         content = batch_content(self._checkpoint(results), query_id, batchId, options)
         txn = (f"spark-streaming:{query_id}", batchId)
+        warn_of_first_write(log, query_id, txn[0], batchId)
         try:
-            skipped = publish(options, results, txn=txn, content=content).skipped
+            skipped = publish(log, options, results, txn=txn, content=content).skipped
         except InvalidRequestError as error:
             if error.code != "TXN_CONTENT_DIFFERS":
                 raise

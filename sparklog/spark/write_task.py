@@ -15,7 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from sparklog.client import AppendOptions, StagedAppend
 from sparklog.spark.options import SinkOptions
-from sparklog.spark.roots import open_root
+from sparklog.spark.sink_root import open_sink_root
 from sparklog.spark.workers import settle_in
 
 # Set by Spark for every task of a streaming query; the sink's commit itself is told neither the
@@ -50,19 +50,26 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
     context = TaskContext.get()
     assert context is not None, "write tasks run on executors"
     settle_in()
-    log = open_root(options.root, create=True, storage=options.storage)
+    query_id, batch_id = (
+        context.getLocalProperty(QUERY_ID_PROPERTY),
+        _number(context.getLocalProperty(BATCH_ID_PROPERTY)),
+    )
+    log = open_sink_root(options, query_id, batch_id)
     with log.appender(append_options(options), sticky_turn=context.partitionId()) as appender:
         for arrow_batch in rows:
             appender.add(arrow_batch.select(columns), topic=options.topic)
         staged = appender.finish()
-    batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
     return TaskResult(
         cluster_id=log.cluster_id,
         staged=staged,
-        query_id=context.getLocalProperty(QUERY_ID_PROPERTY),
-        batch_id=None if batch_id is None else int(batch_id),
+        query_id=query_id,
+        batch_id=batch_id,
         checkpoints=context.getLocalProperty(CHECKPOINTS_PROPERTY),
     )
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def append_options(options: SinkOptions) -> AppendOptions:

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from pyspark.sql.types import StringType, StructType
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.spark import roots, sink_root
 from sparklog.spark.batch_writer import SparklogBatchWriter
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
@@ -128,6 +130,7 @@ def test_a_repeated_batch_is_no_mismatch(
     log: SparkLog, root: str, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(log, root, 1, checkpointLocation=str(checkpoint))
+    caplog.clear()
     plan(checkpoint, 1, 2, watermark=17)  # what changes when a batch is planned again just the same
     shutil.copytree(checkpoint, checkpoint.with_name("copy"))
     for place in (str(checkpoint), checkpoint.as_uri(), str(checkpoint.with_name("copy"))):
@@ -141,6 +144,7 @@ def test_what_a_checkpoint_does_not_tell_is_not_compared(
     log: SparkLog, root: str, checkpoint: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     write(log, root, 1, checkpointLocation=str(checkpoint))
+    caplog.clear()
     plan(checkpoint, 1, 5)
     if "/" in damage or damage == "metadata":
         (checkpoint / damage).unlink()
@@ -214,3 +218,125 @@ def test_a_source_of_files_is_told_by_its_files(log: SparkLog, root: str, checkp
     with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
         write(log, root, 2, **place)
     assert values(log, "a") == ["a 0", "a 1", "a 2"]
+
+
+# --- roots that are away -----------------------------------------------------------------------------
+
+
+class Context:
+    """What a task knows of its micro-batch, in place of Spark's TaskContext."""
+
+    def __init__(self, batch: int | None, query: str = QUERY) -> None:
+        streaming = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
+        self.properties = {} if batch is None else streaming
+
+    def partitionId(self) -> int:
+        return 0
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self.properties.get(name)
+
+
+@pytest.fixture
+def run_task(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TaskResult]:
+    def run(
+        writer: SparklogStreamWriter | SparklogBatchWriter, batch: int | None, **given: str
+    ) -> TaskResult:
+        monkeypatch.setattr("pyspark.TaskContext._taskContext", Context(batch, **given))
+        rows = pa.RecordBatch.from_pydict({"value": [f"{batch}"]})
+        result = writer.write(iter([rows]))
+        assert isinstance(result, TaskResult)
+        return result
+
+    return run
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From here on as another worker, which remembers no root."""
+
+    def forget() -> None:
+        monkeypatch.setattr(sink_root, "_cluster_ids", {})
+        monkeypatch.setattr(roots, "_opened", {})
+
+    return forget
+
+
+RunTask = Callable[..., TaskResult]
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_root_is_made_by_the_first_micro_batch_only(
+    directory: Path, run_task: RunTask, new_process: Callable[[], None], remembers: bool
+) -> None:
+    root = str(directory)
+    for batch in (0, 1):
+        stream_writer(root).commit([run_task(stream_writer(root), batch)], batch)
+    result = run_task(stream_writer(root), 2)
+    directory.rename(directory.with_name("unmounted"))
+    for left in ("nothing", "an empty directory"):
+        if not remembers:
+            new_process()
+        if left != "nothing":
+            directory.mkdir()
+        for again in (
+            lambda: run_task(stream_writer(root), 2),
+            lambda: stream_writer(root).commit([result], 2),
+        ):
+            with pytest.raises(SparklogError, match="ROOT_NOT_FOUND") as info:
+                again()
+            assert f"found no root at {root}, expected the one" in info.value.message
+            assert f"of query {QUERY} went to: this is micro-batch 2" in info.value.message
+    assert list(directory.iterdir()) == []
+    directory.rmdir()
+    directory.with_name("unmounted").rename(directory)
+    stream_writer(root).commit([result], 2)
+    assert values(sparklog.open(root), "a") == ["0", "1", "2"]
+
+
+def test_the_first_micro_batch_makes_the_root_without_rows_too(root: str) -> None:
+    stream_writer(root).commit([], 0)
+    assert sparklog.open(root, create=False).topics() == []
+
+
+def test_a_root_that_became_another_is_refused(directory: Path, run_task: RunTask) -> None:
+    root = str(directory)
+    stream_writer(root).commit([run_task(stream_writer(root), 0)], 0)
+    first = sparklog.open(root).cluster_id
+    directory.rename(directory.with_name("first"))
+    second = sparklog.open(root, create=True).cluster_id
+    with pytest.raises(InvalidRequestError, match="WRONG_ROOT") as info:
+        run_task(stream_writer(root), 1)
+    assert f"found the root with cluster id {second} at {root}, expected {first}" in info.value.message
+    # Another query may write there, and a batch write.
+    other = {"query": "another query"}
+    stream_writer(root).commit([run_task(stream_writer(root), 0, **other)], 0)
+    run_task(batch_writer(root, 1), None)
+    stream_writer(root).commit([run_task(stream_writer(root), 1, **other)], 1)
+
+
+def test_a_worker_that_knew_another_root_takes_the_query_that_is_new_to_it(
+    directory: Path, run_task: RunTask
+) -> None:
+    root = str(directory)
+    run_task(stream_writer(root), 0)
+    shutil.rmtree(directory)
+    sparklog.open(root, create=True)  # by micro-batch 0 of the other query, in another worker
+    run_task(stream_writer(root), 1, query="another query")
+
+
+def test_a_root_that_has_never_seen_the_query_is_named(
+    log: SparkLog,
+    root: str,
+    run_task: RunTask,
+    new_process: Callable[[], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream_writer(root).commit([run_task(stream_writer(root), 5)], 5)
+    (message,) = caplog.messages
+    assert message.startswith(f"micro-batch 5 of query {QUERY} is the first that writes to the root ")
+    assert f"(cluster id {log.cluster_id})" in message
+    new_process()
+    stream_writer(root).commit([run_task(stream_writer(root), 6)], 6)
+    stream_writer(root).commit([run_task(stream_writer(root), 0, query="fresh")], 0)
+    assert len(caplog.messages) == 1
