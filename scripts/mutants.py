@@ -411,6 +411,20 @@ MUTANTS = (
         "tests/spark/test_writers.py",
     ),
     Mutant(
+        "a topic that is no longer subscribed to is reported as data loss",
+        "sparklog/spark/stream_planner.py",
+        "        if lost is not None:\n            self._loss.report(lost)\n",
+        "",
+        "tests/spark/test_stream_planner.py",
+    ),
+    Mutant(
+        "a topic that is subscribed to again goes on where it was left",
+        "sparklog/spark/stream_planner.py",
+        "{**dict.fromkeys(wanted, 0), **still_kept(start, log.image), **positions}",
+        "{**dict.fromkeys(wanted, 0), **positions}",
+        "tests/spark/test_stream_planner.py",
+    ),
+    Mutant(
         "a topic remembers a bounded number of applications",
         "sparklog/metadata/drafts.py",
         "if len(self.own_writer_txns) > MAX_WRITER_TXNS:",

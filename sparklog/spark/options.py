@@ -99,7 +99,8 @@ SOURCE_OPTIONS = (
     Option(
         name="failOnDataLoss",
         default="true",
-        doc="Fail when records that should be there are gone; false: warn and go on with the next.",
+        doc="Fail when records that should be there are gone, or a stream no longer subscribes to what "
+        "it was reading; false: warn and go on with the next.",
     ),
     Option(name="minPartitions", default="", doc="Split the ranges into at least about this many tasks."),
     Option(

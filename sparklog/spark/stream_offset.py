@@ -6,6 +6,7 @@ can have (``@`` is not legal in one), of the same shape, so that any reader of K
     "@root":            {"<cluster id>": 1}        which root this is; 1 is the version of this shape
     "@topics":          {"<topic>:<topic id>": 1}  a topic deleted and created again is another topic
     "@initial/<topic>": {"0": 20}                  only in the end of the query's first micro-batch
+    "@kept/<topic>":    {"0": 20}                  of a topic that is no longer subscribed to (version 2)
 
 Why ``@initial``: Spark logs the end of a micro-batch before it runs it, but not the start of the
 first one. When the query dies in its first micro-batch and comes back,
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 
 from sparklog.errors import InvalidRequestError
 
-VERSION = 1
+VERSION = 2  # the newest that we know; written is the lowest that says it
 Positions = dict[tuple[str, int], int]
 
 
@@ -33,6 +34,7 @@ class StreamOffset:
     topic_ids: dict[str, str]
     positions: Positions
     initial: Positions | None = field(default=None)
+    kept: Positions = field(default_factory=dict)
 
     @property
     def is_initial(self) -> bool:
@@ -42,13 +44,14 @@ class StreamOffset:
     def to_json(self) -> dict[str, dict[str, int]]:
         """What Spark stores; keys in a fixed order, because Spark compares offsets as text."""
         document = _by_topic(self.positions)
-        document["@root"] = {self.cluster_id: VERSION}
+        document["@root"] = {self.cluster_id: 2 if self.kept else 1}
         document["@topics"] = {f"{topic}:{topic_id}": 1 for topic, topic_id in sorted(self.topic_ids.items())}
         if self.initial is not None:
             initial = _by_topic(self.initial)
             document.update({f"@initial/{topic}": offsets for topic, offsets in initial.items()})
             if not initial:
                 document["@initial/"] = {}  # nothing was there to read, which is not "not the first"
+        document.update({f"@kept/{topic}": offsets for topic, offsets in _by_topic(self.kept).items()})
         return document
 
     @classmethod
@@ -60,19 +63,23 @@ class StreamOffset:
         """
         try:
             ((cluster_id, version),) = document["@root"].items()
-            if version != VERSION:
+            if version not in range(1, VERSION + 1):
                 raise InvalidRequestError(
                     "INVALID_STREAM_OFFSET",
-                    f"the checkpoint's offset has version {version}, and this sparklog knows {VERSION}",
+                    f"the checkpoint's offset has version {version}, and this sparklog knows 1 to {VERSION}",
                     fix="upgrade sparklog to the version that wrote the checkpoint",
                 )
             positions: Positions = {}
             initial: Positions | None = None
+            kept: Positions = {}
             for name, offsets in document.items():
                 if name.startswith("@initial/"):
                     initial = {} if initial is None else initial
                     topic = name.removeprefix("@initial/")
                     initial.update({(topic, int(p)): int(offset) for p, offset in offsets.items()})
+                elif name.startswith("@kept/"):
+                    topic = name.removeprefix("@kept/")
+                    kept.update({(topic, int(p)): int(offset) for p, offset in offsets.items()})
                 elif not name.startswith("@"):
                     positions.update({(name, int(p)): int(offset) for p, offset in offsets.items()})
             topic_ids = dict(key.split(":", 1) for key in document.get("@topics", {}))
@@ -82,7 +89,9 @@ class StreamOffset:
                 f"the checkpoint holds {str(document)[:200]}, which is not an offset of sparklog",
                 fix="use a checkpoint of its own for each query; one made by another source cannot serve",
             ) from None
-        return cls(cluster_id=cluster_id, topic_ids=topic_ids, positions=positions, initial=initial)
+        return cls(
+            cluster_id=cluster_id, topic_ids=topic_ids, positions=positions, initial=initial, kept=kept
+        )
 
 
 def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:

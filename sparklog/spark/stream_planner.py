@@ -26,6 +26,7 @@ from sparklog.spark.resolve import check_in_log, log_ends, log_starts, resolve_s
 from sparklog.spark.retry import retrying
 from sparklog.spark.roots import open_root
 from sparklog.spark.stream_offset import Positions, StreamOffset
+from sparklog.spark.unsubscribed import continue_with, drop_text, still_kept
 
 logger = logging.getLogger("sparklog.spark")
 
@@ -67,15 +68,21 @@ class StreamPlanner:
             return start_json
         start = self._parse(start_json, log)
         self._record_progress(start_json, start)
-        positions = self._loss.existing(start, log.image)
+        now = continue_with(
+            start, self._loss.existing(start, log.image), self._partitions(log.image), log.image
+        )
+        lost = drop_text(now.dropped, by_pattern=self._options.subscription.pattern is not None)
+        if lost is not None:
+            self._loss.report(lost)
+        positions = now.positions
         end = self._available(log, positions)
         begin = {**log_starts(log.image, list(end)), **positions}
         if limited:
             end = self._limited(begin, end, log.image)
-        if end == start.positions:
+        if end == start.positions and now.kept == start.kept:
             self._idle_at = (start_json, limited, log.image.commit)
             return start_json
-        return self._offset(log, end, initial=begin_of_first(start)).to_json()
+        return self._offset(log, end, initial=begin_of_first(start), kept=now.kept).to_json()
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The end of the log as of the last question."""
@@ -90,8 +97,9 @@ class StreamPlanner:
             start = self._offset(log, end.initial, initial=None)
         wanted = self._loss.existing(end, log.image)
         positions = self._loss.existing(start, log.image)
-        # Partitions found while running are read from the beginning.
-        begin = self._loss.clamp_start({**dict.fromkeys(wanted, 0), **positions}, wanted, log.image)
+        # Partitions found while running are read from the beginning; those that came back, from where it was.
+        positions = {**dict.fromkeys(wanted, 0), **still_kept(start, log.image), **positions}
+        begin = self._loss.clamp_start(positions, wanted, log.image)
         ends = log_ends(log.image, list(wanted))
         for (topic, partition), offset in wanted.items():
             if offset > ends[topic, partition]:
@@ -160,13 +168,17 @@ class StreamPlanner:
     def _may_delay(self) -> bool:
         return self._options.min_offsets_per_trigger is not None
 
-    def _offset(self, log: SparkLog, positions: Positions, *, initial: Positions | None) -> StreamOffset:
-        topics = {topic for topic, _ in positions}
+    def _offset(
+        self, log: SparkLog, positions: Positions, *, initial: Positions | None, kept: Positions | None = None
+    ) -> StreamOffset:
+        kept = kept or {}
+        topics = {topic for topic, _ in (*positions, *kept)}
         return StreamOffset(
             cluster_id=log.cluster_id,
             topic_ids={t: log.image.topics[t].topic_id for t in topics if t in log.image.topics},
             positions=positions,
             initial=initial,
+            kept=kept,
         )
 
     def _parse(self, document: dict[str, Any], log: SparkLog) -> StreamOffset:

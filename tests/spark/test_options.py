@@ -111,15 +111,14 @@ def test_every_declared_sink_option_changes_what_is_parsed(option: Option) -> No
         "path": "/other", "topic": "t", "includeHeaders": "false", "compression.type": "zstd",
         "batch.size": "9", "max.request.size": "9", "flush.messages": "9", "flush.ms": "9",
         "auto.create.topics.enable": "false", "num.partitions": "9", "txnAppId": "a", "txnVersion": "1",
+        "checkpointLocation": "/c", "queryName": "q",
     }  # fmt: skip
     if option in {BOOTSTRAP_SERVERS, STORAGE}:
         return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py
-    if option.name == "checkpointLocation":
-        assert "Spark's" in option.doc
-        return
     pair = {"txnAppId": "a", "txnVersion": "1"} if option.name.startswith("txn") else {}
-    changed = parse_sink_options({**SINK, **pair, option.name: values[option.name]}, streaming=False)
-    assert changed != parse_sink_options(SINK, streaming=False)
+    streaming = option.only == "stream"
+    changed = parse_sink_options({**SINK, **pair, option.name: values[option.name]}, streaming=streaming)
+    assert changed != parse_sink_options(SINK, streaming=streaming)
 
 
 def test_exactly_one_way_to_subscribe() -> None:

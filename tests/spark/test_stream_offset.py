@@ -13,14 +13,18 @@ topic_names = st.from_regex(r"\A[a-zA-Z0-9._-]{1,20}\Z").filter(lambda name: nam
 positions = st.dictionaries(st.tuples(topic_names, st.integers(0, 99)), st.integers(0, 2**62), max_size=6)
 
 
-def offset(positions: Positions, initial: Positions | None = None) -> StreamOffset:
+def offset(
+    positions: Positions, initial: Positions | None = None, kept: Positions | None = None
+) -> StreamOffset:
     ids = {topic: "id-" + topic for topic, _ in positions}
-    return StreamOffset(cluster_id="c" * 22, topic_ids=ids, positions=positions, initial=initial)
+    return StreamOffset(
+        cluster_id="c" * 22, topic_ids=ids, positions=positions, initial=initial, kept=kept or {}
+    )
 
 
-@given(positions, st.one_of(st.none(), positions))
-def test_round_trip(current: Positions, initial: Positions | None) -> None:
-    original = offset(current, initial)
+@given(positions, st.one_of(st.none(), positions), positions)
+def test_round_trip(current: Positions, initial: Positions | None, kept: Positions) -> None:
+    original = offset(current, initial, kept)
     assert StreamOffset.from_json(original.to_json()) == original
 
 
@@ -51,4 +55,9 @@ def test_another_sources_offset_is_refused(document: dict[str, Any]) -> None:
 
 def test_a_newer_version_is_refused_not_guessed() -> None:
     with pytest.raises(InvalidRequestError, match="upgrade sparklog"):
-        StreamOffset.from_json({"@root": {"c": 2}})
+        StreamOffset.from_json({"@root": {"c": 3}})
+
+
+def test_what_the_first_version_can_say_stays_readable_for_it() -> None:
+    assert offset({("t", 0): 5}).to_json()["@root"] == {"c" * 22: 1}
+    assert offset({("t", 0): 5}, kept={("u", 0): 6}).to_json()["@root"] == {"c" * 22: 2}

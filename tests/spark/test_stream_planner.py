@@ -226,3 +226,86 @@ def test_a_topic_made_anew_is_data_loss_even_where_its_offsets_fit(log: SparkLog
     append(log, 0, 500)
     with pytest.raises(DataLossError, match="t was deleted and created again"):
         plan.latest_offset(end, limited=True)
+
+
+# --- topics that are no longer subscribed to ---------------------------------------------------------
+
+
+@pytest.fixture
+def both(log: SparkLog, root: str) -> dict[str, Any]:
+    """The offset of a query that has read all of t and u."""
+    log.create_topic("u", partitions=1)
+    append(log, 0, 30, "u")
+    plan = planner(root, subscribe="t,u")
+    return plan.latest_offset(plan.initial_offset(), limited=True)
+
+
+def following(
+    plan: StreamPlanner, start: dict[str, Any]
+) -> tuple[dict[str, Any], list[tuple[str, int, int, int]]]:
+    end = plan.latest_offset(start, limited=True)
+    return end, read(plan.input_partitions(start, end))
+
+
+def test_a_dropped_topic_is_reported_as_data_loss(log: SparkLog, root: str, both: dict[str, Any]) -> None:
+    append(log, 0, 5)
+    with pytest.raises(DataLossError, match=r"u-0 at offset 30: no longer among the topics and partitions"):
+        planner(root, subscribe="t").latest_offset(both, limited=True)
+    fewer = parse_source_options({"path": root, "assign": '{"t": [0]}'}, streaming=True)
+    with pytest.raises(DataLossError, match=r"t-1 at offset 0, u-0 at offset 30: no longer"):
+        StreamPlanner(fewer, ManualClock()).latest_offset(both, limited=True)
+
+
+def test_a_dropped_topic_goes_on_where_it_was_left(log: SparkLog, root: str, both: dict[str, Any]) -> None:
+    append(log, 0, 5)
+    append(log, 0, 7, "u")
+    dropped, parts = following(planner(root, subscribe="t", failOnDataLoss="false"), both)
+    assert parts == [("t", 0, 100, 105)]
+    assert topics(dropped).keys() == {"t"}
+    assert dropped["@kept/u"] == {"0": 30}
+
+    # From here on it is no news, also for those who insist.
+    append(log, 0, 5)
+    without, parts = following(planner(root, subscribe="t"), dropped)
+    assert parts == [("t", 0, 105, 110)]
+    assert planner(root, subscribe="t").latest_offset(without, limited=True) == without
+
+    append(log, 0, 1)
+    back, parts = following(planner(root, subscribe="t,u"), without)
+    assert parts == [("t", 0, 110, 111), ("u", 0, 30, 37)]
+    assert not any(name.startswith("@kept") for name in back)
+    assert read(planner(root, subscribe="t").input_partitions(without, back)) == parts  # planned again
+
+
+def test_a_drop_without_news_is_an_offset_of_its_own(log: SparkLog, root: str, both: dict[str, Any]) -> None:
+    plan = planner(root, subscribe="t", failOnDataLoss="false")
+    end, parts = following(plan, both)
+    assert parts == []
+    assert end["@kept/u"] == {"0": 30}
+    assert plan.latest_offset(end, limited=True) == end
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_positions_are_kept_while_the_topic_exists(
+    log: SparkLog, root: str, both: dict[str, Any], made_anew: bool
+) -> None:
+    end, _ = following(planner(root, subscribe="t", failOnDataLoss="false"), both)
+    log.delete_topic("u")
+    if made_anew:
+        log.create_topic("u", partitions=1)
+        append(log, 0, 3, "u")
+        _, parts = following(planner(root, subscribe="t,u"), end)
+        assert parts == [("u", 0, 0, 3)]
+    after, _ = following(planner(root, subscribe="t"), end)
+    assert not any(name.startswith("@kept") for name in after)
+
+
+def test_an_internal_topic_that_a_pattern_no_longer_finds_is_no_loss(log: SparkLog, root: str) -> None:
+    log.commit_offsets("g", {("t", 0): 1})
+    everything = planner(root, subscribe="t,__consumer_offsets")
+    start = everything.latest_offset(everything.initial_offset(), limited=True)
+    options = {"path": root, "subscribePattern": "t.*"}
+    plan = StreamPlanner(parse_source_options(options, streaming=True), ManualClock())
+    assert topics(plan.latest_offset(start, limited=True)).keys() == {"t"}
+    with pytest.raises(DataLossError, match="__consumer_offsets"):
+        planner(root, subscribe="t").latest_offset(start, limited=True)
