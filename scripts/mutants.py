@@ -425,6 +425,20 @@ MUTANTS = (
         "tests/spark/test_stream_planner.py",
     ),
     Mutant(
+        "a compacted topic takes no record without a key",
+        "sparklog/client/appender.py",
+        "        validate_keys(rows.key, rows.num_rows, target.config)\n",
+        "",
+        "tests/client/test_appender.py",
+    ),
+    Mutant(
+        "a batch query that ends before it starts is refused",
+        "sparklog/spark/batch_reader.py",
+        "        check_ends_after_start(begin, end, image)\n",
+        "",
+        "tests/spark/test_batch_planning.py",
+    ),
+    Mutant(
         "a topic remembers a bounded number of applications",
         "sparklog/metadata/drafts.py",
         "if len(self.own_writer_txns) > MAX_WRITER_TXNS:",

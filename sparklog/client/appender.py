@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
-from sparklog.client.rows import Piece, Rows, normalise_rows, validate_timestamps
+from sparklog.client.rows import Piece, Rows, normalise_rows, validate_keys, validate_timestamps
 from sparklog.client.topic_plan import PlannedTopic, TopicPlanner, TopicTarget
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
@@ -176,6 +176,7 @@ class PartitionedAppender:
         elif (timestamp_ms < 0).any():
             timestamp_ms = np.where(timestamp_ms < 0, now_ms, timestamp_ms)
         validate_timestamps(timestamp_ms, target.config, now_ms)
+        validate_keys(rows.key, rows.num_rows, target.config)
         piece = Piece.of(rows, timestamp_ms)
         sticky = self._sticky.setdefault(target.name, StickyPartitioner(turn=self._sticky_turn))
         partition = partition_rows(

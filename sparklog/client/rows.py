@@ -153,6 +153,19 @@ def validate_timestamps(timestamp_ms: npt.NDArray[np.int64], config: TopicConfig
     )
 
 
+def validate_keys(key: pa.Array | None, rows: int, config: TopicConfig) -> None:
+    """Refuse records without a key in a compacted topic: compaction could never tell what they replace."""
+    if "compact" not in config.cleanup_policy or rows == 0 or (key is not None and not key.null_count):
+        return
+    row = 0 if key is None else pc.index(key.is_null(), True).as_py()
+    raise InvalidRequestError(
+        "INVALID_ROWS",
+        f"row {row}: found no key, expected one, since the topic is compacted (cleanup.policy "
+        f"{','.join(config.cleanup_policy)})",
+        fix="give every record of a compacted topic a key",
+    )
+
+
 def _joined_views(columns: Sequence[tuple[ByteViews | None, int]]) -> ByteViews | None:
     if all(column is None for column, _ in columns):
         return None

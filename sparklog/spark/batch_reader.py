@@ -12,7 +12,14 @@ from sparklog.spark.input_partitions import plan_input_partitions, read_input_pa
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.pushdown import Pruning
 from sparklog.spark.ranges import OffsetRange, ranges_between
-from sparklog.spark.resolve import check_in_log, log_ends, log_starts, resolve_ending, resolve_starting
+from sparklog.spark.resolve import (
+    check_ends_after_start,
+    check_in_log,
+    log_ends,
+    log_starts,
+    resolve_ending,
+    resolve_starting,
+)
 from sparklog.spark.retry import retrying
 from sparklog.spark.roots import open_root
 
@@ -44,6 +51,7 @@ class SparklogBatchReader(DataSourceReader):
         if options.fail_on_data_loss:
             check_in_log(begin, image, "startingOffsets")
             check_in_log(end, image, "endingOffsets")
+        check_ends_after_start(begin, end, image)
         loss = DataLossPolicy(fail=options.fail_on_data_loss)
         begin = loss.clamp_start(begin, end, image)
         last = log_ends(image, tps)

@@ -14,6 +14,7 @@ from sparklog.spark.offset_spec import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpe
 from sparklog.spark.stream_offset import Positions
 
 TopicPartition = tuple[str, int]
+_NAMED = 10
 
 
 def partition_state(image: Image, tp: TopicPartition) -> PartitionState:
@@ -118,3 +119,28 @@ def check_in_log(positions: Positions, image: Image, option: str) -> None:
                 f"its log reaches from {state.log_start_offset} to {state.log_end_offset}",
                 fix="choose an offset inside, or earliest or latest",
             )
+
+
+def check_ends_after_start(begin: Positions, end: Positions, image: Image) -> None:
+    """A batch query's range must not end before it starts; Kafka's connector refuses that too.
+
+    An end that the log has left behind is lost data, and not looked at here.
+
+    Raises:
+        InvalidRequestError: it does, in some partition.
+    """
+    wrong = sorted(
+        tp
+        for tp, offset in begin.items()
+        if offset > max(end[tp], partition_state(image, tp).log_start_offset)
+    )
+    if not wrong:
+        return
+    named = ", ".join(f"{t}-{p} from {begin[t, p]} to {end[t, p]}" for t, p in wrong[:_NAMED])
+    more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    raise InvalidRequestError(
+        "INVALID_OPTION",
+        f"found a start after the end, expected it at or before: {named}{more} (offsets, also where "
+        "timestamps or a group were given)",
+        fix="choose a later end, or an earlier start",
+    )

@@ -270,3 +270,22 @@ def test_an_extent_never_spans_more_records_than_an_index_can_count(
     assert [draft.record_count for draft in staged.drafts] == [200] * 5
     log.publish([staged])
     assert values_of(log, "t") == [rows(1000)["value"].to_pylist()]
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_takes_no_record_without_a_key(log: SparkLog, policy: str) -> None:
+    log.create_topic("t", 1, {"cleanup.policy": policy})
+    log.create_topic("d", 1, {"cleanup.policy": "delete"})
+    log.append("t", rows(3))
+    some = pa.table({"key": pa.array(["a", None], pa.string()), "value": ["1", "2"], "topic": ["t", "t"]})
+    for broken, row in ((rows(3, keyed=False), 0), (some, 1)):
+        with pytest.raises(
+            InvalidRequestError, match=f"row {row}: found no key, .* compacted .*{policy}"
+        ) as info:
+            log.append("t", broken)
+        assert info.value.code == "INVALID_ROWS"
+        log.append("d", broken)
+    log.append("t", rows(0, keyed=False))
+    log.append("t", pa.table({"key": ["a"], "value": pa.array([None], pa.string())}))  # a tombstone
+    assert log.log_end_offset("t", 0) == 4
+    assert log.log_end_offset("d", 0) == 5

@@ -1,0 +1,85 @@
+"""Where a batch read starts and ends, without Spark: ranges that cannot be."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.client import SparkLog
+from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.metadata.actions import AdvanceLogStart
+from sparklog.spark.batch_reader import SparklogBatchReader
+from sparklog.spark.input_partitions import SparklogInputPartition
+from sparklog.spark.options import parse_source_options
+
+
+@pytest.fixture
+def log(root: str) -> SparkLog:
+    """Partition 0 has offsets 0 to 99, offset n at n ms; partition 1 none."""
+    opened = sparklog.open(root, create=True)
+    opened.create_topic("t", partitions=2)
+    timestamps = pa.array(range(100), pa.timestamp("ms"))
+    opened.append("t", pa.table({"value": [b"x"] * 100, "timestamp": timestamps}), partition=0)
+    return opened
+
+
+def planned(root: str, **options: str) -> list[tuple[int, int, int]]:
+    """(partition, start, end) of what the tasks would read."""
+    parsed = parse_source_options({"path": root, "subscribe": "t", **options}, streaming=False)
+    tasks = SparklogBatchReader(parsed).partitions()
+    parts = [part for task in tasks if isinstance(task, SparklogInputPartition) for part, _ in task.parts]
+    return [(part.partition, part.start_offset, part.end_offset) for part in parts]
+
+
+def offsets(first: int, second: int) -> str:
+    return json.dumps({"t": {"0": first, "1": second}})
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"startingOffsets": offsets(50, 0), "endingOffsets": offsets(20, 0)}, "t-0 from 50 to 20"),
+        ({"startingTimestamp": "50", "endingTimestamp": "20"}, "t-0 from 50 to 20"),
+        ({"startingTimestamp": "50", "endingOffsets": offsets(20, -1)}, "t-0 from 50 to 20"),
+        ({"startingOffsets": offsets(50, 0), "endingTimestamp": "20"}, "t-0 from 50 to 20"),
+        ({"startingOffsets": offsets(50, 0), "endingOffsets": "group", "group.id": "g"}, "t-0 from 50 to 7"),
+        (
+            {"startingOffsetsByTimestamp": offsets(50, 5), "endingOffsetsByTimestamp": offsets(49, 5)},
+            "t-0 from 50 to 49",
+        ),
+    ],
+)
+def test_a_start_after_the_end_is_refused(
+    log: SparkLog, root: str, options: dict[str, str], found: str, loss: str
+) -> None:
+    log.commit_offsets("g", {("t", 0): 7})
+    given = {"startingOffsetsByTimestampStrategy": "latest", "failOnDataLoss": loss, **options}
+    with pytest.raises(InvalidRequestError, match=f"found a start after the end, .*: {found} ") as info:
+        planned(root, **given)
+    assert info.value.code == "INVALID_OPTION"
+
+
+def test_a_start_beyond_the_log_is_refused(log: SparkLog, root: str) -> None:
+    beyond = {"startingOffsets": offsets(200, 0)}
+    with pytest.raises(OffsetOutOfRangeError, match="t-0 has no offset 200"):
+        planned(root, **beyond)
+    with pytest.raises(InvalidRequestError, match="t-0 from 200 to 100"):
+        planned(root, failOnDataLoss="false", **beyond)
+
+
+def test_an_empty_range_is_no_error(log: SparkLog, root: str) -> None:
+    same = {"startingOffsets": offsets(50, 0), "endingOffsets": offsets(50, 0)}
+    assert planned(root, **same) == []
+    assert planned(
+        root, startingTimestamp="20", endingTimestamp="21", startingOffsetsByTimestampStrategy="latest"
+    ) == [(0, 20, 21)]
+
+
+def test_an_end_that_the_log_has_left_behind_is_lost_data(log: SparkLog, root: str) -> None:
+    topic_id = log.image.topic("t").topic_id
+    log.metadata.publish(lambda image: [AdvanceLogStart(topic_id=topic_id, partition=0, log_start_offset=50)])
+    with pytest.raises(OffsetOutOfRangeError, match="t-0 has no offset 20"):
+        planned(root, endingOffsets=offsets(20, 0))
+    assert planned(root, endingOffsets=offsets(20, 0), failOnDataLoss="false") == []
