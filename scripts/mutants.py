@@ -168,6 +168,13 @@ MUTANTS = (
         "tests/spark/test_storage_options.py",
     ),
     Mutant(
+        "a pattern never finds internal topics",
+        "sparklog/spark/subscription.py",
+        "compiled.search(topic) and not is_internal(topic)",
+        "compiled.search(topic)",
+        "tests/spark/test_subscription.py",
+    ),
+    Mutant(
         "a commit is linked behind durable ones only",
         "sparklog/metadata/log.py",
         "            self._before_linking(image)\n",

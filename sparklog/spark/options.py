@@ -69,7 +69,12 @@ SOURCE_OPTIONS = (
     STORAGE,
     UNSAFE,
     Option(name="subscribe", default="", doc="Topics to read, separated by commas."),
-    Option(name="subscribePattern", default="", doc="Regular expression that topics' whole names match."),
+    Option(
+        name="subscribePattern",
+        default="",
+        doc="Regular expression, looked for anywhere in topics' names as by Kafka's connector (^name$ is "
+        "one topic); internal topics are not found.",
+    ),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
     Option(
         name="startingOffsets",

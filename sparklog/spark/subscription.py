@@ -1,6 +1,9 @@
 """Which topics and partitions a query reads: assign, subscribe or subscribePattern.
 
-`resolve` is called at every planning step, which is how new topics and partitions are found.
+`resolve` is called at every planning step, which is how new topics and partitions are found. A pattern is
+looked for anywhere in a name, and never finds an internal topic: a query with a group would read its own
+commits in __consumer_offsets for ever. Who names an internal topic gets it.
+Sources: ConsumerStrategy of Spark's Kafka connector (topicRegex.findFirstIn; Admin.listTopics).
 """
 
 import re
@@ -52,8 +55,10 @@ class Subscription:
                 raise _missing(missing, image)
             names = [topic for topic in self.topics if topic in image.topics]
         else:
+            from sparklog.client import is_internal  # noqa: PLC0415 - options are parsed without the client
+
             compiled = re.compile(self.pattern or "")
-            names = [topic for topic in image.topics if compiled.fullmatch(topic)]
+            names = [topic for topic in image.topics if compiled.search(topic) and not is_internal(topic)]
         return [(name, p) for name in sorted(names) for p in range(len(image.topics[name].partitions))]
 
 

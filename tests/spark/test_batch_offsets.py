@@ -84,13 +84,6 @@ def test_assign_reads_only_those_partitions(log: SparkLog, read: Read) -> None:
     assert found(read(assign='{"t":[1,2]}')) == expected(p1=range(10))
 
 
-def test_a_pattern_matches_whole_names(log: SparkLog, read: Read) -> None:
-    log.create_topic("tt", partitions=1)
-    log.append("tt", rows(0, 1))
-    assert {r.topic for r in read(subscribePattern="t").select("topic").distinct().collect()} == {"t"}
-    assert read(subscribePattern="t+").select("topic").distinct().count() == 2
-
-
 def test_a_groups_position_as_start_and_end(log: SparkLog, read: Read) -> None:
     log.commit_offsets("g", {("t", 0): 90, ("t", 1): 10})
     group = {"kafka.group.id": "g"}
