@@ -260,7 +260,7 @@ class Combining(Model):
         free = next((index for index, p in enumerate(s.processes) if p.at == "none"), None)
         for index, p in enumerate(s.processes if free is not None else ()):
             if p.at == "idle" and free is not None:
-                yield f" {self.name_of(index)}", self._with(s, free, p)
+                yield f" {self.name_of(index, p)}", self._with(s, free, p)
 
     # --- what these mean -------------------------------------------------------------------------------
 

@@ -106,12 +106,12 @@ class Model:
         for index, process in enumerate(state.processes):
             for name, method in self._by_point.get(process.at, ()):
                 for detail, after in method(state, index, process):
-                    yield f"{self.name_of(index)}: {name}{detail}", after
+                    yield f"{self.name_of(index, process)}: {name}{detail}", after
         for name, method in self._of_world:
             for detail, after in method(state):
                 yield f"(world) {name}{detail}", after
 
-    def name_of(self, index: int) -> str:
+    def name_of(self, index: int, process: Process) -> str:
         return self.process_names[index]
 
 

@@ -1,18 +1,12 @@
-"""Publishing for each other: nothing is found, and each safeguard that is missing is.
+"""Publishing for each other: nothing is found, and each safeguard that is missing is."""
 
-SPARKLOG_MODEL_STATES explores larger worlds as well, up to so many states each (make chaos).
-"""
-
-import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.models.combining import Combining, Rules
-from tests.models.explorer import explore
-
-STATES = int(os.environ.get("SPARKLOG_MODEL_STATES", "0"))
+from tests.models.worlds import STATES, check_found, check_nothing_is_found
 
 SMALL: dict[str, dict[str, Any]] = {
     "two processes, five commits": {"calls": (1, 1), "commits": 5},
@@ -88,17 +82,11 @@ ALL_MUTANTS = {**MUTANTS, **(LARGE_MUTANTS if STATES else {})}
 def test_nothing_is_found(name: str, report: Callable[[str], None]) -> None:
     sizes = dict(WORLDS[name])
     model = Combining(Rules(window=sizes.pop("window", 2)), **sizes)
-    result = explore(model, max_states=STATES if name in LARGE else 1 << 62)
-    report(f"combining, {name}: {result}")
-    assert result.promise is None, str(result)
-    assert result.is_complete or name in LARGE
+    check_nothing_is_found(model, name, report, is_large=name in LARGE)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ALL_MUTANTS)
 def test_a_missing_safeguard_is_found(name: str) -> None:
     rules, sizes, promise = ALL_MUTANTS[name]
-    result = explore(Combining(rules, **sizes))
-    print(result)
-    assert result.promise is not None, str(result)
-    assert result.promise.startswith(f"{promise}: "), str(result)
+    check_found(Combining(rules, **sizes), promise)

@@ -6,8 +6,9 @@ import pytest
 
 from tests.models.combining import Combining
 from tests.models.explorer import Model, Next, Violation, explore, replaced, resolve, step, world
+from tests.models.publish_on_directory import Directory
 
-MODELS = [Combining]
+MODELS = [Combining, Directory]
 
 
 class Clerk(NamedTuple):
