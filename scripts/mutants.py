@@ -168,6 +168,13 @@ MUTANTS = (
         "tests/spark/test_storage_options.py",
     ),
     Mutant(
+        "minOffsetsPerTrigger does not put off the first micro-batch after a start",
+        "sparklog/spark/stream_planner.py",
+        "early = last_ms is not None and ",
+        "early = last_ms is None or ",
+        "tests/spark/test_stream_planner.py",
+    ),
+    Mutant(
         "a pattern never finds internal topics",
         "sparklog/spark/subscription.py",
         "compiled.search(topic) and not is_internal(topic)",

@@ -74,7 +74,9 @@ class StreamingLagListener(StreamingQueryListener):
         progress = event.progress
         by_partition: dict[tuple[str, int], int] = {}
         for source in progress.sources:
-            by_partition.update(lag_between(source.endOffset, source.latestOffset))
+            for tp, records in lag_between(source.endOffset, source.latestOffset).items():
+                # Several sources of one topic: the query is as far behind as the slowest of them.
+                by_partition[tp] = max(records, by_partition.get(tp, 0))
         lag = QueryLag(
             query_id=str(progress.id),
             name=progress.name,

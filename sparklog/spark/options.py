@@ -127,7 +127,12 @@ SOURCE_OPTIONS = (
         doc="At most about this many stored bytes a micro-batch.",
         only="stream",
     ),
-    Option(name="minOffsetsPerTrigger", default="", doc="Wait until there are so many.", only="stream"),
+    Option(
+        name="minOffsetsPerTrigger",
+        default="",
+        doc="Wait until there are so many; the first micro-batch after a start does not wait.",
+        only="stream",
+    ),
     Option(name="maxTriggerDelay", default="15m", doc="... but no longer than this.", only="stream"),
     Option(name="includeHeaders", default="false", doc="Add the column headers."),
     Option(

@@ -38,7 +38,7 @@ class StreamPlanner:
         self._options = options
         self._clock = clock
         self._loss = DataLossPolicy(fail=options.fail_on_data_loss)
-        self._last_trigger_ms = clock.monotonic_ms()
+        self._last_trigger_ms: int | None = None
         self._frozen_end: Positions | None = None
         self._recorded: dict[str, Any] | None = None
         # The last question and answer: while nothing changes, Spark asks the same again and again.
@@ -151,10 +151,12 @@ class StreamPlanner:
         options = self._options
         low = options.min_offsets_per_trigger
         if low is not None:
-            now_ms = self._clock.monotonic_ms()
-            waited_ms = now_ms - self._last_trigger_ms
+            now_ms, last_ms = self._clock.monotonic_ms(), self._last_trigger_ms
+            # The first question after a start is never put off, as with Kafka's connector: nobody knows for
+            # how long the records have been waiting.
+            early = last_ms is not None and now_ms - last_ms < options.max_trigger_delay_ms
             # AvailableNow must come to an end: there is no point in waiting for more.
-            if sum(backlog(begin, end).values()) < low and waited_ms < options.max_trigger_delay_ms:
+            if early and sum(backlog(begin, end).values()) < low:
                 if self._frozen_end is None:
                     return begin if not begin.keys() - end.keys() else {tp: begin[tp] for tp in end}
             else:

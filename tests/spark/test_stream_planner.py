@@ -101,11 +101,13 @@ def test_max_bytes_always_makes_progress(log: SparkLog, root: str) -> None:
 def test_min_offsets_waits_for_enough_or_long_enough(log: SparkLog, root: str) -> None:
     clock = ManualClock()
     plan = planner(root, clock, minOffsetsPerTrigger="150", maxTriggerDelay="1m")
-    start = plan.initial_offset()
-    assert plan.latest_offset(start, limited=True) == start
+    first = plan.latest_offset(plan.initial_offset(), limited=True)
+    assert topics(first)["t"] == {"0": 100, "1": 0}, "the first one after a start is not put off"
+    append(log, 0, 100)
+    assert plan.latest_offset(first, limited=True) == first, "not enough"
     append(log, 1, 60)
-    end = plan.latest_offset(start, limited=True)
-    assert topics(end)["t"] == {"0": 100, "1": 60}, "enough"
+    end = plan.latest_offset(first, limited=True)
+    assert topics(end)["t"] == {"0": 200, "1": 60}, "enough"
     append(log, 1, 5)
     assert plan.latest_offset(end, limited=True) == end, "not enough"
     clock.advance_ms(60_000)

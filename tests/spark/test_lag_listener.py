@@ -1,0 +1,29 @@
+"""What StreamingLagListener makes of a progress report, without Spark."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pyspark.sql.streaming.listener import QueryProgressEvent
+
+from sparklog.spark import StreamingLagListener
+
+LATEST = json.dumps({"t": {"0": 100}})
+
+
+def progress(*ends: dict[str, dict[str, int]]) -> QueryProgressEvent:
+    """A report of a query with one source for each of `ends`, all of the same log."""
+    sources = [SimpleNamespace(endOffset=json.dumps(end), latestOffset=LATEST) for end in ends]
+    fields: dict[str, Any] = {"id": "q", "name": None, "batchId": 7, "timestamp": "now", "sources": sources}
+    return cast("QueryProgressEvent", SimpleNamespace(progress=SimpleNamespace(**fields)))
+
+
+def test_of_two_sources_of_one_topic_the_slower_one_counts() -> None:
+    behind, ahead = {"t": {"0": 10}}, {"t": {"0": 95}}
+    for ends in ((behind, ahead), (ahead, behind)):
+        listener = StreamingLagListener()
+        listener.onQueryProgress(progress(*ends))
+        lag = listener.lag("q")
+        assert lag is not None
+        assert lag.by_partition == {("t", 0): 90}
+        assert (lag.total, lag.largest) == (90, 90)
