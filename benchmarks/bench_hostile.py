@@ -93,6 +93,18 @@ def zstd_batch(body: bytes, count: int) -> bytes:
     return encode_header(header, packed) + packed
 
 
+def plain_batch() -> bytes:
+    """One record."""
+    body = tiny_records(1)
+    header = BatchHeader(
+        record_count=1,
+        first_timestamp_ms=int(time.time() * 1000),
+        max_timestamp_ms=int(time.time() * 1000),
+        batch_length=HEADER.size - 12 + len(body),
+    )
+    return encode_header(header, body) + body
+
+
 def tiny_records(count: int, *, last: bytes = b"") -> bytes:
     """Records without key and value, with offset deltas as they must be, and something behind them."""
     out = []
@@ -165,6 +177,12 @@ class Broker:
             send(sock, request(key, version, **fields))
             return answer(key, version, receive(sock))
 
+    def produce_one(self) -> None:
+        """A record, so that there is something to look for."""
+        with self.connect() as sock:
+            send(sock, produce(plain_batch()))
+            receive(sock)
+
     def close(self) -> None:
         self.process.terminate()
         self.process.wait(60)
@@ -201,7 +219,7 @@ class Bystander:
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):
-            while not self._ended.wait(0.005):
+            while not self._ended.wait(0.02):
                 began = time.perf_counter()
                 send(self._sock, self._frame)
                 receive(self._sock)
@@ -220,7 +238,7 @@ def wait_until_quiet(broker: Broker) -> None:
     while time.monotonic() < ends:
         before = broker.cpu_ms()
         time.sleep(0.5)
-        if broker.cpu_ms() - before <= 60:
+        if broker.cpu_ms() - before <= 100:
             return
 
 
@@ -235,9 +253,12 @@ def measure(broker: Broker, name: str, frames: list[bytes], at_once: int, *, par
             time.sleep(0.2)
     time.sleep(1.5)
     wait_until_quiet(broker)
-    base, cpu = broker.rss(), broker.cpu_ms()
-    broker.forget_peak()
     bystander = Bystander(broker)
+    idle_cpu, idle_s = broker.cpu_ms(), time.perf_counter()
+    time.sleep(1)  # what the bystander, and looking for commits, cost
+    idle = (broker.cpu_ms() - idle_cpu) / (time.perf_counter() - idle_s)
+    base, cpu, since = broker.rss(), broker.cpu_ms(), time.perf_counter()
+    broker.forget_peak()
     socks = [broker.connect() for _ in range(at_once)]
     began = time.perf_counter()
     for frame in frames:
@@ -247,7 +268,8 @@ def measure(broker: Broker, name: str, frames: list[bytes], at_once: int, *, par
             drain(socks)
     elapsed = time.perf_counter() - began
     wait_until_quiet(broker)
-    peak, used = broker.peak() - base, broker.cpu_ms() - cpu
+    used = max(0.0, broker.cpu_ms() - cpu - idle * (time.perf_counter() - since))
+    peak = broker.peak() - base
     for sock in socks:
         sock.close()
     longest = bystander.end()
@@ -335,6 +357,293 @@ def tags(broker: Broker) -> Frames:
 @attack("tags of a header, 16 MiB")
 def many_tags(broker: Broker) -> Frames:
     return [header_tags(16 * MIB)], False
+
+
+def names(size: int, count: int, prefix: str = "") -> list[str]:
+    """So many different names, of at least so many characters."""
+    return [f"{prefix}{number:x}".rjust(size, "x") for number in range(count)]
+
+
+@attack("Metadata of all of 5,000 topics")
+def metadata_all(broker: Broker) -> Frames:
+    with_topics(broker, 5_000)
+    return [request(3, 12, topics=None, allow_auto_topic_creation=False)] * 5, False
+
+
+@attack("Metadata of 10,000 unknown names")
+def metadata_unknown(broker: Broker) -> Frames:
+    topics = [{"_": "MetadataRequestTopic", "name": name} for name in names(3, 2_700)]
+    return [request(3, 12, topics=topics, allow_auto_topic_creation=False)], False
+
+
+@attack("DescribeGroups, one group 6,000 times")
+def describe_groups(broker: Broker) -> Frames:
+    with_group(broker, "g", members=20)
+    return [request(15, 5, groups=["g"] * 20_000)], False
+
+
+@attack("DescribeGroups of 15,000 unknown groups")
+def describe_unknown_groups(broker: Broker) -> Frames:
+    return [request(15, 5, groups=names(3, 15_000))], False
+
+
+@attack("OffsetFetch, one group 10,000 times")
+def offset_fetch(broker: Broker) -> Frames:
+    with_topic(broker, 1000)
+    commit(broker, "g", 1000)
+    return [
+        request(9, 8, groups=[{"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}] * 12_000)
+    ], False
+
+
+@attack("OffsetFetch of 15,000 partitions")
+def offset_fetch_partitions(broker: Broker) -> Frames:
+    topics = [{"_": "OffsetFetchRequestTopics", "name": "t", "partition_indexes": list(range(15_000))}]
+    groups = [{"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": topics}]
+    return [request(9, 8, groups=groups)], False
+
+
+@attack("FindCoordinator of 15,000 groups")
+def find_coordinator(broker: Broker) -> Frames:
+    return [request(10, 4, key_type=0, coordinator_keys=names(3, 15_000))], False
+
+
+@attack("FindCoordinator of one group 30,000 times")
+def find_one_coordinator(broker: Broker) -> Frames:
+    return [request(10, 4, key_type=0, coordinator_keys=["g"] * 30_000)], False
+
+
+@attack("DescribeConfigs, one topic 6,000 times")
+def describe_configs(broker: Broker) -> Frames:
+    with_topic(broker)
+    one = {"_": "DescribeConfigsResource", "resource_type": 2, "resource_name": "victim",
+           "configuration_keys": None}  # fmt: skip
+    return [request(32, 4, resources=[one] * 6_000, include_synonyms=True, include_documentation=True)], False
+
+
+@attack("CreateTopics, 3,500 to be validated")
+def create_topics(broker: Broker) -> Frames:
+    topics = [
+        {"_": "CreatableTopic", "name": name, "num_partitions": 1, "replication_factor": 1,
+         "assignments": [], "configs": []}
+        for name in names(4, 3_500, "v.")
+    ]  # fmt: skip
+    return [request(19, 5, topics=topics, timeout=30_000, validate_only=True)], False
+
+
+@attack("ListOffsets, one partition 4,000 times")
+def list_offsets(broker: Broker) -> Frames:
+    with_topic(broker)
+    broker.produce_one()
+    partitions = [
+        {"_": "ListOffsetsPartition", "partition_index": 0, "current_leader_epoch": -1, "timestamp": 5}
+    ] * 3_500
+    topics = [{"_": "ListOffsetsTopic", "name": "victim", "partitions": partitions}]
+    return [request(2, 6, replica_id=-1, isolation_level=0, topics=topics)], False
+
+
+@attack("OffsetForLeaderEpoch, 4,000 partitions")
+def offset_for_leader_epoch(broker: Broker) -> Frames:
+    partitions = [
+        {"_": "OffsetForLeaderPartition", "partition": n, "current_leader_epoch": -1, "leader_epoch": 0}
+        for n in range(4_000)
+    ]
+    topics = [{"_": "OffsetForLeaderTopic", "topic": "victim", "partitions": partitions}]
+    return [request(23, 4, replica_id=-1, topics=topics)], False
+
+
+@attack("DescribeLogDirs, one topic's partition 10,000 times")
+def describe_log_dirs(broker: Broker) -> Frames:
+    with_topic(broker)
+    topics = [{"_": "DescribableLogDirTopic", "topic": "victim", "partitions": [0] * 15_000}]
+    return [request(35, 4, topics=topics)], False
+
+
+@attack("OffsetCommit of 3,000 partitions")
+def offset_commit(broker: Broker) -> Frames:
+    with_topic(broker, 3000)
+    return [commit_request("g", 3000)], False
+
+
+@attack("LeaveGroup of 8,000 members")
+def leave_group(broker: Broker) -> Frames:
+    with_group(broker, "g", members=2)
+    members = [
+        {"_": "MemberIdentity", "member_id": name, "group_instance_id": None} for name in names(3, 9_000)
+    ]
+    return [request(13, 4, group_id="g", members=members)], False
+
+
+@attack("DeleteGroups of 15,000 names")
+def delete_groups(broker: Broker) -> Frames:
+    return [request(42, 2, groups_names=names(3, 15_000))], False
+
+
+@attack("DeleteTopics of 12,000 names")
+def delete_topics(broker: Broker) -> Frames:
+    return [request(20, 5, topic_names=names(3, 15_000), timeout=30_000)], False
+
+
+@attack("DeleteRecords of 4,000 partitions")
+def delete_records(broker: Broker) -> Frames:
+    with_topic(broker)
+    partitions = [{"_": "DeleteRecordsPartition", "partition_index": n, "offset": 0} for n in range(4_000)]
+    topics = [{"_": "DeleteRecordsTopic", "name": "victim", "partitions": partitions}]
+    return [request(21, 2, topics=topics, timeout=30_000)], False
+
+
+@attack("IncrementalAlterConfigs of 4,000 topics")
+def incremental_alter_configs(broker: Broker) -> Frames:
+    resources = [
+        {"_": "AlterConfigsResource", "resource_type": 2, "resource_name": name,
+         "configs": [{"_": "AlterableConfig", "name": "a", "config_operation": 0, "value": "1"}]}
+        for name in names(3, 4_000)
+    ]  # fmt: skip
+    return [request(44, 1, resources=resources, validate_only=True)], False
+
+
+@attack("CreatePartitions of 5,000 topics")
+def create_partitions(broker: Broker) -> Frames:
+    topics = [
+        {"_": "CreatePartitionsTopic", "name": name, "count": 2, "assignments": None}
+        for name in names(3, 5_000)
+    ]
+    return [request(37, 3, topics=topics, timeout=30_000, validate_only=True)], False
+
+
+@attack("Produce of 5,000 empty partitions")
+def produce_empty(broker: Broker) -> Frames:
+    with_topic(broker, 9_000)
+    return [produce(*[b"x"] * 8_000)], False
+
+
+@attack("ApiVersions with long names")
+def api_versions(broker: Broker) -> Frames:
+    return [request(18, 3, client_software_name="x" * 30_000, client_software_version="y" * 30_000)], False
+
+
+@attack("a name of 32 KB for a group")
+def long_group(broker: Broker) -> Frames:
+    return [
+        request(12, 3, group_id="x" * 32_000, generation_id=1, member_id="m", group_instance_id=None)
+    ], False
+
+
+# --- requests that wait ------------------------------------------------------------------------------------
+
+FOREVER_MS = (1 << 31) - 1
+
+
+def fetch_request(
+    topics: list[tuple[str, list[int]]], *, wait_ms: int = FOREVER_MS, version: int = 7
+) -> bytes:
+    fetched = [
+        {"_": "FetchTopic", "topic": name, "partitions": [
+            {"_": "FetchPartition", "partition": one, "fetch_offset": 0, "partition_max_bytes": 1}
+            for one in partitions
+        ]}
+        for name, partitions in topics
+    ]  # fmt: skip
+    return request(1, version, replica_id=-1, max_wait=wait_ms, min_bytes=1, max_bytes=1, isolation_level=0,
+                   session_id=0, session_epoch=0, topics=fetched, forgotten_topics_data=[])  # fmt: skip
+
+
+@attack("Fetch that waits for 2,400 partitions")
+def fetch_parked(broker: Broker) -> Frames:
+    with_topic(broker, 2_400)
+    return [fetch_request([("victim", list(range(2_400)))])], True
+
+
+@attack("Fetch sessions of illegal names")
+def fetch_illegal(broker: Broker) -> Frames:
+    return [fetch_request([("!" * 32_000 + name, [0]) for name in names(1, 2)])], False
+
+
+@attack("Fetch sessions of 2,400 unknown partitions")
+def fetch_unknown(broker: Broker) -> Frames:
+    return [fetch_request([("unknown", list(range(2_400)))])], False
+
+
+@attack("JoinGroup that waits, of 60 KB")
+def join_parked(broker: Broker) -> Frames:
+    return [join_request("g", b"x" * 60_000)], True
+
+
+@attack("JoinGroup of a client id of 32 KB")
+def join_client_id(broker: Broker) -> Frames:
+    return [join_request("g", b"x", client_id=b"c" * 32_000)], True
+
+
+@attack("SyncGroup that waits, of 60 KB, by a follower")
+def sync_parked(broker: Broker) -> Frames:
+    joined = with_group(broker, "g", members=2, session_ms=1_800_000, sync=False)
+    follower = next(one for one in joined if one.member_id != one.leader)
+    given = [{"_": "SyncGroupRequestAssignment", "member_id": "m", "assignment": b"x" * 60_000}]
+    return [request(14, 3, group_id="g", generation_id=follower.generation_id, member_id=follower.member_id,
+                    group_instance_id=None, assignments=given)], True  # fmt: skip
+
+
+# --- what there is already ---------------------------------------------------------------------------------
+
+
+def with_topics(broker: Broker, count: int) -> None:
+    for first in range(0, count, 500):
+        topics = [
+            {"_": "CreatableTopic", "name": f"topic-{first + n:05}", "num_partitions": 1,
+             "replication_factor": 1, "assignments": [], "configs": []}
+            for n in range(500)
+        ]  # fmt: skip
+        broker.ask(19, 5, topics=topics, timeout=60_000, validate_only=False)
+
+
+def commit_request(group: str, partitions: int) -> bytes:
+    offsets = [
+        {"_": "OffsetCommitRequestPartition", "partition_index": n, "committed_offset": 1,
+         "committed_leader_epoch": -1, "committed_metadata": ""}
+        for n in range(partitions)
+    ]  # fmt: skip
+    topics = [{"_": "OffsetCommitRequestTopic", "name": "victim", "partitions": offsets}]
+    return request(8, 8, group_id=group, generation_id_or_member_epoch=-1, member_id="",
+                   group_instance_id=None, topics=topics)  # fmt: skip
+
+
+def commit(broker: Broker, group: str, partitions: int) -> None:
+    broker.ask(10, 4, key_type=0, coordinator_keys=[group])
+    with broker.connect() as sock:
+        send(sock, commit_request(group, partitions))
+        receive(sock)
+
+
+def join_request(group: str, subscription: bytes, *, member_id: str = "", session_ms: int = 60_000,
+                 client_id: bytes = b"hostile") -> bytes:  # fmt: skip
+    protocols = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": subscription}]
+    return request(11, 3, client_id=client_id, group_id=group, session_timeout=session_ms,
+                   rebalance_timeout=FOREVER_MS, member_id=member_id, protocol_type="consumer",
+                   protocols=protocols)  # fmt: skip
+
+
+def with_group(
+    broker: Broker, group: str, *, members: int, session_ms: int = 60_000, sync: bool = True
+) -> list[Any]:
+    """A group whose members have subscriptions of 50 KB; their JoinGroup answers."""
+    broker.ask(10, 4, key_type=0, coordinator_keys=[group])
+    time.sleep(1)
+    socks = [broker.connect() for _ in range(members)]
+    for sock in socks:
+        send(sock, join_request(group, b"x" * 50_000, session_ms=session_ms))
+    joined = [answer(11, 3, receive(sock)) for sock in socks]
+    for sock, one in zip(socks, joined, strict=True):
+        if sync:
+            send(sock, request(14, 3, group_id=group, generation_id=one.generation_id,
+                               member_id=one.member_id, group_instance_id=None, assignments=[]))  # fmt: skip
+    for sock in socks:
+        if sync:
+            receive(sock)
+        KEPT_OPEN.append(sock)
+    return joined
+
+
+KEPT_OPEN: list[socket.socket] = []
 
 
 # --- the report ------------------------------------------------------------------------------------------

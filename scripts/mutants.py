@@ -1056,6 +1056,62 @@ MUTANTS = (
         "        if False:\n",
         "tests/server/admin/test_create_topics.py",
     ),
+    Mutant(
+        "a group is described once, however often it is named",
+        "sparklog_server/api/describe_groups.py",
+        "    names = dict.fromkeys(request.groups)\n",
+        "    names = list(request.groups)\n",
+        "tests/server/api/test_repeated_names.py",
+    ),
+    Mutant(
+        "descriptions of groups have a limit",
+        "sparklog_server/api/describe_groups.py",
+        "    if group is not None and not fits:\n",
+        "    if False:\n",
+        "tests/server/api/test_repeated_names.py",
+    ),
+    Mutant(
+        "offsets of whole groups have a limit",
+        "sparklog_server/api/offset_fetch.py",
+        "        if not context.answer.fits(_PARTITION_BYTES * len(committed)):\n",
+        "        if False:\n",
+        "tests/server/api/test_repeated_names.py",
+    ),
+    Mutant(
+        "descriptions of settings have a limit",
+        "sparklog_server/api/describe_configs.py",
+        "        if known is None:\n",
+        "        if False:\n",
+        "tests/server/api/test_repeated_names.py",
+    ),
+    Mutant(
+        "large answers wait for each other",
+        "sparklog_server/protocol/answers.py",
+        "            await self._budget.take(self, size)\n",
+        "            pass\n",
+        "tests/server/protocol/test_answers.py",
+    ),
+    Mutant(
+        "others have turns while an answer is made",
+        "sparklog_server/protocol/answers.py",
+        "        if len(made) % _SLICE == 0:\n",
+        "        if False:\n",
+        "tests/server/protocol/test_answers.py",
+    ),
+    Mutant(
+        "an answer about all topics is made once",
+        "sparklog_server/admin/topic_listing.py",
+        "        if chunks is None:\n",
+        "        if True:\n",
+        "tests/server/admin/test_topic_listing.py",
+    ),
+    Mutant(
+        "an answer about all topics is that of the image",
+        "sparklog_server/admin/topic_listing.py",
+        "        if image is not self._image:\n",
+        "        if self._image is None:\n",
+        "tests/server/admin/test_topic_listing.py",
+    ),
 )
 
 

@@ -23,6 +23,7 @@ from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.metadata import Image, Plan, PublishResult, Topic
+from sparklog_server.admin.topic_listing import TopicListing
 from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService
@@ -98,6 +99,7 @@ class Broker:
         # Components, in the order in which they start.
         self.publisher = Publisher(self)
         self.producer_ids = ProducerIds(self)
+        self.topic_listing = TopicListing(config.node_id)
         self.fetches = FetchService(self)
         self.groups = GroupCoordinator(self)
         self.http = HttpEndpoint(self)

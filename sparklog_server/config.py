@@ -115,6 +115,16 @@ class ServerConfig:
         At most one more request of socket.request.max.bytes comes on top. Larger: more memory, smoother
         under many large requests; smaller: clients are pushed back sooner.""",
     )
+    queued_max_response_bytes: int = setting(
+        "sparklog.queued.max.response.bytes",
+        default=48 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Bytes of large answers about groups, offsets and settings that are made or being sent, over all
+        connections (one more may overdraw it); further ones wait. Larger: more at once; smaller: less memory
+        when clients are slow to take them.""",
+    )
     max_connections: int = setting(
         "max.connections",
         default=10_000,

@@ -37,6 +37,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 MAX_METADATA_BYTES = 4096  # Kafka's offset.metadata.max.bytes
 MAX_GROUP_BYTES = (1 << 15) - 1
+_SHORT_NAME = 100  # characters, of which a loop takes less time than NumPy's calls
 TopicPartition = tuple[str, int]
 
 
@@ -51,13 +52,22 @@ class CommittedOffset:
 
 def partition_for_group(group: str, partitions: int) -> int:
     """Kafka's choice: abs(Java's String.hashCode) % partitions."""
+    if len(group) <= _SHORT_NAME and group.isascii():
+        code = 0
+        for byte in group.encode():
+            code = (31 * code + byte) & 0xFFFFFFFF
+    else:
+        code = _hash_code(group)
+    signed = code - (1 << 32) if code >= 1 << 31 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+def _hash_code(group: str) -> int:
     units = np.frombuffer(group.encode("utf-16-be"), ">u2").astype(np.uint32)
     powers = np.full(len(units), 31, np.uint32)
     powers[-1:] = 1
     # Wraps as Java's int does. A name may have 32,767 characters, which a loop takes 5 ms for.
-    code = int((units * np.cumprod(powers[::-1], dtype=np.uint32)[::-1]).sum(dtype=np.uint32))
-    signed = code - (1 << 32) if code >= 1 << 31 else code
-    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+    return int((units * np.cumprod(powers[::-1], dtype=np.uint32)[::-1]).sum(dtype=np.uint32))
 
 
 def stage_offsets(

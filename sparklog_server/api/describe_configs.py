@@ -4,10 +4,12 @@ Does: all settings of a topic, of this broker, or those set for the whole cluste
     layer that each value comes from, all other layers (synonyms), type and documentation.
     Groups have none: kafka-configs describes those that it has listed.
 Does not: other brokers, loggers, client metrics.
+Each resource is described once. What is beyond 32 MiB is refused (INVALID_REQUEST): 2,000 resources with
+    documentation, 10,000 without.
 Versions: 3 type and documentation (KIP-569); 4 flexible.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
@@ -17,6 +19,7 @@ from sparklog.metadata import Image
 from sparklog_server.admin.changes import RefusedError, outcome_of
 from sparklog_server.admin.config_changes import ResourceType, invalid_request, validate_broker_name
 from sparklog_server.admin.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.registry import RequestContext, api
 
@@ -24,20 +27,39 @@ if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
 
+_PLAIN_BYTES, _DOCUMENTED_BYTES = 3_000, 15_000  # of one resource's answer
+
+
 @api(key=32, versions=range(1, 5))
 async def handle_describe_configs(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Answer from the newest image (others may just have changed it) and the broker's settings."""
     await broker.look()
     image = broker.image
-    return make(
-        context.types.DescribeConfigsResponse,
-        results=[_describe(request, context.types, broker, image, one) for one in request.resources],
+    resources = {(one.resource_type, one.resource_name): one for one in request.resources}
+    documented = field(request, "include_documentation", False)
+    size = _DOCUMENTED_BYTES if documented else _PLAIN_BYTES
+    fitting = {key for key in resources if context.answer.fits(size)}
+    await context.answer.reserve()
+    known: _Known = {}
+    results = await in_slices(
+        _describe(request, context.types, broker, image, one, known if key in fitting else None)
+        for key, one in resources.items()
     )
+    return make(context.types.DescribeConfigsResponse, results=results)
 
 
-def _describe(request: Any, types: Any, broker: "Broker", image: Image, resource: Any) -> Any:
+# Results of one request, by what they depend on: thousands of topics have the same settings.
+_Known = dict[Hashable, tuple[Any, ...]]
+
+
+def _describe(
+    request: Any, types: Any, broker: "Broker", image: Image, resource: Any, known: _Known | None
+) -> Any:
+    """One resource; `known` None: it would make the answer too large."""
     try:
-        entries = _entries(broker, image, resource.resource_type, resource.resource_name)
+        if known is None:
+            raise invalid_request("Too many resources for one request.")
+        configs = _results(request, types, broker, image, resource, known)
     except (SparklogError, RefusedError) as error:
         outcome = outcome_of(error)
         return make(
@@ -47,16 +69,29 @@ def _describe(request: Any, types: Any, broker: "Broker", image: Image, resource
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-    wanted = resource.configuration_keys
     return make(
         types.DescribeConfigsResult,
         error_code=ErrorCode.none,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[
-            _result(request, types, entry) for entry in entries if wanted is None or entry.name in wanted
-        ],
+        configs=configs,
     )
+
+
+def _results(
+    request: Any, types: Any, broker: "Broker", image: Image, resource: Any, known: _Known
+) -> tuple[Any, ...]:
+    wanted = resource.configuration_keys
+    depends_on: Hashable = resource.resource_name
+    if ResourceType(resource.resource_type) is ResourceType.TOPIC:
+        depends_on = tuple(sorted(image.topic(resource.resource_name).configs.items()))
+    key = resource.resource_type, depends_on, wanted
+    if key not in known:
+        entries = _entries(broker, image, resource.resource_type, resource.resource_name)
+        known[key] = tuple(
+            _result(request, types, entry) for entry in entries if wanted is None or entry.name in wanted
+        )
+    return known[key]
 
 
 def _entries(broker: "Broker", image: Image, resource_type: int, name: str) -> Iterable[ConfigEntry]:

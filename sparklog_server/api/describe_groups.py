@@ -2,14 +2,18 @@
 
 Does: state, protocol and members of groups; a group that has only offsets (Spark) is Empty, an unknown one
     Dead, as in Kafka; authorized operations, if asked for: all, as nobody is authorized yet.
+Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR: ask for fewer at once.
 Versions: 3 authorized operations; 4 static members; 5 flexible.
 """
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kio.schema.errors import ErrorCode
+
 from sparklog_server.coordinator.group import Group
 from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.operations import GROUP_OPERATIONS, NOT_ASKED_FOR
 from sparklog_server.protocol.registry import RequestContext, api
@@ -18,21 +22,36 @@ if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
 
+_MEMBER_BYTES = 1000  # beside what it has sent itself
+
+
 @api(key=15, versions=range(6))
 async def handle_describe_groups(request: Any, context: RequestContext, broker: "Broker") -> Any:
-    """Answer from memory."""
+    """Answer from memory, each group once."""
     types = context.types
     asked_for = field(request, "include_authorized_operations", default=False)
     operations = GROUP_OPERATIONS if asked_for else NOT_ASKED_FOR
+    names = dict.fromkeys(request.groups)
+    fitting = {name for name in names if context.answer.fits(_size_of(broker.groups.find(name)))}
+    await context.answer.reserve()
     return make(
         types.DescribeGroupsResponse,
-        groups=[_described(types, broker, group_id, operations) for group_id in request.groups],
+        groups=await in_slices(
+            _described(types, broker, group_id, operations, fits=group_id in fitting) for group_id in names
+        ),
     )
 
 
-def _described(types: ModuleType, broker: "Broker", group_id: str, operations: int) -> Any:
+def _size_of(group: Group | None) -> int:
+    """About what its description takes."""
+    return 0 if group is None else group.roster.held_bytes + _MEMBER_BYTES * len(group.roster)
+
+
+def _described(types: ModuleType, broker: "Broker", group_id: str, operations: int, *, fits: bool) -> Any:
     error = broker.groups.describe_error(group_id)
     group = None if error else broker.groups.find(group_id)
+    if group is not None and not fits:
+        error, group = ErrorCode.unknown_server_error, None
     if group is None:
         state = GroupState.EMPTY if not error and broker.groups.exists(group_id) else GroupState.DEAD
         return make(

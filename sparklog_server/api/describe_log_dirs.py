@@ -59,9 +59,9 @@ def _wanted(image: Image, asked: Any) -> list[tuple[Topic, list[int]]]:
     return [
         (
             image.topics[one.topic],
-            [n for n in one.partitions if 0 <= n < len(image.topics[one.topic].partitions)],
+            [n for n in dict.fromkeys(one.partitions) if 0 <= n < len(image.topics[one.topic].partitions)],
         )
-        for one in asked
+        for one in {one.topic: one for one in asked}.values()
         if one.topic in image.topics
     ]
 

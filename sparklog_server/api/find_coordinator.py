@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.registry import RequestContext, api
 
@@ -44,7 +45,9 @@ async def handle_find_coordinator(request: Any, context: RequestContext, broker:
         return make(types.FindCoordinatorResponse, **where)
     return make(
         types.FindCoordinatorResponse,
-        coordinators=[make(types.Coordinator, key=key, **where) for key in request.coordinator_keys],
+        coordinators=await in_slices(
+            make(types.Coordinator, key=key, **where) for key in dict.fromkeys(request.coordinator_keys)
+        ),
     )
 
 

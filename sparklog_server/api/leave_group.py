@@ -23,7 +23,11 @@ async def handle_leave_group(request: Any, context: RequestContext, broker: "Bro
     if context.api_version < _BATCHED_SINCE:
         error, errors = broker.groups.leave(request.group_id, [Leaving(member_id=request.member_id)])
         return make(types.LeaveGroupResponse, error_code=error or errors[0])
-    leaving = [Leaving(member_id=one.member_id, instance_id=one.group_instance_id) for one in request.members]
+    leaving = list(
+        dict.fromkeys(
+            Leaving(member_id=one.member_id, instance_id=one.group_instance_id) for one in request.members
+        )
+    )
     error, errors = broker.groups.leave(request.group_id, leaving)
     return make(
         types.LeaveGroupResponse,

@@ -8,19 +8,27 @@ Versions: 0 no topics means all; 1 null means all, controller; 4 auto-creation c
     epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in answers (KIP-516); 12 topics by id.
 """
 
+import io
 import uuid
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
 from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
-from sparklog.metadata import Action, Image, Topic, new_id, plan_create_topic
+from sparklog.metadata import Action, Image, new_id, plan_create_topic
 from sparklog.metadata.topic_names import collision_key, is_internal, why_illegal_topic_name
 from sparklog_server.admin.changes import Part, make_changes
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.entities import field, make, topic_id_text
+from sparklog_server.protocol.messages import message_codec
+from sparklog_server.protocol.metadata_response import (
+    after_topics,
+    count_bytes,
+    encode_topic,
+    encode_topics,
+)
 from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
-from sparklog_server.protocol.registry import METADATA, RequestContext, api
+from sparklog_server.protocol.registry import METADATA, RequestContext, Response, api
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
@@ -33,7 +41,6 @@ _BY_ID_SINCE = 12
 @api(key=METADATA, versions=range(13))
 async def handle_metadata(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Answer from the newest image."""
-    types = context.types
     asked = request.topics
     # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
     await broker.look()
@@ -41,14 +48,22 @@ async def handle_metadata(request: Any, context: RequestContext, broker: "Broker
     if not field(request, "include_topic_authorized_operations", False):
         operations = NOT_ASKED_FOR
     if asked is None or (context.api_version == 0 and not asked):
-        topics = [_topic(types, broker, topic, operations) for topic in broker.image.topics.values()]
+        chunks = broker.topic_listing.of(broker.image, context.api_version, operations)
     else:
         errors: dict[str, ErrorCode] = {}
         if field(request, "allow_auto_topic_creation", True):
             errors = await _create_missing(asked, broker)
-        topics = [_answer(types, broker, one, errors, operations) for one in dict.fromkeys(asked)]
+        version = context.api_version
+        pieces = (_answer(broker, version, one, errors, operations) for one in dict.fromkeys(asked))
+        chunks = encode_topics(await in_slices(pieces), version)
     cluster = field(request, "include_cluster_authorized_operations", False)
-    return make(
+    return _response(context, broker, chunks, CLUSTER_OPERATIONS if cluster else NOT_ASKED_FOR)
+
+
+def _response(context: RequestContext, broker: "Broker", topics: list[bytes], operations: int) -> Response:
+    """The response, with these topics in the place of none."""
+    types, version = context.types, context.api_version
+    empty = make(
         types.MetadataResponse,
         brokers=[
             make(
@@ -60,9 +75,14 @@ async def handle_metadata(request: Any, context: RequestContext, broker: "Broker
         ],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if cluster else NOT_ASKED_FOR,
+        topics=(),
+        cluster_authorized_operations=operations,
     )
+    buffer = io.BytesIO()
+    message_codec(METADATA, version).write(buffer, empty)
+    encoded = buffer.getvalue()
+    after = len(encoded) - after_topics(version)
+    return Response(chunks=[encoded[: after - count_bytes(version)], *topics, encoded[after:]])
 
 
 async def _create_missing(asked: Any, broker: "Broker") -> dict[str, ErrorCode]:
@@ -104,24 +124,24 @@ def _creation(name: str, partitions: int, configs: dict[str, str]) -> Part:
 
 
 def _answer(
-    types: ModuleType, broker: "Broker", one: Any, errors: dict[str, ErrorCode], operations: int
-) -> Any:
+    broker: "Broker", version: int, one: Any, errors: dict[str, ErrorCode], operations: int
+) -> list[bytes]:
     """The topic that one entry of a request asks for, or why not."""
     by_id = _topic_id(one)
     if one.__version__ < _BY_ID_SINCE and (by_id is not None or one.name is None):
-        return _error(types, ErrorCode.invalid_request, one.name or "")
+        return _error(version, ErrorCode.invalid_request, one.name or "")
     if by_id is not None:
         topic = broker.image.topic_by_id.get(topic_id_text(by_id))
         if topic is None:
-            return _error(types, ErrorCode.unknown_topic_id, None, by_id)
-        return _topic(types, broker, topic, operations)
+            return _error(version, ErrorCode.unknown_topic_id, None, by_id)
+        return broker.topic_listing.topic(topic, version, operations)
     name = one.name or ""
     topic = broker.image.topics.get(name)
     if topic is not None:
-        return _topic(types, broker, topic, operations)
+        return broker.topic_listing.topic(topic, version, operations)
     if why_illegal_topic_name(name) is not None:
-        return _error(types, ErrorCode.invalid_topic_exception, name)
-    return _error(types, errors.get(name, ErrorCode.unknown_topic_or_partition), name)
+        return _error(version, ErrorCode.invalid_topic_exception, name)
+    return _error(version, errors.get(name, ErrorCode.unknown_topic_or_partition), name)
 
 
 def _topic_id(one: Any) -> uuid.UUID | None:
@@ -129,35 +149,12 @@ def _topic_id(one: Any) -> uuid.UUID | None:
     return None if value is None or value == _ZERO else value
 
 
-def _error(types: ModuleType, code: ErrorCode, name: str | None, topic_id: uuid.UUID = _ZERO) -> Any:
-    return make(
-        types.MetadataResponseTopic,
-        error_code=code,
+def _error(version: int, code: ErrorCode, name: str | None, topic_id: uuid.UUID = _ZERO) -> list[bytes]:
+    return encode_topic(
+        version,
+        error_code=code.value,
         name=name,
         topic_id=topic_id,
         is_internal=name is not None and is_internal(name),
-    )
-
-
-def _topic(types: ModuleType, broker: "Broker", topic: Topic, operations: int) -> Any:
-    nodes = (broker.node_id,)
-    return make(
-        types.MetadataResponseTopic,
-        error_code=ErrorCode.none,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
-        topic_authorized_operations=operations,
-        partitions=[
-            make(
-                types.MetadataResponsePartition,
-                error_code=ErrorCode.none,
-                partition_index=number,
-                leader_id=broker.node_id,
-                leader_epoch=0,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
-            )
-            for number in range(len(topic.partitions))
-        ],
+        operations=NOT_ASKED_FOR,
     )

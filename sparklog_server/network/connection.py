@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
+from sparklog_server.protocol.answers import HeldAnswer
 from sparklog_server.protocol.messages import (
     MalformedRequestError,
     MessageCodec,
@@ -210,6 +211,7 @@ class Connection:
             listener=self._listener,
             received_ms=self._network.clock.monotonic_ms(),
             types=codec.types,
+            answer=HeldAnswer(self._network.answers),
         )
         waits = entry.key in WAITING_APIS
         if waits:
@@ -258,6 +260,7 @@ class Connection:
                     turn.set_result(None)
                     await sending
         finally:
+            request.context.answer.release()
             if answer.release is not None:
                 answer.release()
         self._count(request, answer, (began, handled, in_turn, clock()))
@@ -274,6 +277,9 @@ class Connection:
                 release=body.release if isinstance(body, Response) else None,
                 error=int(getattr(body, "error_code", 0)),
             )
+        except asyncio.CancelledError:
+            context.answer.release()
+            raise
         except CloseConnectionError as error:
             return _Answer(failure=str(error))
         except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down

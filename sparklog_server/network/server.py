@@ -37,6 +37,7 @@ class Network:
         self.apis = apis
         self.run_blocking = broker.run_storage
         self.budget = ByteBudget(self.config.queued_max_request_bytes)
+        self.answers = ByteBudget(self.config.queued_max_response_bytes)
         self.slots = asyncio.Semaphore(self.config.queued_max_requests)
         self.quota = ConnectionQuota(
             self.config.max_connections,

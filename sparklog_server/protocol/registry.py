@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from sparklog_server.protocol.answers import HeldAnswer
+
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
@@ -49,6 +51,7 @@ class RequestContext:
     listener: AdvertisedListener
     received_ms: int
     types: ModuleType
+    answer: HeldAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,50 @@
+"""What clients are told of topics, as bytes, and what all of them were told last.
+
+Invariants: an answer is that of the image it is asked for. At most MAX_KEPT answers are kept, of one image.
+Not here: the bytes themselves (protocol/metadata_response.py).
+Concurrency: event loop only.
+"""
+
+from collections import OrderedDict
+
+from sparklog.metadata import Image, Topic
+from sparklog.metadata.topic_names import is_internal
+from sparklog_server.protocol.entities import topic_uuid
+from sparklog_server.protocol.metadata_response import encode_topic, encode_topics
+
+MAX_KEPT = 4  # of 5,000 topics each has 0.3 MB
+
+
+class TopicListing:
+    """broker.topic_listing."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._image: Image | None = None
+        self._kept: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
+
+    def of(self, image: Image, version: int, operations: int) -> list[bytes]:
+        """The array of all topics in a Metadata response."""
+        if image is not self._image:
+            self._kept.clear()
+            self._image = image
+        key = version, operations
+        chunks = self._kept.get(key)
+        if chunks is None:
+            topics = [self.topic(topic, version, operations) for topic in image.topics.values()]
+            chunks = self._kept[key] = encode_topics(topics, version)
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return chunks
+
+    def topic(self, topic: Topic, version: int, operations: int) -> list[bytes]:
+        """One of them."""
+        return encode_topic(
+            version,
+            name=topic.name,
+            topic_id=topic_uuid(topic.topic_id),
+            is_internal=is_internal(topic.name),
+            partitions=len(topic.partitions),
+            node_id=self._node_id,
+            operations=operations,
+        )

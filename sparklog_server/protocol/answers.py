@@ -1,0 +1,67 @@
+"""Answers that are out of proportion to what was asked: counted before they are made, made piece by piece.
+
+A request of 900 bytes may name a group whose members hold megabytes, or a thousand groups. So what an answer
+takes is estimated from what is in memory already; beyond MAX_ANSWER_BYTES the rest is refused, and what is
+large waits until the answers to others have been sent (`sparklog.queued.max.response.bytes`).
+
+Not here: fetched records, which have limits of their own (fetch/service.py).
+Concurrency: event loop only.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+MAX_ANSWER_BYTES = 32 << 20
+SMALL_BYTES = 64 << 10  # answers below are not counted
+_SLICE = 256  # some milliseconds of making entities
+
+
+class Budget(Protocol):
+    """network/limits.py ByteBudget."""
+
+    async def take(self, holder: object, size: int) -> None: ...
+
+    def give_back(self, holder: object, size: int) -> None: ...
+
+
+class HeldAnswer:
+    """What one request's answer takes, from before it is made until it is sent."""
+
+    __slots__ = ("_budget", "_left", "_taken")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._taken = 0
+        self._left = MAX_ANSWER_BYTES
+
+    def fits(self, size: int) -> bool:
+        """Count a piece in; False: the answer would become too large with it, and it must be refused."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    async def reserve(self) -> None:
+        """Wait until there is room for what was counted in."""
+        size = MAX_ANSWER_BYTES - self._left
+        if size > SMALL_BYTES and not self._taken:
+            await self._budget.take(self, size)
+            self._taken = size
+
+    def release(self) -> None:
+        """It was sent, or never will be; may be called again."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._budget.give_back(self, taken)
+
+
+async def in_slices(pieces: Iterable[T]) -> list[T]:
+    """All of them, with a turn for others every few milliseconds."""
+    made: list[T] = []
+    for piece in pieces:
+        made.append(piece)
+        if len(made) % _SLICE == 0:
+            await asyncio.sleep(0)
+    return made

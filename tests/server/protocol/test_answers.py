@@ -1,0 +1,84 @@
+"""Answers that are out of proportion: counted, refused beyond a limit, made with turns for others."""
+
+import asyncio
+import contextlib
+import itertools
+from typing import Any
+
+import pytest
+
+from sparklog_server.network.limits import ByteBudget
+from sparklog_server.protocol import answers
+from sparklog_server.protocol.answers import MAX_ANSWER_BYTES, HeldAnswer, in_slices
+
+
+def test_an_answer_has_a_limit() -> None:
+    answer = HeldAnswer(ByteBudget(1))
+    assert answer.fits(MAX_ANSWER_BYTES - 10)
+    assert not answer.fits(11)
+    assert answer.fits(10)
+    assert not answer.fits(1)
+
+
+def test_large_answers_wait_for_each_other_and_small_ones_for_nobody() -> None:
+    async def main() -> None:
+        budget = ByteBudget(1 << 20)
+        held = [HeldAnswer(budget) for _ in range(4)]
+        for one in held:
+            assert one.fits(600_000)
+        await held[0].reserve()
+        await held[0].reserve()  # no more than once
+        await held[1].reserve()  # one may overdraw
+        assert budget.used_bytes == 1_200_000
+        third = asyncio.ensure_future(held[2].reserve())
+        await asyncio.sleep(0)
+        assert not third.done()
+        small = HeldAnswer(budget)
+        assert small.fits(10_000)
+        await small.reserve()
+        held[0].release()
+        held[0].release()
+        held[1].release()
+        await third
+        held[3].release()  # it has reserved nothing
+        assert budget.used_bytes == 600_000
+        held[2].release()
+        assert budget.used_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_others_have_turns_while_many_pieces_are_made() -> None:
+    turns: list[int] = []
+    made: list[int] = []
+
+    async def main() -> list[int]:
+        async def other() -> None:
+            while True:
+                turns.append(len(made))
+                await asyncio.sleep(0)
+
+        def pieces() -> Any:
+            for number in range(2_000):
+                made.append(number)
+                yield number
+
+        beside = asyncio.create_task(other())
+        found = await in_slices(pieces())
+        beside.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beside
+        return found
+
+    assert asyncio.run(main()) == list(range(2_000))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(turns)]
+    assert max(gaps) <= answers._SLICE
+
+
+@pytest.mark.parametrize("size", [0, answers.SMALL_BYTES])
+def test_small_answers_are_not_counted(size: int) -> None:
+    budget = ByteBudget(1)
+    answer = HeldAnswer(budget)
+    assert answer.fits(size)
+    asyncio.run(answer.reserve())
+    assert budget.used_bytes == 0

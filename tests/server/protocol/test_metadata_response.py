@@ -1,0 +1,100 @@
+"""The hand-written topics of Metadata, against kio's, in every version."""
+
+import io
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_payload_module
+from kio.static.constants import EntityType
+
+from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.messages import message_codec
+from sparklog_server.protocol.metadata_response import (
+    after_topics,
+    count_bytes,
+    encode_topic,
+    encode_topics,
+    partitions_block,
+)
+
+TOPIC = st.fixed_dictionaries(
+    {
+        "name": st.text("abc.-_0", min_size=1, max_size=200),
+        "topic_id": st.uuids(),
+        "error_code": st.sampled_from([0, 3, 100]),
+        "is_internal": st.booleans(),
+        "partitions": st.sampled_from([0, 1, 2, 130]),
+        "node_id": st.integers(0, 2**31 - 1),
+        "operations": st.integers(-(2**31), 2**31 - 1),
+    }
+)
+
+
+def by_kio(version: int, topics: list[dict[str, Any]]) -> bytes:
+    types = load_payload_module(3, version, EntityType.response)
+
+    def partitions(topic: dict[str, Any]) -> list[Any]:
+        nodes = (topic["node_id"],)
+        return [
+            make(
+                types.MetadataResponsePartition,
+                partition_index=number,
+                leader_id=topic["node_id"],
+                leader_epoch=0,
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+            )
+            for number in range(topic["partitions"])
+        ]
+
+    entity = make(
+        types.MetadataResponse,
+        brokers=[make(types.MetadataResponseBroker, node_id=1, host="h", port=9)],
+        cluster_id="c",
+        controller_id=1,
+        cluster_authorized_operations=77,
+        topics=[
+            make(
+                types.MetadataResponseTopic,
+                error_code=topic["error_code"],
+                name=topic["name"],
+                topic_id=topic["topic_id"],
+                is_internal=topic["is_internal"],
+                topic_authorized_operations=topic["operations"],
+                partitions=partitions(topic),
+            )
+            for topic in topics
+        ],
+    )
+    buffer = io.BytesIO()
+    message_codec(3, version).write(buffer, entity)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("version", range(13))
+@settings(max_examples=12, deadline=None)
+@given(topics=st.lists(TOPIC, max_size=4))
+def test_is_what_kio_writes(version: int, topics: list[dict[str, Any]]) -> None:
+    empty = by_kio(version, [])
+    after = len(empty) - after_topics(version)
+    ours = b"".join(encode_topics([encode_topic(version, **topic) for topic in topics], version))
+    whole = empty[: after - count_bytes(version)] + ours + empty[after:]
+    assert whole == by_kio(version, topics)
+
+
+def test_a_topic_without_a_name() -> None:
+    topic_id = uuid.UUID(int=7)
+    (array,) = encode_topics([encode_topic(12, name=None, topic_id=topic_id, error_code=100)], 12)
+    assert array == b"\x02\x00\x64\x00" + topic_id.bytes + b"\x00\x01" + bytes(4) + b"\x00"
+
+
+def test_partitions_are_encoded_once_for_all_who_ask() -> None:
+    """A hundred clients that do not read must not hold a hundred copies."""
+    for count in (10, 100_000):
+        blocks = {id(partitions_block(12, count, 1)) for _ in range(3)}
+        assert len(blocks) == 1
+    topics = [encode_topic(12, name="t", partitions=100_000, node_id=1) for _ in range(3)]
+    assert partitions_block(12, 100_000, 1) in encode_topics(topics, 12)
