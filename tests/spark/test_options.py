@@ -7,16 +7,14 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.offset_spec import EARLIEST, GROUP, LATEST
-from sparklog.spark.options import (
+from sparklog.spark.option_table import (
     BOOTSTRAP_SERVERS,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     STORAGE,
     Option,
-    SourceOptions,
-    parse_sink_options,
-    parse_source_options,
 )
+from sparklog.spark.options import SourceOptions, parse_sink_options, parse_source_options
 
 SOURCE = {"path": "/log", "subscribe": "t"}
 SINK = {"path": "/log"}
