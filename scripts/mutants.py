@@ -502,6 +502,13 @@ MUTANTS = (
         "tests/metadata/test_combining.py",
     ),
     Mutant(
+        "combining: who finds no room to be remembered publishes all the same",
+        "sparklog/metadata/combining.py",
+        "        if can_settle(image.publishers, self._publisher):\n",
+        "        if True:\n",
+        "tests/metadata/test_request_window.py",
+    ),
+    Mutant(
         "combining: a request is applied within its window only",
         "sparklog/metadata/publishers.py",
         "        if not action.base < commit <= last:\n",

@@ -278,16 +278,17 @@ class Combiner:
         try:
             # No actions: there is nothing to do. The request is taken back all the same, with those given up.
             own = tuple(one.plan(image))
-            draft = image_after(image, one.posted.marked(own))
+            draft = image_after(image, self._marked(image, one, own))
         except ActionRefusedError as problem:
             error, own = refused_error(image, problem), ()
         except Exception as problem:  # noqa: BLE001 - it goes to the caller, once nobody can apply the request
             error, own = problem, ()
         if error is not None:
-            draft = image_after(image, one.posted.marked(own))
+            draft = image_after(image, self._marked(image, one, own))
         newest = _newest_of_each(waiting)
         others = one.others.actions(draft, [one for one in newest if one.publisher != self._publisher])
-        candidate = make_candidate(image, [*one.posted.marked(own), *others], self._clock.now_ms())
+        mine = self._marked(image, one, own)
+        candidate = make_candidate(image, [*mine, *others], self._clock.now_ms())
         if not self._creator.create(candidate, deadline_ms):
             self.note_crowd()
             return None
@@ -295,6 +296,14 @@ class Combiner:
         if error is not None:
             raise error
         return Settled(image=candidate.image, commit=candidate.image.commit, actions=own, made=True)
+
+    def _marked(self, image: Image, one: _Round, own: Sequence[Action]) -> list[Action]:
+        """Our actions as what the request asked for; or, where there was room for one more publisher when we
+        posted it, and is none now, beside the request, which is taken back.
+        """
+        if can_settle(image.publishers, self._publisher):
+            return one.posted.marked(own)
+        return [one.posted.marker(), *own]
 
     # --- ends ----------------------------------------------------------------------------------------
 

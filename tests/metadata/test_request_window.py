@@ -440,6 +440,24 @@ def test_publisher_that_no_image_can_remember_publishes_alone(
     assert [type(action) for action in actions] == [SetConfigs]
 
 
+def test_publisher_that_finds_no_room_when_its_turn_comes_publishes_without(
+    store: MemoryStore, clock: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was room when it posted its request. Others must not apply that after its own commit."""
+    monkeypatch.setattr(publishers, "MAX_PUBLISHERS", 1)
+    one, other = opened(store, clock), opened(store, clock)
+    publish(one, "alone", crowded=False)
+    clock.meanwhile = [lambda: publish(other, "first")]
+    commit = publish(one, "second")
+    header, actions = read_commit(store, commit, one.cluster_id)
+    assert header.commit == 2
+    marker, ours = actions
+    assert isinstance(marker, RequestApplied)
+    assert marker.actions == 0
+    assert isinstance(ours, SetConfigs)
+    assert other.refresh(force=True).has_settled(marker.publisher, marker.sequence)
+
+
 def test_commits_of_before_replay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without base and nonce, publishers were remembered by number, and what was forgotten came again."""
     monkeypatch.setattr(publishers, "LEGACY_PUBLISHERS", 2)
