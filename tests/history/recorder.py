@@ -24,7 +24,8 @@ import msgspec
 
 from tests.history.events import Event
 
-Parts = Mapping[str, tuple[Sequence[str], Sequence[int]]]  # key -> values and their offsets
+# key -> values and their offsets; None: written by an earlier attempt, and not known where
+Parts = Mapping[str, tuple[Sequence[str], Sequence[int] | None]]
 _encoder = msgspec.json.Encoder()
 
 
@@ -53,7 +54,13 @@ class Operation:
             self._end("ok", [self._event("ok", **fields)])
         else:
             events = [
-                self._event("ok", key=key, value=list(values), offset=list(offsets), **fields)
+                self._event(
+                    "ok",
+                    key=key,
+                    value=list(values),
+                    offset=None if offsets is None else list(offsets),
+                    **fields,
+                )
                 for key, (values, offsets) in parts.items()
             ]
             self._end("ok", events or [self._event("ok", **fields)])

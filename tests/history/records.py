@@ -153,8 +153,11 @@ def _find_partial(history: History, records_seen: Bools, verdict: Verdict) -> No
     acknowledged = {history.unit_of_op.get(int(op), int(op)) for op in np.unique(sent.op)
                     if history.op_type[op] == OK}  # fmt: skip
     visible: dict[str | int, set[bool]] = {}
+    ambiguous = _sent_by_several(history)
     for row in open_rows:
         op = int(sent.op[row])
+        if int(sent.value[row]) in ambiguous:
+            continue
         there = bool(records_seen[history.value_record[sent.value[row]]])
         visible.setdefault(history.unit_of_op.get(op, op), set()).add(there)
     for unit, outcomes in visible.items():
@@ -162,6 +165,17 @@ def _find_partial(history: History, records_seen: Bools, verdict: Verdict) -> No
             name = unit if isinstance(unit, str) else history.op_name(unit)
             verdict.add(Name.PARTIAL_BATCH, f"{name}: some of its records are visible, others are not")
     _check_declared(history, verdict)
+
+
+def _sent_by_several(history: History) -> set[int]:
+    """Values that more than one unit has tried to write: that they are there says nothing of either."""
+    unit_of_value: dict[int, str | int] = {}
+    several: set[int] = set()
+    for op, value in zip(history.sent.op.tolist(), history.sent.value.tolist(), strict=True):
+        unit = history.unit_of_op.get(op, op)
+        if unit_of_value.setdefault(value, unit) != unit:
+            several.add(value)
+    return several
 
 
 def _check_declared(history: History, verdict: Verdict) -> None:

@@ -254,6 +254,17 @@ def a_spark_batch_is_incomplete(h: HistoryBuilder) -> None:
     h.final({"t-0": [("t/app/0/0/a1/0", 0)]})
 
 
+def test_what_was_sent_again_says_nothing_of_the_first_attempt() -> None:
+    """A send of unknown outcome, of which half is there, since somebody has sent that half again."""
+
+    def plant(h: HistoryBuilder) -> None:
+        h.send("w", {"t-0": [("t/a", -1)], "t-1": [("t/b", -1)]}, type="info", txn="app/1/0")
+        h.send("w", {"t-0": [("t/a", 0)]}, txn="app/1/1")
+        h.final({"t-0": [("t/a", 0)]})
+
+    assert not verdict_of(plant).names
+
+
 @pytest.mark.parametrize(("name", "plant"), PLANTED, ids=[plant.__name__ for _, plant in PLANTED])
 def test_a_planted_anomaly_is_found_by_its_name(name: str, plant: Callable[[HistoryBuilder], None]) -> None:
     verdict = verdict_of(plant)

@@ -21,6 +21,7 @@ class Totals:
     histories: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
     acknowledged: int = 0
     unknown: int = 0
     unknown_visible: int = 0
@@ -32,6 +33,7 @@ class Totals:
         self.histories[outcome.kind] += 1
         self.operations[outcome.kind] += outcome.operations
         self.faults += outcome.faults
+        self.met += outcome.met
         if outcome.verdict is not None:
             self.acknowledged += outcome.verdict.acknowledged
             self.unknown += outcome.verdict.unknown
@@ -46,6 +48,7 @@ class Totals:
         self.histories += other.histories
         self.operations += other.operations
         self.faults += other.faults
+        self.met += other.met
         self.acknowledged += other.acknowledged
         self.unknown += other.unknown
         self.unknown_visible += other.unknown_visible
@@ -124,12 +127,15 @@ class Campaign:
     def __str__(self) -> str:
         totals = self.totals
         minutes = max(self.took_ms, 1) / 60_000
-        faults = ", ".join(f"{count} {name}" for name, count in sorted(totals.faults.items()))
+        faults, met = (
+            ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+            for counts in (totals.faults, totals.met)
+        )
         kinds = ", ".join(f"{count} {kind}" for kind, count in totals.histories.items())
         return (
             f"{totals.operations.total()} operations in {totals.histories.total()} histories ({kinds}; seeds "
             f"{self.first_seed} to {self.next_seed - 1}), {totals.histories.total() / minutes:.0f} a minute; "
-            f"{totals.acknowledged} records acknowledged; {totals.faults.total()} faults ({faults}); "
+            f"{totals.acknowledged} records acknowledged; {totals.faults.total()} faults ({faults}); {met}; "
             f"{totals.unknown} sends of unknown outcome, {totals.unknown_visible} of their records visible; "
             f"slowest recovery {totals.worst_recovery_us / 1e6:.1f} s; "
             f"{len(totals.failures)} histories with anomalies"

@@ -102,6 +102,11 @@ class Disk:
                     if content != file.content:
                         self.violations.append(f"{name}: another commit took a number that had been used")
 
+    def damage(self, name: str, content: bytearray) -> None:
+        """The disk gives back something else."""
+        self.files[name].content[:] = content
+        self.files[name].synced = len(content)
+
     def heal(self) -> None:
         """Nobody waits for a put any more, and the disk is idle."""
         self.on_commit, self.on_put, self.stalled_until_us = _nothing, None, 0

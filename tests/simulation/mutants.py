@@ -3,17 +3,37 @@
 Each is a context manager to simulate in, a kind of store, and what the histories then show.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
-from sparklog.errors import RetriableError
+from botocore.exceptions import ProxyConnectionError
+
+from sparklog.client import AppendResult
+from sparklog.errors import CorruptLogError, InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import DraftExtent, Image, MetadataLog, cleaning
+from sparklog.metadata import (
+    Action,
+    DraftExtent,
+    Image,
+    MetadataLog,
+    PartitionState,
+    ProducerState,
+    cleaning,
+    loading,
+    plan,
+    posted,
+    publishers,
+)
+from sparklog.metadata.actions import RequestApplied, WriterTxn
 from sparklog.metadata.creating import Candidate, CommitCreator
+from sparklog.metadata.following import TRUST_MS, RemoteFollower
+from sparklog.metadata.image import PublisherState, WriterTxnState, empty_image
 from sparklog.metadata.paths import commit_of
-from sparklog.storage import IndefinitePutError
+from sparklog.metadata.posted import Posted
+from sparklog.storage import IndefinitePutError, Store, s3_errors
 from tests.simulation import setting
 from tests.simulation.directory_store import (
     DirectoryAppendFile,
@@ -31,7 +51,7 @@ class Mutant:
     name: str
     kind: str
     apply: Callable[[], AbstractContextManager[object]]
-    focus: str | None = None  # a strike of the nemesis that makes it show soon
+    focus: tuple[str, ...] = ()  # strikes of the nemesis that make it show soon
 
 
 @contextmanager
@@ -102,6 +122,90 @@ def _show_at_once(self: MetadataLog, image: Image) -> None:
     self._image = image
 
 
+def _by_one_clock(self: RemoteFollower, commit: int, *, within_ms: int = TRUST_MS) -> bool:
+    if self._asked is None or self._end > commit:
+        return False
+    return self.now().monotonic_ms - self._asked.monotonic_ms < within_ms
+
+
+def _as_it_is_called(error: Exception) -> bool:
+    return isinstance(error, ProxyConnectionError)
+
+
+@contextmanager
+def _as_if_all_were_listed() -> Iterator[None]:
+    original = loading._newest_snapshot
+
+    def newest(
+        store: Store, cluster_id: str, listing: loading._Listing
+    ) -> tuple[Image, CorruptLogError | NotFoundError | None]:
+        found, damage = original(store, cluster_id, listing)
+        return found or empty_image(cluster_id), damage
+
+    with mock.patch.object(loading, "_newest_snapshot", newest):
+        yield
+
+
+def _forget_by_number(remembered: dict[str, PublisherState], commit: int) -> None:
+    while len(remembered) > 3:
+        del remembered[next(iter(remembered))]
+
+
+@contextmanager
+def _for_ever() -> Iterator[None]:
+    """Requests have no window: whoever finds one may apply it."""
+    original = publishers.settle
+
+    def settle(remembered: dict[str, PublisherState], action: RequestApplied, commit: int) -> str | None:
+        with mock.patch.object(publishers, "REQUEST_WINDOW", 1 << 40):
+            return original(remembered, action, commit)
+
+    with (
+        mock.patch.object(publishers, "settle", settle),
+        mock.patch.object(posted, "last_commit_for", lambda base: base + (1 << 40)),
+        mock.patch.object(posted, "remembers_all_of", return_value=True),
+    ):
+        yield
+
+
+def _of_that_number(self: Posted, actions: Sequence[Action]) -> tuple[Action, ...] | None:
+    for number, action in enumerate(actions):
+        if isinstance(action, RequestApplied) and (action.publisher, action.sequence) == (
+            self.publisher,
+            self.sequence,
+        ):
+            return tuple(actions[number + 1 : number + 1 + action.actions])
+    return None
+
+
+@contextmanager
+def _whatever_it_holds() -> Iterator[None]:
+    original = plan.plan_writer_txn
+
+    def planned(
+        image: Image, application: str, version: int, topic_ids: Sequence[str], *, content: str = ""
+    ) -> WriterTxn | None:
+        try:
+            return original(image, application, version, topic_ids, content=content)
+        except InvalidRequestError:
+            return original(image, application, version, topic_ids)
+
+    with mock.patch.object(sys.modules[AppendResult.__module__], "plan_writer_txn", planned):
+        yield
+
+
+def _of_any_topic(self: Image, application: str, version: int, topic_id: str) -> WriterTxnState | None:
+    for topic in self.topics.values():
+        found = topic.writer_txns.get(application)
+        if found is not None and found.version >= version:
+            return found
+    return None
+
+
+def _as_the_image_remembers(state: PartitionState, producer_id: int) -> ProducerState | None:
+    return state.producers.get(producer_id)
+
+
 MUTANTS = (
     Mutant(
         "a taken number is somebody else's, whatever its UUID",
@@ -147,13 +251,13 @@ MUTANTS = (
         "commits are shown before they are durable",
         "directory",
         lambda: mock.patch.object(MetadataLog, "_show_durably", _show_at_once),
-        focus="cut_power_after_commit",
+        focus=("cut_power_after_commit",),
     ),
     Mutant(
         "a commit is linked behind one that is not durable",
         "directory",
         lambda: mock.patch.object(DirectoryStore, "sync_name", _trust_the_other),
-        focus="cut_power_behind_a_killed_publisher",
+        focus=("cut_power_behind_a_killed_publisher",),
     ),
     Mutant(
         "commits of objects are removed while an old put may land",
@@ -167,7 +271,60 @@ MUTANTS = (
         "commits of files are removed, and a stopped publisher is not",
         "directory",
         lambda: mock.patch.object(DirectoryStore, "abort_puts", _abort_nothing),
-        focus="pause_in_put",
+        focus=("pause_in_put",),
+    ),
+    Mutant(
+        "trust in the end of the log grows old by the monotonic clock alone",
+        "remote",
+        lambda: mock.patch.object(RemoteFollower, "is_confirmed", _by_one_clock),
+        focus=("oversleep",),
+    ),
+    Mutant(
+        "behind a proxy, a lost answer is taken for a request that was never sent",
+        "remote",
+        lambda: mock.patch.object(s3_errors, "_never_reached_proxy", _as_it_is_called),
+        focus=("break_connection",),
+    ),
+    Mutant(
+        "behind a hint, a damaged snapshot hides the older ones",
+        "remote",
+        _as_if_all_were_listed,
+        focus=("oversleep", "damage_snapshot"),
+    ),
+    Mutant(
+        "requests are applied however late, and publishers forgotten by number",
+        "remote",
+        lambda: _together(_for_ever(), mock.patch.object(publishers, "forget", _forget_by_number)),
+    ),
+    Mutant(
+        "requests are applied however late",
+        "remote",
+        _for_ever,
+        focus=("suspend",),
+    ),
+    Mutant(
+        "a request is known by its number alone",
+        "remote",
+        lambda: mock.patch.object(Posted, "actions_in", _of_that_number),
+        focus=("clone",),
+    ),
+    Mutant(
+        "a producer that was forgotten is new",
+        "directory",
+        lambda: mock.patch.object(plan, "last_batch", _as_the_image_remembers),
+        focus=("kill", "cut_power"),
+    ),
+    Mutant(
+        "a version with other content is taken for the same",
+        "directory",
+        _whatever_it_holds,
+        focus=("restore_checkpoint",),
+    ),
+    Mutant(
+        "a version in one topic is taken for one in all",
+        "directory",
+        lambda: mock.patch.object(Image, "applied", _of_any_topic),
+        focus=("kill",),
     ),
     Mutant(
         "segments are swept at once",

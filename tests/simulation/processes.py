@@ -25,10 +25,9 @@ from sparklog.errors import (
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Action, Image, MetadataLog, plan_advance_log_start
 from tests.history.recorder import History, Operation
-from tests.simulation.setting import TOPICS, Setting
-from tests.simulation.world import SimProcess
+from tests.simulation.setting import HOUR_MS, MINUTE_MS, TOPICS, Setting
+from tests.simulation.world import START_MS, SimProcess
 
-HOUR_MS = 3_600_000
 MAX_IDLE_MS = 10_000
 
 
@@ -41,18 +40,23 @@ class Role:
     lives: int = 0
     done: int = 0  # operations that ended well, over all lives
     done_before: int | None = None  # as of the last fault
+    log: SparkLog | None = None  # of the life that goes on
+    resumes: SparkLog | None = None  # a copy of another's memory, to go on with
+    is_clone: bool = False
 
     def live(self, process: SimProcess) -> None:
         self.lives += 1
         life = f"{self.name}-{self.lives}"
         history = History(life, self.setting.events.extend, lambda: process.world.now_us)
+        self.log = None
         try:
-            log = self.opened(process)
+            log = self.opened(process) if self.resumes is None else self.resumes
         except (RetriableError, StorageError):
             return  # ends, and is started again
+        self.log, self.resumes = log, None
         idle_ms = 0.0
         while not self.setting.is_over:
-            process.sleep_ms(idle_ms + self.setting.dice.choice(self.setting.think_ms))
+            process.think_ms(idle_ms + self._think_ms())
             if self.has_recovered:
                 process.sleep_ms(500)
                 continue
@@ -60,11 +64,20 @@ class Role:
                 found_work = self.act(log, history, process)
             except FatalStorageError:
                 return
-            except (RetriableError, StorageError):
+            except (RetriableError, StorageError) as error:
+                if error.code == "CLOCK_SKEWED" and not process.world.calm:
+                    process.think_ms(MINUTE_MS)
                 continue
             idle_ms = 0 if found_work else min(MAX_IDLE_MS, 2 * idle_ms + 1)
             self.done += 1
             self.setting.operations += found_work
+
+    def _think_ms(self) -> float:
+        setting = self.setting
+        if self.done_before is not None:
+            return setting.think_ms[0]
+        idle_ms = max(0, setting.idle_until_us - setting.world.now_us) / 1000
+        return idle_ms + setting.dice.choice(setting.think_ms)
 
     @property
     def has_recovered(self) -> bool:
@@ -82,89 +95,6 @@ class Role:
     def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
         """One operation; false when there was nothing to do."""
         raise NotImplementedError
-
-
-@dataclass
-class Writer(Role):
-    """Appends; sometimes as a query that commits its batches exactly once."""
-
-    sequence: int = 0
-    version: int = 0
-    pending: dict[str, list[str]] | None = None  # of the batch `version`: key -> values
-
-    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
-        if self.pending is not None or self.setting.dice.random() < self.setting.transactional:
-            self._run_batch(log, history)
-        else:
-            self._append(log, history)
-        return True
-
-    def _new_values(self) -> dict[str, list[str]]:
-        dice = self.setting.dice
-        topic = dice.choice(TOPICS)
-        values: dict[str, list[str]] = {}
-        for _ in range(dice.choice((1, 1, 2, 4))):
-            key = f"{topic}-{dice.randrange(self.setting.partitions)}"
-            values.setdefault(key, []).append(f"{topic}/{self.name}/{self.sequence}")
-            self.sequence += 1
-        return values
-
-    def _append(self, log: SparkLog, history: History) -> None:
-        values = self._new_values()
-        sending = history.send(values)
-        try:
-            if topic_of(values) in log.refresh().topics:
-                result = log.append(topic_of(values), rows_of(values))
-            else:
-                result = log.publish([self._stage(log, log.writer, values)])
-        except StorageError as error:
-            end_open(sending, error)
-            raise
-        except RetriableError as error:
-            sending.fail(error)
-            raise
-        sending.ok(parts_of(values, result))
-
-    def _run_batch(self, log: SparkLog, history: History) -> None:
-        """As Spark: write the plan down, run its tasks, publish; after any trouble the same batch again."""
-        if self.pending is None:
-            self.pending = self._new_values()
-        values = self.pending
-        unit = f"{self.name}/{self.version}"
-        sending = history.send(values, txn=unit)
-        try:
-            staged = self._run_tasks(log, values)
-            result = log.publish(staged, txn=(self.name, self.version))
-        except StorageError as error:
-            end_open(sending, error)
-            raise
-        except RetriableError as error:
-            sending.fail(error)
-            raise
-        self.pending = None
-        self.version += 1
-        if result.duplicate:
-            sending.ok()  # by an earlier attempt; it does not know where
-        else:
-            sending.ok(parts_of(values, result))
-
-    def _run_tasks(self, log: SparkLog, values: dict[str, list[str]]) -> list[StagedAppend]:
-        """One task a partition, each with segments of its own; sometimes a second attempt wins."""
-        staged: list[StagedAppend] = []
-        log.refresh()
-        for key, texts in values.items():
-            for _ in range(self.setting.dice.choice((1, 1, 2))):
-                writer = LogWriter(log.store, log.clock)
-                attempt = self._stage(log, writer, {key: texts})
-                writer.close()
-            staged.append(attempt)
-        return staged
-
-    def _stage(self, log: SparkLog, writer: LogWriter, values: dict[str, list[str]]) -> StagedAppend:
-        options = AppendOptions(num_partitions=self.setting.partitions)  # if the topic has to be created
-        with PartitionedAppender(log.image, writer, log.clock, options) as appender:
-            appender.add(rows_of(values), topic_of(values))
-            return appender.finish()
 
 
 @dataclass
@@ -246,10 +176,17 @@ class Reader(Role):
 
 @dataclass
 class Keeper(Role):
-    """Snapshots, cleans, sweeps, and moves log starts."""
+    """Snapshots, cleans, sweeps, and moves log starts; all that is due, after hours in which nobody did."""
+
+    due: list[str] = field(default_factory=list)
+    dawn_us: int = 0
 
     def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
-        action = self.setting.dice.choice(("snapshot", "clean", "clean", "sweep", "expire", "refresh"))
+        if self.dawn_us < self.setting.idle_until_us <= process.world.now_us:
+            self.dawn_us = self.setting.idle_until_us
+            self.due = ["clean", "snapshot", "refresh", "snapshot"]
+        actions = ("snapshot", "clean", "clean", "sweep", "expire", "refresh")
+        action = self.due.pop() if self.due else self.setting.dice.choice(actions)
         if action == "snapshot":
             log.metadata.write_snapshot()
         elif action == "clean":
@@ -297,7 +234,7 @@ def sweep_segments(log: SparkLog, setting: Setting) -> None:
     }
     now_ms = log.store.storage_now_ms(log.clock.now_ms())
     if setting.is_directory:
-        now_ms -= log.clock.clock_ahead_ms  # type: ignore[attr-defined] # the storage's own clock
+        now_ms = START_MS + setting.world.now_us // 1000  # the storage's own clock
     for stored in listed:
         segment = stored.name.removesuffix(".index").removesuffix(".log") + ".log"
         if segment not in used and stored.modified_ms < now_ms - setting.sweep_after_ms:
@@ -305,12 +242,22 @@ def sweep_segments(log: SparkLog, setting: Setting) -> None:
             log.store.delete(stored.name)
 
 
-def end_open(operation: Operation, error: StorageError) -> None:
-    """Only these two leave open what happened."""
-    if isinstance(error, FatalStorageError) or error.code == "PUBLISH_UNRESOLVED":
+def stage(log: SparkLog, writer: LogWriter, values: dict[str, list[str]], partitions: int) -> StagedAppend:
+    """Write the rows of one topic; `partitions`, if it has to be created."""
+    options = AppendOptions(num_partitions=partitions)
+    with PartitionedAppender(log.image, writer, log.clock, options) as appender:
+        appender.add(rows_of(values), topic_of(values))
+        return appender.finish()
+
+
+def end_open(operation: Operation, error: StorageError) -> bool:
+    """Only these two leave open what happened; is it one of them?"""
+    is_unknown = isinstance(error, FatalStorageError) or error.code == "PUBLISH_UNRESOLVED"
+    if is_unknown:
         operation.info(error)
     else:
         operation.fail(error)
+    return is_unknown
 
 
 def key_of(place: tuple[str, int]) -> str:
@@ -329,9 +276,9 @@ def rows_of(values: dict[str, list[str]]) -> pa.RecordBatch:
 
 def parts_of(
     values: dict[str, list[str]], result: AppendResult
-) -> dict[str, tuple[Sequence[str], Sequence[int]]]:
+) -> dict[str, tuple[Sequence[str], Sequence[int] | None]]:
     """Where each partition's values are."""
-    parts: dict[str, tuple[Sequence[str], Sequence[int]]] = {}
+    parts: dict[str, tuple[Sequence[str], Sequence[int] | None]] = {}
     for place, appended in result.ranges.items():
         texts = values[key_of(place)]
         assert appended.record_count == len(texts), (values, result)

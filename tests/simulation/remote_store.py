@@ -1,26 +1,32 @@
 """An object store in memory, at the other end of a network.
 
-A request takes effect at the server at one moment between its sending and its answer, whether or not its
-sender is still alive. Faults: requests and answers get lost; a put arrives twice, or long after its
-sender gave up (as late as the store accepts its date, if it looks at dates); the store says that it is
-busy; it fails for a minute. As storage/s3.py, requests that may be repeated are; a put is tried once.
+It may look at a request's date, which its sender took from its wall clock; for a minute it may fail. As in
+storage/s3.py, requests that may be repeated are; a put of a commit is tried once, and repeated only while no
+connection was made. What the network does to a request is in network.py.
 Concurrency: processes of one world; each has its own RemoteStore over one Server.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.metadata.paths import commit_of
+from sparklog.metadata.paths import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
 from sparklog.storage.base import StoreTraits
 from sparklog.storage.memory import MemoryReadFile
-from tests.simulation.world import HOUR_US, MINUTE_US, START_MS, SimProcess, World
+from sparklog.storage.s3_errors import Outcome, outcome_of
+from tests.simulation.network import LATE_US, Network
+from tests.simulation.world import MINUTE_US, START_MS, SimProcess, World
 
 T = TypeVar("T")
-PUT_LIFETIME_MS = 30 * 60_000
+MAX_SKEW_US = 15 * MINUTE_US
+PUT_LIFETIME_MS = 30 * 60_000  # of one that was dated as far ahead as is accepted
 _ATTEMPTS = 8
 
 
@@ -38,24 +44,33 @@ class Server:
     def __init__(self, world: World, *, checks_dates: bool) -> None:
         self.world = world
         self.checks_dates = checks_dates
+        self.network = Network(world)
         self.files: dict[str, SimObject] = {}
-        self.fails_until_us = 0
-        self.latency_us = world.dice.choice((200, 2_000, 30_000))
-        self.fault_rate = world.dice.choice((0.0, 0.01, 0.05))
-        self.requests = 0
         self.violations: list[str] = []
         self._commits: dict[str, bytes] = {}  # every commit there ever was
 
-    def put(self, name: str, data: bytes, signed_us: int, *, conditional: bool) -> str:
+    def refuses(self, date_us: int) -> bool:
+        """Is a request of this date from a machine whose clock is wrong, or was it under way for too long?"""
+        return self.checks_dates and abs(self.world.now_us - date_us) > MAX_SKEW_US
+
+    def put(self, name: str, data: bytes, date_us: int, *, conditional: bool) -> str:
         now = self.world.now_us
-        if self.checks_dates and now - signed_us > PUT_LIFETIME_MS * 1000:
+        if self.refuses(date_us):
             return "refused"
         if conditional and name in self.files:
             return "taken"
         self.files[name] = SimObject(bytes(data), now)
-        if commit_of(name) is not None and self._commits.setdefault(name, data) != data:
-            self.violations.append(f"{name}: another commit took a number that had been used")
+        if name.startswith(REQUESTS):
+            self.world.met["requests posted"] += 1
+        elif commit_of(name) is not None:
+            self.world.met["requests settled"] += data.count(b'"request_applied"')
+            if self._commits.setdefault(name, data) != data:
+                self.violations.append(f"{name}: another commit took a number that had been used")
         return "done"
+
+    def damage(self, name: str, content: bytearray) -> None:
+        """The store gives back something else."""
+        self.files[name].content = bytes(content)
 
 
 class RemoteStore:
@@ -67,61 +82,40 @@ class RemoteStore:
             is_remote=True, appends_after_sync=False, refresh_interval_ms=refresh_interval_ms
         )
         self._server = server
+        self._network = server.network
         self._world = server.world
         self._process = process
 
     # --- putting -------------------------------------------------------------------------------------
 
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
-        self._process.refuse_if_dead()
-        signed_us = self._world.now_us
-        # A process can be stopped between signing and asking, and between asking and sending.
-        self._process.wait_us(0)
-        if guard is not None and not guard():
-            raise RetriableError("PUT_REFUSED", f"{name}: overtaken before it was sent", fix="Try again")
-        self._process.wait_us(0)
-        answer = self._put(name, data, signed_us)
-        if answer == "done":
+        for attempt in range(_ATTEMPTS):
+            self._process.refuse_if_dead()
+            date_us = self._process.date_us
+            # A process can be stopped between signing and asking, and between asking and sending.
+            self._process.wait_us(0)
+            if guard is not None and not guard():
+                raise RetriableError("PUT_REFUSED", f"{name}: overtaken before it was sent", fix="Try again")
+            self._process.wait_us(0)
+            try:
+                answer = self._put(name, data, date_us)
+            except (BotoCoreError, ClientError) as error:
+                if outcome_of(error) is not Outcome.UNSENT:
+                    raise IndefinitePutError("PUT_INDEFINITE", f"{name}: {error}", fix="Put again") from error
+                self._process.wait_us(100_000 << attempt)
+                continue
+            if answer == "taken":
+                raise AlreadyExistsError("FILE_EXISTS", f"{name}: exists", fix="Use another name")
+            if answer == "refused":
+                raise _wrong_date(name)
             return
-        if answer == "taken":
-            raise AlreadyExistsError("FILE_EXISTS", f"{name}: exists", fix="Use another name")
-        if answer == "refused":
-            raise StorageError("CLOCK_SKEWED", f"{name}: the request is too old", fix="Set the clock")
-        raise IndefinitePutError("PUT_INDEFINITE", f"{name}: {answer}", fix="Repeat the same put")
+        raise _unavailable(name)
 
-    def _put(self, name: str, data: bytes, signed_us: int) -> str:
-        """One attempt: done, taken, refused, or why that is not known."""
-        world, dice, server = self._world, self._world.dice, self._server
-        there, back = self._latency(), self._latency()
-        rate = server.fault_rate
-        server.requests += 1
-        if world.now_us < server.fails_until_us or world.chance(rate, "busy"):
-            self._process.wait_us(there + back)
-            return "busy"
-        if world.chance(rate, "request lost"):
-            self._process.wait_us(self._patience())
-            return "no answer"
-        answers: list[str] = []
-
-        def apply() -> None:
-            answers.append(server.put(name, data, signed_us, conditional=True))
-
-        if world.chance(rate, "late put"):
-            world.at(dice.choice((20_000, 1_000_000, MINUTE_US, 20 * MINUTE_US, 2 * HOUR_US)), apply)
-            self._process.wait_us(self._patience())
-            return "no answer"
-        world.at(there, apply)
-        if world.chance(rate, "doubled put"):
-            world.at(there + dice.choice((1_000, 1_000_000, 10 * MINUTE_US)), apply)
-        if world.chance(rate, "answer lost"):
-            self._process.wait_us(there + self._patience())
-            return "no answer"
-        self._process.wait_us(there)
-        self._process.wait_us(back)
-        return answers[0]
-
-    def _patience(self) -> int:
-        return self._world.dice.choice((5_000, 200_000, 5_000_000))
+    def _put(self, name: str, data: bytes, date_us: int) -> str:
+        """One attempt: done, taken or refused; raises what botocore raises."""
+        put = partial(self._server.put, name, data, date_us, conditional=True)
+        kind = "put" if commit_of(name) is None else "commit"
+        return self._network.send(self._process, kind, put)
 
     def sync_name(self, name: str) -> None:
         """An object that is there is durable."""
@@ -131,8 +125,16 @@ class RemoteStore:
         return RemoteAppendFile(self, name)
 
     def put_hint(self, name: str, data: BytesLike) -> None:
-        copy, signed_us = bytes(data), self._world.now_us
-        self._request(name, lambda: self._server.put(name, copy, signed_us, conditional=False))
+        copy, kind = bytes(data), "request" if name.startswith(REQUESTS) else "hint"
+        for attempt in range(_ATTEMPTS):
+            self._process.refuse_if_dead()
+            put = partial(self._server.put, name, copy, self._process.date_us, conditional=False)
+            with suppress(BotoCoreError, ClientError):
+                if self._network.send(self._process, kind, put) == "refused":
+                    raise _wrong_date(name)
+                return
+            self._process.wait_us(100_000 << attempt)
+        raise _unavailable(name)
 
     def abort_puts(self, name: str) -> None:
         """Nothing can."""
@@ -166,9 +168,9 @@ class RemoteStore:
 
         self._request("many", lambda: None)
         for name in names:
-            self._server.requests += 1
-            self._world.at(self._latency(), lambda name=name: look(name))  # type: ignore[misc]
-        self._process.wait_us(2 * self._server.latency_us)
+            self._network.requests += 1
+            self._world.at(self._network.latency(), lambda name=name: look(name))  # type: ignore[misc]
+        self._process.wait_us(2 * self._network.latency_us)
         return [found[name] for name in names]
 
     def exists(self, name: str) -> bool:
@@ -190,7 +192,14 @@ class RemoteStore:
         )
 
     def delete(self, name: str) -> None:
-        self._request(name, lambda: self._server.files.pop(name, None))
+        """It may be delivered twice."""
+
+        def remove() -> None:
+            self._server.files.pop(name, None)
+
+        self._request(name, remove)
+        if self._world.chance(self._network.fault_rate, "doubled delete"):
+            self._world.at(self._world.dice.choice(LATE_US), remove)
 
     def delete_directory(self, prefix: str) -> None:
         for stored in self.list(prefix, recursive=True):
@@ -209,20 +218,28 @@ class RemoteStore:
     def _request(self, name: str, apply: Callable[[], T]) -> T:
         """One that may be repeated: by this client, until an answer comes, and by the network."""
         self._process.refuse_if_dead()
-        world, server = self._world, self._server
+        world, network = self._world, self._network
         for attempt in range(_ATTEMPTS):
-            server.requests += 1
-            if world.now_us < server.fails_until_us or world.chance(server.fault_rate, "read failed"):
-                self._process.wait_us(self._latency() + (100_000 << attempt))
+            network.requests += 1
+            if world.now_us < network.fails_until_us or world.chance(network.fault_rate, "read failed"):
+                self._process.wait_us(network.latency() + (100_000 << attempt))
                 continue
-            self._process.wait_us(self._latency())
+            date_us = self._process.date_us
+            self._process.wait_us(network.latency())
+            if self._server.refuses(date_us):
+                raise _wrong_date(name)
             result = apply()
-            self._process.wait_us(self._latency())
+            self._process.wait_us(network.latency())
             return result
-        raise StorageError("STORE_UNAVAILABLE", f"{name}: no answer", fix="Look after the store")
+        raise _unavailable(name)
 
-    def _latency(self) -> int:
-        return self._world.dice.randrange(1, self._server.latency_us)
+
+def _wrong_date(name: str) -> StorageError:
+    return StorageError("CLOCK_SKEWED", f"{name}: the request has a wrong date", fix="Set the clock")
+
+
+def _unavailable(name: str) -> StorageError:
+    return StorageError("STORE_UNAVAILABLE", f"{name}: no answer", fix="Look after the store")
 
 
 class RemoteAppendFile:
@@ -250,14 +267,18 @@ class RemoteAppendFile:
             return
         store, content = self._store, bytes(self._content)
         for attempt in range(_ATTEMPTS):
-            answer = store._put(self.name, content, store._world.now_us)
+            try:
+                answer = store._put(self.name, content, store._process.date_us)
+            except (BotoCoreError, ClientError):
+                store._process.wait_us(100_000 << attempt)
+                continue
+            if answer == "refused":
+                raise _wrong_date(self.name)
             if answer == "taken" and store.read(self.name) != content:
                 raise AlreadyExistsError("FILE_EXISTS", f"{self.name}: exists", fix="Use another name")
-            if answer in {"done", "taken"}:
-                self._finished = True
-                return
-            store._process.wait_us(100_000 << attempt)
-        raise StorageError("STORE_UNAVAILABLE", f"{self.name}: no answer", fix="Look after the store")
+            self._finished = True
+            return
+        raise _unavailable(self.name)
 
     def close(self) -> None:
         """Nothing is kept open."""

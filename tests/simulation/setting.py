@@ -11,7 +11,9 @@ from tests.simulation.remote_store import RemoteStore, Server
 from tests.simulation.world import SimProcess, World
 
 TOPICS = ("a", "b")
-SWEEP_AFTER_MS = 24 * 3_600_000  # longer than all pauses of a process together, and than a segment is open
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+SWEEP_AFTER_MS = 24 * HOUR_MS  # longer than all pauses of a process together, and than a segment is open
 
 
 @dataclass
@@ -25,8 +27,12 @@ class Setting:
     target: int
     writers: int
     readers: int
+    producers: int  # idempotent ones
+    producers_remembered: int
+    request_window: int
+    publishers_remembered: int
     partitions: int
-    think_ms: tuple[float, ...]
+    think_ms: tuple[float, ...]  # between two operations; the first is the shortest
     transactional: float
     expires: bool
     refresh_interval_ms: int
@@ -34,6 +40,8 @@ class Setting:
     sweep_after_ms: int
     operations: int = 0
     is_over: bool = False
+    idle_until_us: int = 0  # nobody begins anything until then
+    has_damage: bool = False  # a snapshot's
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -56,6 +64,7 @@ class Setting:
 def throw(world: World, kind: str, *, target: int | None) -> Setting:
     """The setting that a seed means, for a kind of store ("directory" or "remote")."""
     dice = world.dice
+    expires = dice.random() < 0.5
     is_directory = kind == "directory"
     return Setting(
         world=world,
@@ -65,10 +74,17 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         target=target or dice.choice((5, 10, 10, 20, 40, 80)),
         writers=dice.choice((1, 2, 2, 3, 4, 6)),
         readers=dice.choice((1, 2)),
+        # What retention has removed says nothing of producers any more.
+        producers=0 if expires else dice.choice((0, 0, 2, 5)),
+        producers_remembered=dice.choice((1, 3, 3, 4096)),
+        request_window=dice.choice((2, 4, 8, 30, 4096)),
+        publishers_remembered=dice.choice((2, 65_536, 65_536)),
         partitions=dice.choice((1, 2, 3)),
-        think_ms=dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100))),
+        think_ms=dice.choice(
+            ((0, 1), (0, 1, 5), (1, 50), (0, 1, 100), (0, 5, HOUR_MS / 2), (1, 5 * HOUR_MS))
+        ),
         transactional=dice.choice((0.0, 0.3, 0.8)),
-        expires=dice.random() < 0.5,
+        expires=expires,
         sweep_after_ms=SWEEP_AFTER_MS,
         refresh_interval_ms=0 if is_directory else dice.choice((0, 0, 100)),
         settings=MetadataSettings(

@@ -7,6 +7,7 @@ Judged by the history checker, and besides:
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sparklog.client import SparkLog
@@ -15,10 +16,13 @@ from tests.history.events import Event
 from tests.history.recorder import History
 from tests.history.verdict import Verdict
 from tests.simulation.determinism import deterministic
+from tests.simulation.limits import small_limits
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.processes import Keeper, Reader, Role, Writer, key_of
+from tests.simulation.processes import Keeper, Reader, Role, key_of
+from tests.simulation.producers import Producer
 from tests.simulation.setting import TOPICS, Setting, throw
 from tests.simulation.world import HOUR_US, SimProcess, StuckError, World
+from tests.simulation.writers import Writer
 
 PROGRESS_US = 30_000_000
 _DAY_US = 24 * HOUR_US
@@ -34,6 +38,7 @@ class Outcome:
     operations: int = 0
     steps: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
     verdict: Verdict | None = None
     problems: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -53,24 +58,26 @@ class Outcome:
         return "\n".join((f"seed {self.seed}, {self.kind}: {again}", *self.problems, str(self.verdict)))
 
 
-def simulate(seed: int, kind: str, *, target: int | None = None, focus: str | None = None) -> Outcome:
+def simulate(seed: int, kind: str, *, target: int | None = None, focus: Sequence[str] = ()) -> Outcome:
     """Run the history that `seed` means on a kind of store, and judge it.
 
     Args:
         target: end after so many operations; None: the seed decides.
-        focus: of the nemesis, this strike only.
+        focus: of the nemesis, these strikes only.
     """
     outcome = Outcome(seed, kind)
     with deterministic(seed):
         world = World(seed)
         setting = throw(world, kind, target=target)
         try:
-            _run(setting, outcome, focus)
+            with small_limits(setting):
+                _run(setting, outcome, focus)
         finally:
             world.end()
     outcome.operations = setting.operations
     outcome.steps = world.steps
     outcome.faults = world.faults
+    outcome.met = world.met
     outcome.events = setting.events
     outcome.verdict = check(setting.events)
     store = setting.disk or setting.server
@@ -79,10 +86,11 @@ def simulate(seed: int, kind: str, *, target: int | None = None, focus: str | No
     return outcome
 
 
-def _run(setting: Setting, outcome: Outcome, focus: str | None) -> None:
+def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
     world = setting.world
     roles: list[Role] = [Writer(f"w{number}", setting) for number in range(setting.writers)]
     roles += [Reader(f"r{number}", setting) for number in range(setting.readers)]
+    roles += [Producer(f"p{number}", setting, producer_id=number) for number in range(setting.producers)]
     roles.append(Keeper("k0", setting))
     nemesis = Nemesis(setting, roles, focus)
     nemesis.start()
@@ -90,6 +98,7 @@ def _run(setting: Setting, outcome: Outcome, focus: str | None) -> None:
     try:
         world.run(lambda: setting.operations >= setting.target or world.failed, deadline_us=10 * _DAY_US)
         _heal(setting, nemesis)
+        roles = nemesis.roles
         for role in roles:
             role.done_before = role.done
         healed_us = world.now_us
@@ -118,8 +127,10 @@ def _heal(setting: Setting, nemesis: Nemesis) -> None:
     setting.world.calm = True
     for process in nemesis.processes.values():
         process.resume()
+        process.set_clock()
+        process.call()
     if setting.server is not None:
-        setting.server.fails_until_us = 0
+        setting.server.network.heal()
     if setting.disk is not None:
         setting.disk.heal()
 

@@ -7,7 +7,7 @@ import pytest
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError
 from sparklog.storage import IndefinitePutError
 from tests.simulation.directory_store import DirectoryStore, Disk
-from tests.simulation.remote_store import PUT_LIFETIME_MS, RemoteStore, Server
+from tests.simulation.remote_store import MAX_SKEW_US, PUT_LIFETIME_MS, RemoteStore, Server
 from tests.simulation.world import HOUR_US, SimProcess, StuckError, World
 
 
@@ -133,7 +133,7 @@ def remote(world: World, process: SimProcess, server: Server) -> RemoteStore:
 def test_puts_without_an_answer_may_have_happened_or_may_still(world: World) -> None:
     world.calm = False
     server = Server(world, checks_dates=True)
-    server.fault_rate = 0.3
+    server.network.fault_rate = 0.3
     outcomes: set[tuple[str, bool]] = set()
 
     def main(process: SimProcess) -> None:
@@ -161,7 +161,7 @@ def test_a_store_that_checks_dates_refuses_old_puts(world: World) -> None:
     for checks_dates in (True, False):
         server = Server(world, checks_dates=checks_dates)
         world.now_us += 2 * PUT_LIFETIME_MS * 1000
-        answer = server.put("m/1", b"", world.now_us - PUT_LIFETIME_MS * 1000 - 1, conditional=True)
+        answer = server.put("m/1", b"", world.now_us - MAX_SKEW_US - 1, conditional=True)
         assert answer == ("refused" if checks_dates else "done")
 
 
@@ -180,7 +180,7 @@ def test_a_commit_number_that_is_used_twice_is_noticed(world: World) -> None:
 def test_reads_are_repeated_until_the_store_answers(world: World) -> None:
     server = Server(world, checks_dates=False)
     server.put("m/1", b"x", 0, conditional=True)
-    server.fails_until_us = 2_000_000
+    server.network.fails_until_us = 2_000_000
 
     def main(process: SimProcess) -> None:
         store = remote(world, process, server)

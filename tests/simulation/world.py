@@ -6,7 +6,8 @@ depends on threads, the machine's clock or its speed.
 
 Invariants: one runs at a time; equal moments keep the order in which they were asked for; a killed process
     never runs again, and nothing that its cleanup does reaches a store; a paused one sleeps through
-    everything, as after SIGSTOP, and finds its clocks moved on.
+    everything, as after SIGSTOP, and finds its clocks moved on; a suspended one finds that only the wall
+    clock has moved on, and a frozen one (a virtual machine that was stopped) not even that.
 Not here: what stores do (directory_store.py, remote_store.py), what processes do (processes.py).
 """
 
@@ -35,6 +36,7 @@ class World:
         self.now_us = 0
         self.calm = False  # true: no more faults
         self.faults: Counter[str] = Counter()
+        self.met: Counter[str] = Counter()  # what is no fault, and worth knowing that it happened
         self.steps = 0
         self.failed: list[SimProcess] = []  # ended by an error that nothing explains
         self.processes: list[SimProcess] = []
@@ -58,6 +60,11 @@ class World:
     def strike_at(self, steps: Sequence[int], action: Callable[[], None]) -> None:
         """Do something after so many steps: in the middle of whatever is going on then."""
         self._strikes = [(step, action) for step in sorted(steps, reverse=True)]
+
+    def strike_in(self, steps: int, action: Callable[[], None]) -> None:
+        """Do one thing more, so many steps from now."""
+        self._strikes.append((self.steps + steps, action))
+        self._strikes.sort(key=lambda strike: -strike[0])
 
     def run(self, until: Callable[[], object], *, deadline_us: int) -> None:
         """Go on until `until()`, asked after every step.
@@ -112,6 +119,11 @@ class SimProcess:
         self.on_end: Callable[[], None] = lambda: None
         self.paused_until_us = 0
         self.clock_ahead_ms = clock_ahead_ms
+        self.stood_still_us = 0  # for so long CLOCK_MONOTONIC did, in all
+        self.lost_us = 0  # for so long the wall clock stood still, and nobody has set it since
+        self._is_idle = False
+        self._suspended_since_us: int | None = None
+        self._freezes = False
         self._turn = 0
         self._main = main
         self._greenlet = greenlet(self._run, parent=world._hub)
@@ -136,6 +148,17 @@ class SimProcess:
         self.world._hub.switch()
         self.refuse_if_dead()
 
+    def think_ms(self, duration_ms: float) -> None:
+        """Sleep, unless somebody calls."""
+        self._is_idle = True
+        self.sleep_ms(duration_ms)
+        self._is_idle = False
+
+    def call(self) -> None:
+        """There is something to do."""
+        if self._is_idle and not self.dead:
+            self._wake_in(0)
+
     def refuse_if_dead(self) -> None:
         """Cleanup of a killed process must change nothing."""
         if self.dead:
@@ -153,12 +176,37 @@ class SimProcess:
         """SIGSTOP for a while; what it waits for waits with it."""
         self.paused_until_us = max(self.paused_until_us, self.world.now_us + duration_us)
 
+    def suspend(self, duration_us: int, *, freezes: bool = False) -> None:
+        """The machine sleeps, and CLOCK_MONOTONIC stands still; if it freezes, the wall clock as well."""
+        if self._suspended_since_us is None:
+            self._suspended_since_us = self.world.now_us
+        self._freezes = freezes
+        self.pause(duration_us)
+
     def resume(self) -> None:
         """SIGCONT."""
         if self.paused_until_us > self.world.now_us:
-            self.paused_until_us = 0
+            self.paused_until_us = self.world.now_us
+            self._end_suspension()
             if not self.dead:
                 self._wake_in(0)
+
+    def take_clocks_of(self, other: "SimProcess") -> None:
+        """For a copy of another's memory: it goes by what that one saw last."""
+        self.stood_still_us, self.lost_us = other.stood_still_us, other.lost_us
+        self.clock_ahead_ms = other.clock_ahead_ms
+
+    def set_clock(self) -> None:
+        """As NTP does: right, some time after it went wrong; not while the machine sleeps."""
+        if self.world.now_us < self.paused_until_us:
+            return
+        self._end_suspension()
+        self.lost_us = self.clock_ahead_ms = 0
+
+    @property
+    def date_us(self) -> int:
+        """What it takes the time to be."""
+        return self.world.now_us - self.lost_us + 1000 * self.clock_ahead_ms
 
     def _wake_in(self, duration_us: int) -> None:
         self._turn += 1
@@ -171,15 +219,24 @@ class SimProcess:
         if self.world.now_us < self.paused_until_us:
             self._wake_in(self.paused_until_us - self.world.now_us)
             return
+        self._end_suspension()
         self._greenlet.switch()
+
+    def _end_suspension(self) -> None:
+        if self._suspended_since_us is not None:
+            slept_us = self.paused_until_us - self._suspended_since_us
+            self.stood_still_us += slept_us
+            if self._freezes:
+                self.lost_us += slept_us
+            self._suspended_since_us = None
 
     # --- Clock ---------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        return START_MS + self.clock_ahead_ms + self.world.now_us // 1000
+        return START_MS + self.date_us // 1000
 
     def monotonic_ms(self) -> int:
-        return self.world.now_us // 1000
+        return (self.world.now_us - self.stood_still_us) // 1000
 
     def sleep_ms(self, duration_ms: float) -> None:
         self.wait_us(int(duration_ms * 1000) + 1)

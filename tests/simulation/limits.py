@@ -1,0 +1,22 @@
+"""Limits so small that every history meets them: what the code remembers, and for how long.
+
+Invariant: the same for all processes of a history, and for whoever reads it in the end.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from sparklog.metadata import publishers, sequences
+from tests.simulation.setting import Setting
+
+
+@contextmanager
+def small_limits(setting: Setting) -> Iterator[None]:
+    """Within: the limits that the history's dice have thrown."""
+    with (
+        mock.patch.object(publishers, "REQUEST_WINDOW", setting.request_window),
+        mock.patch.object(publishers, "MAX_PUBLISHERS", setting.publishers_remembered),
+        mock.patch.object(sequences, "MAX_PRODUCERS", setting.producers_remembered),
+    ):
+        yield

@@ -1,0 +1,102 @@
+"""Idempotent producers: each repeats a batch until it knows where it is, however long that takes.
+
+A role is a producer, and its process the broker that it is connected to: the producer lives on when that is
+killed, and asks the next one, perhaps after a while. There are more of them than an image remembers. The same
+is planned here as in the broker's publisher (sparklog_server/publish), with the same functions.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sparklog.client import SparkLog
+from sparklog.errors import InvalidRequestError, RetriableError, StorageError
+from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, appended_offset, plan_append
+from tests.history.recorder import History
+from tests.simulation.processes import Role, end_open, key_of, stage
+from tests.simulation.setting import TOPICS
+from tests.simulation.world import SimProcess
+
+_EPOCH = 0
+
+
+@dataclass
+class _Batch:
+    """One that was sent, and is not known to be appended."""
+
+    place: tuple[str, int]
+    sequence: int
+    values: list[str]
+
+
+@dataclass
+class Producer(Role):
+    """See the module's docstring."""
+
+    producer_id: int = 0
+    sent: int = 0
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)  # the next ones
+    pending: _Batch | None = None
+
+    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
+        if self.pending is None:
+            place = TOPICS[0], self.setting.dice.randrange(min(2, self.setting.partitions))
+            if place[0] not in log.refresh().topics:
+                return False
+            self.pending = self._next_batch(place)
+        elif self.setting.dice.random() < 0.7 and not process.world.calm:
+            return False
+        self._produce(log, history, self.pending)
+        return True
+
+    def _next_batch(self, place: tuple[str, int]) -> _Batch:
+        count = self.setting.dice.choice((1, 1, 3))
+        values = [f"{place[0]}/{self.name}/{self.sent + number}" for number in range(count)]
+        self.sent += count
+        return _Batch(place, self.sequences.get(place, 0), values)
+
+    def _produce(self, log: SparkLog, history: History, batch: _Batch) -> None:
+        values = {key_of(batch.place): batch.values}
+        sending = history.send(values, txn=f"{self.name}/{batch.place}/{batch.sequence}")
+        try:
+            drafts = stage(log, log.writer, values, self.setting.partitions).drafts
+            log.writer.sync(drafts)
+            base_offset = self._publish(log, batch, self._marked(drafts, batch.sequence))
+        except StorageError as error:
+            end_open(sending, error)
+            raise
+        except RetriableError as error:
+            sending.fail(error)
+            raise
+        if self.setting.world.chance(0.1, "acknowledgement lost"):
+            sending.info("the connection to the broker was lost")
+            return
+        offsets = range(base_offset, base_offset + len(batch.values))
+        sending.ok({key_of(batch.place): (batch.values, offsets)})
+        self.sequences[batch.place] = batch.sequence + len(batch.values)
+        self.pending = None
+
+    def _marked(self, drafts: tuple[DraftExtent, ...], sequence: int) -> list[DraftExtent]:
+        (draft,) = drafts
+        fields = {"producer_id": self.producer_id, "producer_epoch": _EPOCH, "base_sequence": sequence}
+        return [msgspec.structs.replace(draft, **fields)]
+
+    def _publish(self, log: SparkLog, batch: _Batch, drafts: list[DraftExtent]) -> int:
+        """The batch's first offset, from this attempt or from an earlier one."""
+
+        def plan(image: Image) -> list[Action]:
+            return [plan_append(image, drafts)]
+
+        try:
+            (appended,) = log.metadata.publish(plan).actions
+        except InvalidRequestError as error:
+            if error.code != "DUPLICATE_SEQUENCE":
+                raise
+            state = log.image.partition(*batch.place)
+            offset = appended_offset(state, self.producer_id, _EPOCH, batch.sequence, len(batch.values))
+            if offset is None:
+                raise AssertionError(f"{self.name}: {error}, and it is nowhere") from error
+            self.setting.world.met["batch repeated after it was appended"] += 1
+            return offset
+        assert isinstance(appended, AppendExtents)
+        return appended.extents[0].base_offset
