@@ -170,9 +170,8 @@ def publish(
 def plan_publish(image: Image, staged: Sequence[StagedAppend], writer: WriterVersion | None) -> list[Action]:
     """The actions of the commit, computed for one image; pure. Empty: all of it is there already."""
     real_ids = _real_ids(image, staged)
-    wanted = _topics_of(staged, real_ids)
     marker = None
-    if writer is not None and wanted:
+    if writer is not None and (wanted := _topics_of(staged, real_ids)):
         marker = plan_writer_txn(image, writer.application, writer.version, wanted, content=writer.content)
         if marker is None:
             return []

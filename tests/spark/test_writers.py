@@ -18,6 +18,7 @@ from sparklog.spark.batch_writer import SparklogBatchWriter
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
 from sparklog.spark.write_task import TaskResult
+from sparklog.storage import open_store
 
 QUERY = "7a7e0c4e-0000-4000-8000-000000000001"
 
@@ -218,6 +219,24 @@ def test_a_source_of_files_is_told_by_its_files(log: SparkLog, root: str, checkp
     with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
         write(log, root, 2, **place)
     assert values(log, "a") == ["a 0", "a 1", "a 2"]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_checkpoint_in_s3_beside_the_root(s3_root: str, checkpoint: Path, scheme: str) -> None:
+    log = sparklog.open(s3_root, create=True)
+    place = f"{s3_root}/checkpoint"
+    store = open_store(place)
+    for path in checkpoint.rglob("*"):
+        if path.is_file():
+            store.put_hint(str(path.relative_to(checkpoint)), path.read_bytes())
+    options = {"checkpointLocation": place.replace("s3:", f"{scheme}:")}
+    write(log, s3_root, 1, **options)
+    (state,) = log.refresh().topic("a").writer_txns.values()
+    assert state.content
+    plan(checkpoint, 1, 5)
+    store.put_hint("offsets/1", (checkpoint / "offsets" / "1").read_bytes())
+    with pytest.raises(InvalidRequestError, match="TXN_CONTENT_DIFFERS"):
+        write(log, s3_root, 1, **options)
 
 
 # --- roots that are away -----------------------------------------------------------------------------
