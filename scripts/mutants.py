@@ -630,6 +630,21 @@ MUTANTS = (
         "if True:",
         "tests/metadata/test_remote.py",
     ),
+    Mutant(
+        "no root is made among other files",
+        "sparklog/metadata/properties.py",
+        "        raise _taken(store, strangers)\n",
+        "",
+        "tests/metadata/test_properties.py",
+    ),
+    Mutant(
+        "a root made between two looks is not taken for other files",
+        "sparklog/metadata/properties.py",
+        "        with contextlib.suppress(NotFoundError):  # made between our two looks\n"
+        "            return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)\n",
+        "",
+        "tests/metadata/test_properties.py",
+    ),
     # --- log and client ---
     Mutant(
         "stored batches are verified when they are read",

@@ -91,6 +91,7 @@ CODES: dict[str, tuple[str, str]] = {
     "RECORD_COLUMN_TYPE": ("42804", "a column of records has the wrong type"),
     "RECORD_HEADER_NULL": ("22004", "a record header, or its key, is null"),
     "RECORD_TOO_LARGE": ("54000", "a record does not fit into one batch"),
+    "ROOT_NOT_EMPTY": ("42710", "a new root would be made among somebody else's files"),
     "ROOT_NOT_FOUND": ("42704", "no root at this place"),
     "ROOT_NOT_VISIBLE": ("42704", "a broker's root is not what this machine sees there"),
     "S3_NOT_INSTALLED": ("42704", "an s3:// root needs the extra s3"),

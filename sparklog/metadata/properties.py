@@ -1,6 +1,7 @@
 """meta.properties: which cluster a root is, and which version of the layout it has.
 
-Invariants: created once by put-if-absent, so that racing creators agree; never changed. Unknown keys or
+Invariants: created once by put-if-absent, so that racing creators agree, and never among somebody else's
+files (a table's directory, a home); never changed. Unknown keys or
 versions are refused; so is a damaged file, since the cluster id guards every commit.
 Sources: FORMAT.md#layout-of-a-root; Kafka's meta.properties.
 """
@@ -22,6 +23,11 @@ META_PROPERTIES = "meta.properties"
 VERSION = 1
 _MAX_BYTES = 4096
 _PUT_ATTEMPTS = 3
+_NAMES_LOOKED_AT = 100
+_NAMES_SHOWN = 3
+_OF_VOLUMES = {"lost+found"}
+# What tables of other formats begin with, although it is hidden: Delta, Spark's file sink, Hudi.
+_TABLES = {"_delta_log", "_spark_metadata", ".hoodie"}
 
 
 def encode_properties(cluster_id: str) -> bytes:
@@ -55,7 +61,7 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
     """The cluster id of a root; creates the file if allowed. `new_cluster_id` is used only then.
 
     Raises:
-        InvalidRequestError: not a root, and `create` is false.
+        InvalidRequestError: not a root, and `create` is false, or it would be one among other things.
     """
     where = f"{store.url}/{META_PROPERTIES}"
     try:
@@ -73,8 +79,30 @@ def open_properties(store: Store, *, create: bool, new_cluster_id: str) -> str:
             f"{where}: not found, so this is no root",
             fix="Check the path, or make a root there: sparklog topics create, or create=True in Python",
         )
+    strangers = [name for name in store.top_names(_NAMES_LOOKED_AT) if not _may_stand_beside(name)]
+    if strangers:
+        with contextlib.suppress(NotFoundError):  # made between our two looks
+            return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
+        raise _taken(store, strangers)
     _put_definitely(store, encode_properties(new_cluster_id))
     return decode_properties(store.read(META_PROPERTIES, 0, _MAX_BYTES), where)
+
+
+def _may_stand_beside(name: str) -> bool:
+    """Does a name say nothing of whose directory it is? Hidden from Spark (checkpoints), or a volume's."""
+    bare = name.rstrip("/")
+    return (bare.startswith((".", "_")) and bare not in _TABLES) or bare in _OF_VOLUMES
+
+
+def _taken(store: Store, strangers: list[str]) -> InvalidRequestError:
+    shown = sorted(strangers)[:_NAMES_SHOWN]
+    more = " and more" if len(strangers) > len(shown) else ""
+    return InvalidRequestError(
+        "ROOT_NOT_EMPTY",
+        f"{store.url}: found {', '.join(shown)}{more}, and no {META_PROPERTIES}: expected a root, "
+        "or an empty directory to make one in",
+        fix=f"Name a root that exists, or a directory of its own for a new one, such as {store.url}/log",
+    )
 
 
 def _put_definitely(store: Store, data: bytes) -> None:

@@ -190,6 +190,10 @@ class Store(Protocol):
         """Is there a file of this name? An unanswerable question is an error, never False."""
         ...
 
+    def top_names(self, limit: int) -> list[str]:
+        """Whatever is at the top of the root, ours or not: at most `limit` names, directories with a '/'."""
+        ...
+
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None
     ) -> list[StoredFile]:

@@ -42,7 +42,7 @@ from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.durable_names import DIRECTORY_FLAGS, DurableNames
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
-from sparklog.storage.local_tree import list_files, remove_tree
+from sparklog.storage.local_tree import list_files, remove_tree, top_names
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
 from sparklog.storage.whole_files import WholeFiles
@@ -300,6 +300,9 @@ class LocalStore(WholeFiles):
             if error.errno in MISSING:
                 return False
             raise storage_error("look up", path, error) from error
+
+    def top_names(self, limit: int) -> list[str]:
+        return top_names(self._root, limit)
 
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None

@@ -5,6 +5,7 @@ the time is always found.
 """
 
 import contextlib
+import itertools
 import os
 import stat
 
@@ -37,6 +38,18 @@ def list_files(root: str, prefix: str, *, recursive: bool) -> list[StoredFile]:
                 raise storage_error("list", path, error) from error
     found.sort()
     return found
+
+
+def top_names(root: str, limit: int) -> list[str]:
+    """The first `limit` names of any kind in a directory, which may be somebody else's, and huge."""
+    try:
+        with os.scandir(root) as entries:
+            return [
+                f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+                for entry in itertools.islice(entries, limit)
+            ]
+    except OSError as error:
+        raise storage_error("list", root, error) from error
 
 
 def remove_tree(path: str) -> None:

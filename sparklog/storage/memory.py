@@ -91,6 +91,12 @@ class MemoryStore(WholeFiles):
         self._call("exists", validate_name(name))
         return name in self._files
 
+    def top_names(self, limit: int) -> list[str]:
+        self._call("list", "")
+        with self._lock:
+            tops = {first + slash for first, slash, _ in (name.partition("/") for name in self._files)}
+        return sorted(tops)[:limit]
+
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None
     ) -> list[StoredFile]:

@@ -155,6 +155,15 @@ class S3Store:
         # Not HEAD: its 404 does not tell a missing object from a missing bucket.
         return self._read_if_there(name, 1) is not None
 
+    def top_names(self, limit: int) -> list[str]:
+        answer = self.client.call(
+            "list_objects_v2", self.url, Prefix=self._prefix, Delimiter="/", MaxKeys=limit
+        )
+        keys = [str(entry["Key"]) for entry in answer.get("Contents", ())]
+        keys += [str(entry["Prefix"]) for entry in answer.get("CommonPrefixes", ())]
+        # The key of the prefix itself is how consoles show an empty folder.
+        return [key[len(self._prefix) :] for key in keys if key != self._prefix]
+
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None
     ) -> list[StoredFile]:

@@ -10,9 +10,15 @@ from sparklog.metadata import MetadataLog, SetConfigs
 from sparklog.metadata.document import checksum
 from sparklog.metadata.ids import is_id, new_id
 from sparklog.metadata.properties import decode_properties, encode_properties, open_properties
-from sparklog.storage import LocalStore, MemoryStore
+from sparklog.storage import LocalStore, MemoryStore, Store
 
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest) -> Store:
+    found: Store = request.getfixturevalue(request.param)
+    return found
 
 
 def with_checksum(text: str) -> bytes:
@@ -53,6 +59,51 @@ def test_racing_creators_agree(local: LocalStore) -> None:
         thread.join()
     assert len(found) == 8
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["data.csv", "year=2024/part-0.parquet", "_delta_log/0.json", ".hoodie/x", "segments/w/0.log"]
+)
+def test_no_root_is_made_among_other_things(store: Store, name: str) -> None:
+    store.put_if_absent(name, b"somebody's")
+    with pytest.raises(
+        InvalidRequestError, match=rf"{name.partition('/')[0]}.*expected a root, or an empty"
+    ) as error:
+        MetadataLog.open(store, ManualClock(), create=True)
+    assert error.value.code == "ROOT_NOT_EMPTY"
+    assert [one.name for one in store.list("", recursive=True)] == [name]
+
+
+@pytest.mark.parametrize("name", ["_checkpoints/query/metadata", ".snapshot/x", "lost+found/x", "_SUCCESS"])
+def test_what_says_nothing_may_stand_beside_a_root(store: Store, name: str) -> None:
+    store.put_if_absent(name, b"")
+    assert MetadataLog.open(store, ManualClock(), create=True).cluster_id
+    assert store.exists(name)
+
+
+def test_the_names_of_a_full_directory_are_not_all_told(store: Store) -> None:
+    for number in range(9):
+        store.put_if_absent(f"file{number}", b"")
+    with pytest.raises(
+        InvalidRequestError, match=r"found file0, file1, file2 and more, and no meta.properties"
+    ):
+        MetadataLog.open(store, ManualClock(), create=True)
+
+
+def test_a_root_made_between_two_looks_is_not_taken_for_other_things() -> None:
+    class Raced(MemoryStore):
+        def top_names(self, limit: int) -> list[str]:
+            if not self.exists("meta.properties"):
+                MetadataLog.open(other, ManualClock(), create=True)
+                for file in other.list("", recursive=True):
+                    self.put_if_absent(file.name, other.read(file.name))
+                self.put_if_absent("segments/w/0.log", b"")
+            return super().top_names(limit)
+
+    other = MemoryStore("other")
+    assert MetadataLog.open(Raced("raced"), ManualClock(), create=True).cluster_id == (
+        MetadataLog.open(other, ManualClock()).cluster_id
+    )
 
 
 @pytest.mark.parametrize("version", ["2", "99999999999999999999"])

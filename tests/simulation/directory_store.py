@@ -218,6 +218,9 @@ class DirectoryStore(WholeFiles):
         self._step()
         return name in self._disk.files
 
+    def top_names(self, limit: int) -> list[str]:
+        return sorted({"".join(name.partition("/")[:2]) for name in self._disk.files})[:limit]
+
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None
     ) -> list[StoredFile]:

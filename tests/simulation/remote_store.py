@@ -176,6 +176,9 @@ class RemoteStore:
     def exists(self, name: str) -> bool:
         return self._request(name, lambda: name in self._server.files)
 
+    def top_names(self, limit: int) -> list[str]:
+        return sorted({"".join(name.partition("/")[:2]) for name in self._server.files})[:limit]
+
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None
     ) -> list[StoredFile]:

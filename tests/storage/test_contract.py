@@ -113,6 +113,14 @@ def test_list_is_sorted_and_says_sizes(store: Store) -> None:
     assert store.list("d")[0].modified_ms > 1_600_000_000_000
 
 
+def test_what_is_at_the_top(store: Store) -> None:
+    assert [name for name in store.top_names(10) if name != ".tmp/"] == []
+    for name in ("d/sub/1", "d/2", "e", "_f/g"):
+        store.put_if_absent(name, b"")
+    assert sorted(name for name in store.top_names(10) if name != ".tmp/") == ["_f/", "d/", "e"]
+    assert len(store.top_names(2)) == 2
+
+
 def test_delete_is_idempotent(store: Store) -> None:
     store.put_if_absent("a/b", b"x")
     store.delete("a/b")
