@@ -13,6 +13,7 @@ from pathlib import Path
 import javaproperties
 
 from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.log.config import TopicConfig
 from sparklog.log.setting import declared_settings, lookup_setting
 from sparklog_server import CONFIG_VARIABLE
 from sparklog_server.config import ServerConfig
@@ -123,6 +124,12 @@ def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
             "UNKNOWN_CONFIG",
             f"{where}: found {key}, a setting of Kafka's that means nothing here: {why}",
             fix=f"remove {key}",
+        )
+    if key not in declared and key in declared_settings(TopicConfig):
+        return InvalidRequestError(
+            "UNKNOWN_CONFIG",
+            f"{where}: found {key}, a setting of topics",
+            fix=f"set it on a topic, or for all: sparklog root alter --config {key}={text}",
         )
     try:
         lookup_setting(key, declared, "broker").parse(text)

@@ -10,7 +10,6 @@ from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import show_json
 from sparklog.cli.settings import common_options, current
-from sparklog.metadata.topic_names import is_internal
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -56,6 +55,8 @@ def get(
     exclude_internal_topics: bool,
 ) -> None:
     """Print topic:partition:offset; no offset when no record is that new."""
+    from sparklog.metadata.topic_names import is_internal
+
     log = current().open_log()
     rows = []
     for topic, partition in _selected(log, topics, topic_partitions, partitions):

@@ -115,7 +115,14 @@ def test_produce_acknowledges_while_the_pipe_stays_open(root: Path) -> None:
         assert stderr == b"3 records acknowledged by topic t.\n"
 
 
-HELP = (["--help"], ["topics", "create", "--help"], ["consume", "--help"], ["--version"])
+HELP = (
+    ["--help"],
+    ["topics", "create", "--help"],
+    ["consume", "--help"],
+    ["offsets", "get", "--help"],
+    ["root", "alter", "--help"],
+    ["--version"],
+)
 
 
 @pytest.mark.parametrize("arguments", HELP)

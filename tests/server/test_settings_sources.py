@@ -166,3 +166,11 @@ def test_what_is_accepted_by_one_value_is_refused_by_another(tmp_path: Path, key
         else:
             with pytest.raises(InvalidRequestError, match="means nothing here"):
                 load(tmp_path, f"{key}={text}")
+
+
+def test_a_topics_setting_is_sent_to_the_root(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidRequestError, match=r"retention.ms, a setting of topics.*sparklog root alter"
+    ) as error:
+        load(tmp_path, "", retention_ms="3")
+    assert "offsets.retention" not in str(error.value)
