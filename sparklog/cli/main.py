@@ -36,6 +36,7 @@ COMMANDS = {
     "kafka-consumer-groups": LazyCommand(
         "sparklog.cli.kafka_aliases", "kafka_consumer_groups", "", hidden=True
     ),
+    "kafka-configs": LazyCommand("sparklog.cli.kafka_configs", "kafka_configs", "", hidden=True),
     "kafka-get-offsets": LazyCommand("sparklog.cli.offsets", "get", "", hidden=True),
     "kafka-console-producer": LazyCommand("sparklog.cli.produce", "produce", "", hidden=True),
     "kafka-console-consumer": LazyCommand("sparklog.cli.consume", "consume", "", hidden=True),

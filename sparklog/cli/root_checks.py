@@ -41,7 +41,7 @@ def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
         yield Finding("root", Status.FAIL, str(error), fix)
         return
     topics = len(log.topics(include_internal=True))
-    yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, {topics} topics")
+    yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, topics: {topics}")
     yield check_put_if_absent(store)
     yield from check_directory(store)
     yield from check_lifecycle(store)

@@ -1,0 +1,72 @@
+"""`sparklog kafka-configs`: Kafka's grammar for settings, of topics and of the cluster-wide broker, our root.
+
+Not here: the commands whose meaning it has (topics.py, root.py); settings of single brokers, which are in
+their server.properties, and of users, clients and addresses, which there are none of.
+"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from sparklog.cli.near_names import require_topics
+from sparklog.cli.root import show_root
+from sparklog.cli.settings import common_options, current
+from sparklog.cli.topics import parse_configs, show_descriptions, topic_document
+
+_COMMA = re.compile(r",(?![^\[]*\])")  # not within [a,b]
+
+
+def parse_added(ctx: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, str]:
+    """`a=1,b=[x,y]`: Kafka's brackets hold a list."""
+    words = tuple(_COMMA.split(value)) if value else ()
+    configs = parse_configs(ctx, parameter, words)
+    return {key: re.sub(r"^\[(.*)\]$", r"\1", text) for key, text in configs.items()}
+
+
+@click.command("kafka-configs")
+@click.option("--describe", "verb", flag_value="describe", help="Show settings.")
+@click.option("--alter", "verb", flag_value="alter", help="Change settings.")
+@click.option("--entity-type", type=click.Choice(["topics", "brokers"]), help="Whose settings.")
+@click.option("--entity-name", metavar="NAME", help="The topic.")
+@click.option("--entity-default", is_flag=True, help="All brokers: the root.")
+@click.option("--topic", metavar="NAME", help="As --entity-type topics --entity-name NAME.")
+@click.option("--broker-defaults", is_flag=True, help="As --entity-type brokers --entity-default.")
+@click.option("--all", "all_settings", is_flag=True, help="With --describe, of the root: defaults, too.")
+@click.option(
+    "--add-config", "added", callback=parse_added, metavar="K=V,...", help="Settings; lists as [a,b]."
+)
+@click.option("--delete-config", "deleted", default="", metavar="K,...", help="Back to the default.")
+@common_options
+def kafka_configs(
+    verb: str | None,
+    entity_type: str | None,
+    entity_name: str | None,
+    entity_default: bool,
+    topic: str | None,
+    broker_defaults: bool,
+    all_settings: bool,
+    added: dict[str, str],
+    deleted: str,
+) -> None:
+    """kafka-configs: --describe or --alter settings of a topic, or of the root as all brokers'."""
+    keys = [key.strip() for key in deleted.split(",") if key.strip()]
+    if verb is None:
+        raise click.UsageError("give --describe or --alter.")
+    if (verb == "alter") != bool(added or keys):
+        raise click.UsageError("--alter wants --add-config or --delete-config, and --describe none of them.")
+    name = topic if topic is not None else (entity_name if entity_type == "topics" else None)
+    of_root = broker_defaults or (entity_type == "brokers" and entity_default)
+    if of_root == (name is not None):
+        raise click.UsageError("give --topic NAME, or --broker-defaults for the root.")
+    log = current().open_log()
+    if name is None:
+        if verb == "alter":
+            log.alter_root(set=added, delete=keys)
+        show_root(log, all_settings=all_settings)
+        return
+    require_topics(log, [name])
+    if verb == "alter":
+        log.alter_topic(name, set=added, delete=keys)
+    show_descriptions([topic_document(log.describe_topic(name))])

@@ -1,0 +1,47 @@
+"""kafka-configs' own grammar, for topics and for the root."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+@pytest.fixture(autouse=True)
+def topic(run: Run) -> None:
+    run("topics", "create", "--topic", "t")
+
+
+@pytest.mark.parametrize("entity", [("--topic", "t"), ("--entity-type", "topics", "--entity-name", "t")])
+def test_a_topics_settings(run: Run, entity: tuple[str, ...]) -> None:
+    added = "cleanup.policy=[compact,delete],segment.bytes=1000"
+    run("kafka-configs", "--alter", *entity, "--add-config", added)
+    (found,) = json.loads(run("kafka-configs", "--describe", *entity, "--output", "json").stdout)
+    assert found["configs"] == {"cleanup.policy": "compact,delete", "segment.bytes": "1000"}
+    run("kafka-configs", "--alter", *entity, "--delete-config", "cleanup.policy,segment.bytes")
+    assert run("kafka-configs", "--describe", *entity).stdout.splitlines()[0].endswith("Configs: ")
+
+
+@pytest.mark.parametrize("entity", [("--broker-defaults",), ("--entity-type", "brokers", "--entity-default")])
+def test_the_roots_settings(run: Run, entity: tuple[str, ...]) -> None:
+    run("kafka-configs", "--alter", *entity, "--add-config", "num.partitions=3")
+    assert "num.partitions  3" in run("root", "describe").stdout
+    assert "retention.ms" in run("kafka-configs", "--describe", "--all", *entity).stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--topic", "t"),
+        ("--describe",),
+        ("--describe", "--entity-type", "brokers", "--entity-name", "0"),
+        ("--describe", "--topic", "t", "--broker-defaults"),
+        ("--describe", "--topic", "t", "--add-config", "segment.bytes=99"),
+        ("--alter", "--topic", "t"),
+        ("--alter", "--topic", "t", "--add-config", "segment.bytes"),
+        ("--describe", "--entity-type", "users"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Run, words: tuple[str, ...]) -> None:
+    run("kafka-configs", *words, exit_code=2)
+    assert run("topics", "describe", "-t", "t").stdout.splitlines()[0].endswith("Configs: ")
