@@ -624,6 +624,13 @@ MUTANTS = (
         "tests/metadata/test_remote.py",
     ),
     Mutant(
+        "the wall clock is read after each answer of a look",
+        "sparklog/metadata/following.py",
+        "            asked = self._not_later_than_now(asked)\n",
+        "",
+        "tests/metadata/test_remote.py",
+    ),
+    Mutant(
         "remote: an old end is asked for exactly",
         "sparklog/metadata/following.py",
         "if self.is_confirmed(image.commit) or not commit_was_cleaned(self._store, image.commit):",

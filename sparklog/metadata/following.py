@@ -8,8 +8,8 @@ then n is still there (cleaning.py). Where each look is a request (an object sto
     there never was one. Later, and after a start, n is asked for as well, which is exact as above.
 
 Invariants: the image only goes forward; moments are taken before the requests that they vouch for, and wall
-clocks again after them: the earlier time counts. An hour is the larger of what the monotonic clock and the
-wall clock say, so a suspended machine trusts nothing.
+clocks again after each answer: the earlier time counts. An hour is the larger of what the monotonic clock
+and the wall clock say, so a suspended machine trusts nothing.
 Not here: reading and applying commits (loading.py), showing an image durably (log.py).
 Concurrency: used under the metadata log's lock, but for the guards, which a store may ask in its threads.
 """
@@ -146,6 +146,8 @@ class RemoteFollower:
             image, commits, error = follow(
                 self._store, image, window=window, max_window=_MAX_WINDOW, limit=limit
             )
+            # Now, and not when the look is over: this machine may be suspended before the second question.
+            asked = self._not_later_than_now(asked)
             self.followed += commits
             if error is not None or (limit is not None and commits):
                 return image, error
@@ -172,6 +174,10 @@ class RemoteFollower:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def confirm(self, commit: int, asked: Moment) -> None:
-        # A clock that was far ahead when we asked, and set right since (the store refuses requests with a
-        # wrong date), would make what we know look younger than it is.
-        self._end, self._asked = commit, asked._replace(wall_ms=min(asked.wall_ms, self._clock.now_ms()))
+        self._end, self._asked = commit, self._not_later_than_now(asked)
+
+    def _not_later_than_now(self, asked: Moment) -> Moment:
+        """A clock that was far ahead when we asked, and set right since (the store refuses requests with a
+        wrong date), would make what we know look younger than it is.
+        """
+        return asked._replace(wall_ms=min(asked.wall_ms, self._clock.now_ms()))

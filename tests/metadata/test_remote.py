@@ -258,6 +258,54 @@ def test_a_clock_that_was_ahead_when_the_end_was_asked_for_vouches_for_no_longer
     assert "slept" in others.refresh().configs
 
 
+def test_a_clock_that_was_ahead_and_a_suspend_between_two_questions(
+    remote: MemoryStore, clock: ManualClock
+) -> None:
+    """As above, but the machine is suspended before the look is over, so that at its end the clock has got to
+    where it was wrongly at its begin, nearly.
+    """
+    own = ManualClock(clock.now_ms())
+    others = opened(remote, clock)
+    for number in range(3):
+        set_config(others, f"key-{number}")
+    sleeper = opened(remote, own)
+    end = sleeper.image.commit
+    set_clock(own, HOUR_MS)  # else one question would do
+    clock.advance_ms(HOUR_MS)
+    set_clock(own, 10 * HOUR_MS)
+
+    done: list[str] = []
+
+    def set_right(operation: str, name: str) -> None:
+        remote.hook = suspend
+        done.append("set right")
+        set_clock(own, -10 * HOUR_MS)
+
+    def suspend(operation: str, name: str) -> None:
+        if operation == "exists":
+            assert name == commit_name(end)
+            remote.hook = None
+            done.append("suspended")
+            for number in range(5):
+                set_config(others, f"more-{number}")
+            clock.advance_ms(7 * HOUR_MS)
+            set_clock(own, 7 * HOUR_MS)
+
+    remote.hook = set_right
+    sleeper.refresh()
+    assert done == ["set right", "suspended"]
+    assert sleeper.image.commit == end
+    assert own.now_ms() == clock.now_ms()
+    for _ in range(2):
+        others.write_snapshot()
+        set_config(others, "last")
+    assert others.clean() > 0
+    assert not remote.exists(commit_name(end + 1))
+
+    assert set_config(sleeper, "slept") == others.image.commit + 1
+    assert "slept" in others.refresh().configs
+
+
 def test_young_commits_stay(remote: MemoryStore, clock: ManualClock) -> None:
     log = opened(remote, clock)
     for number in range(5):
