@@ -6,9 +6,10 @@ import pytest
 
 from tests.models.combining import Combining
 from tests.models.explorer import Model, Next, Violation, explore, replaced, resolve, step, world
+from tests.models.hours_on_object_store import Hours
 from tests.models.publish_on_directory import Directory
 
-MODELS = [Combining, Directory]
+MODELS = [Combining, Directory, Hours]
 
 
 class Clerk(NamedTuple):
