@@ -175,6 +175,27 @@ MUTANTS = (
         "tests/spark/test_stream_planner.py",
     ),
     Mutant(
+        "an option whose name says that it is a secret is not quoted",
+        "sparklog/redaction.py",
+        "if may_hold_secret(name) or ",
+        "if ",
+        "tests/spark/test_secrets.py",
+    ),
+    Mutant(
+        "a value that looks like a secret is not quoted",
+        "sparklog/redaction.py",
+        "if may_hold_secret(name) or _SECRET_VALUE.search(text):",
+        "if may_hold_secret(name):",
+        "tests/spark/test_secrets.py",
+    ),
+    Mutant(
+        "a password in a URL is not quoted",
+        "sparklog/redaction.py",
+        "    text = without_user_info(text)\n",
+        "",
+        "tests/spark/test_secrets.py",
+    ),
+    Mutant(
         "a pattern never finds internal topics",
         "sparklog/spark/subscription.py",
         "compiled.search(topic) and not is_internal(topic)",

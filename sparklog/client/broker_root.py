@@ -23,6 +23,7 @@ from sparklog.errors import (
     SparklogError,
 )
 from sparklog.metadata.properties import META_PROPERTIES, decode_properties
+from sparklog.redaction import shown, without_user_info
 from sparklog.storage import open_store
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 
@@ -64,9 +65,9 @@ def find_broker_root(bootstrap_servers: str, *, timeout_ms: int = DEFAULT_TIMEOU
         try:
             cluster_id, log_dirs = _ask(address, time.monotonic() + timeout_ms / 1000)
         except _NotKafkaError as error:
-            failures.append(f"{server}: {error}")
+            failures.append(f"{without_user_info(server)}: {error}")
         except OSError as error:
-            failures.append(f"{server}: {error.strerror or error or type(error).__name__}")
+            failures.append(f"{without_user_info(server)}: {error.strerror or error or type(error).__name__}")
         else:
             found = BrokerRoot(
                 root=_root_of(server, log_dirs), cluster_id=_known(server, cluster_id), server=server
@@ -93,13 +94,16 @@ def _parse_servers(text: str) -> list[tuple[str, tuple[str, int]]]:
         if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
             raise InvalidRequestError(
                 "INVALID_OPTION",
-                f"bootstrap servers {text!r}: found {part.strip()!r}, expected host:port",
+                f"bootstrap servers {shown('servers', text)}: found {shown('server', part.strip())}, "
+                "expected host:port",
                 fix="write host:port, several separated by commas",
             )
         servers.append((server, (host, int(port))))
     if not servers:
         raise InvalidRequestError(
-            "INVALID_OPTION", f"bootstrap servers {text!r}: none is named", fix="write host:port"
+            "INVALID_OPTION",
+            f"bootstrap servers {shown('servers', text)}: none is named",
+            fix="write host:port",
         )
     return servers
 

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
+from sparklog.spark.notices import log_with_time_and_level
 from sparklog.spark.options import parse_sink_options, parse_source_options
 from sparklog.spark.schema import check_user_schema, sql_schema
 from sparklog.spark.values import parse_bool
@@ -68,6 +69,7 @@ class SparklogDataSource(DataSource):
         return parse_bool(self._given(), "includeHeaders", default=False)
 
     def _given(self) -> Mapping[str, str]:
+        log_with_time_and_level()
         return {name.lower(): value for name, value in self.options.items()}
 
 

@@ -6,12 +6,13 @@ Sources: Spark's structured-streaming-kafka-integration guide and KafkaSourcePro
 """
 
 import difflib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparklog.errors import InvalidRequestError
-from sparklog.spark.kafka_options import check_kafka_option
+from sparklog.redaction import shown
+from sparklog.spark.kafka_options import OTHER_SIDE, check_kafka_option
+from sparklog.spark.notices import Notices
 from sparklog.spark.offset_spec import (
     EARLIEST,
     LATEST,
@@ -25,7 +26,11 @@ from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions, p
 from sparklog.spark.subscription import Subscription, parse_subscription
 from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int
 
-logger = logging.getLogger("sparklog.spark")
+_DECLARED = {
+    "source": {option.name.lower(): option for option in SOURCE_OPTIONS},
+    "sink": {option.name.lower(): option for option in SINK_OPTIONS},
+}
+_SPARKS_OWN = ("checkpointLocation", "queryName")  # passed to every sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,8 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
     Raises:
         InvalidRequestError: an unknown, missing, contradictory or malformed option.
     """
-    given = _known(options, SOURCE_OPTIONS, "source", streaming=streaming)
+    notices = Notices(options)
+    given = _known(options, "source", notices, streaming=streaming)
     group_id = _same_value(given, "kafka.group.id", "group.id")
     starting = parse_starting(given, default=LATEST if streaming else EARLIEST, streaming=streaming)
     ending = parse_ending(given, default=LATEST)
@@ -92,7 +98,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
                 f"{option}=group, but no group is named",
                 fix="set kafka.group.id to the group whose offsets to use",
             )
-    root = _root(given, "load")
+    root = _root(given, "load", notices)
     parsed = SourceOptions(
         root=root,
         storage=parse_storage(given, root, streaming=streaming),
@@ -135,7 +141,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     Raises:
         InvalidRequestError: an unknown, missing, contradictory or malformed option.
     """
-    given = _known(options, SINK_OPTIONS, "sink", streaming=streaming)
+    notices = Notices(options)
+    given = _known(options, "sink", notices, streaming=streaming)
     for name in ("compression.type", "batch.size", "max.request.size"):
         if (value := _same_value(given, f"kafka.{name}", name)) is not None:
             given[name] = value
@@ -147,7 +154,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
             "txnAppId and txnVersion make sense only together, and one is missing",
             fix="set both: a name for the job, and a number that grows with every run",
         )
-    root = _root(given, "start" if streaming else "save")
+    root = _root(given, "start" if streaming else "save", notices)
     return SinkOptions(
         root=root,
         storage=parse_storage(given, root),
@@ -168,57 +175,72 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     )
 
 
-def _known(
-    options: Mapping[str, str], declared: tuple[Option, ...], side: str, *, streaming: bool
-) -> dict[str, str]:
-    """The options by lower-case name, all of them known to this side and fit for this kind of query."""
-    by_name = {option.name.lower(): option for option in declared}
-    given = {}
+def _known(options: Mapping[str, str], side: str, notices: Notices, *, streaming: bool) -> dict[str, str]:
+    """The options by lower-case name that are for this side and this kind of query; others are refused,
+    but for those of the other side: one view may serve both directions.
+    """
+    declared, others = _DECLARED[side], _DECLARED[OTHER_SIDE[side]]
+    given, for_other_side = {}, []
     for name, value in options.items():
         lower = name.lower()
-        option = by_name.get(lower)
-        if option is not None and option.doc == NEEDS_BROKER:
-            logger.warning("%s has no effect: sparklog reads the storage itself", option.name)
-        if option is None and lower.startswith("kafka."):
-            check_kafka_option(lower, value, side)
-        elif option is None and storage_name(lower) is not None:
-            pass  # checked with the others of its kind (storage_options.py)
-        elif option is None:
-            nearest = difflib.get_close_matches(lower, by_name, n=1, cutoff=0.6)
-            hint = f"did you mean {by_name[nearest[0]].name}?" if nearest else "see the README's option table"
-            raise InvalidRequestError(
-                "UNKNOWN_OPTION",
-                f"the {side} has no option {name!r}; {hint}",
-                fix="correct or remove the option",
-            )
-        elif option.only == "batch" and streaming:
-            raise InvalidRequestError(
-                "INVALID_OPTION",
-                f"{option.name} is not valid in streaming queries",
-                fix=f"remove {option.name}",
-            )
-        elif option.only == "stream" and not streaming and lower not in ("checkpointlocation", "queryname"):
-            # Kafka's connector warns here as well, so that one option set serves both kinds of query.
-            logger.warning("%s is ignored in batch queries", option.name)
+        option = declared.get(lower)
+        if option is not None:
+            if not _is_for(option, notices, streaming=streaming):
+                continue
+        elif lower.startswith("kafka."):
+            check_kafka_option(lower, value, side, notices.warn)
+        elif lower in others:
+            for_other_side.append(others[lower].name)
             continue
+        elif storage_name(lower) is None:  # those are checked with the others of their kind
+            raise _unknown(name, side)
         given[lower] = value
+    if for_other_side:
+        notices.warn(f"the {side} ignores options of the {OTHER_SIDE[side]}: {', '.join(for_other_side)}")
     return given
+
+
+def _is_for(option: Option, notices: Notices, *, streaming: bool) -> bool:
+    """Does the option count in this kind of query?"""
+    if option.doc == NEEDS_BROKER:
+        notices.warn(f"{option.name} has no effect: sparklog reads the storage itself")
+    if option.only == "batch" and streaming:
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"{option.name} is not valid in streaming queries",
+            fix=f"remove {option.name}",
+        )
+    if option.only == "stream" and not streaming and option.name not in _SPARKS_OWN:
+        # Kafka's connector warns here as well, so that one option set serves both kinds of query.
+        notices.warn(f"{option.name} is ignored in batch queries")
+        return False
+    return True
+
+
+def _unknown(name: str, side: str) -> InvalidRequestError:
+    declared = _DECLARED[side]
+    nearest = difflib.get_close_matches(name.lower(), declared, n=1, cutoff=0.6)
+    hint = f"did you mean {declared[nearest[0]].name}?" if nearest else "see the README's option table"
+    return InvalidRequestError(
+        "UNKNOWN_OPTION", f"the {side} has no option {name!r}; {hint}", fix="correct or remove the option"
+    )
 
 
 def _same_value(given: Mapping[str, str], *names: str) -> str | None:
     values = {given[name.lower()] for name in names if name.lower() in given}
     if len(values) > 1:
+        found = ", ".join(shown(names[0], value) for value in sorted(values))
         raise InvalidRequestError(
-            "INVALID_OPTION", f"{' and '.join(names)} differ: {sorted(values)}", fix="set only one of them"
+            "INVALID_OPTION", f"{' and '.join(names)} differ: {found}", fix="set only one of them"
         )
     return values.pop() if values else None
 
 
-def _root(given: Mapping[str, str], method: str) -> str:
+def _root(given: Mapping[str, str], method: str, notices: Notices) -> str:
     servers = given.get("kafka.bootstrap.servers", "").strip()
     if root := given.get("path", "").strip():
         if servers:
-            logger.warning("kafka.bootstrap.servers has no effect: the root is named by path")
+            notices.warn("kafka.bootstrap.servers has no effect: the root is named by path")
         return root
     if servers:
         return root_of_broker(servers)

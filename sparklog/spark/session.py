@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Spark hides secrets and tokens in the plans that it prints, but would show the option "key".
+# Spark hides secrets, passwords and tokens in the plans that it prints, and so in its UI and event log, but
+# would show the option "key", and what Kafka's clients have besides (kafka.ssl.keystore.key).
 _REDACTION = "spark.sql.redaction.options.regex"
 _REDACTION_DEFAULT = "(?i)url"
-_REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$"
+_REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$|jaas|credential|passphrase|^kafka\.(sasl|ssl)\."
 # Over TCP every hand-over of a task to a Python worker waits 40 ms: the JVM's second small write (Nagle) for
 # an acknowledgement that the other end delays. The directory is named because Java's may be too long for a
 # socket (107 bytes, of which Spark uses 43), and because it must be there on every executor.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import overload
 
 from sparklog.errors import InvalidRequestError
+from sparklog.redaction import shown
 
 _DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
 _DURATION_UNITS_MS = {
@@ -16,7 +17,9 @@ _DURATION_UNITS_MS = {
 def invalid(name: str, found: object, expected: str) -> InvalidRequestError:
     """The error for a malformed option value."""
     return InvalidRequestError(
-        "INVALID_OPTION", f"option {name}: found {found!r}, expected {expected}", fix=f"correct {name}"
+        "INVALID_OPTION",
+        f"option {name}: found {shown(name, found)}, expected {expected}",
+        fix=f"correct {name}",
     )
 
 

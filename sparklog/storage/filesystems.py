@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.errors import InvalidRequestError
+from sparklog.redaction import shown
 
 OPTION = "allow_unsafe_filesystem"
 VARIABLE = "SPARKLOG_ALLOW_UNSAFE_FILESYSTEM"
@@ -201,6 +202,8 @@ def parse_flag(name: str, value: object) -> bool:
     found = _BOOLEANS.get(str(value).strip().lower())
     if found is None:
         raise InvalidRequestError(
-            "INVALID_OPTION", f"{name}: found {value!r}, expected true or false", fix=f"Correct {name}"
+            "INVALID_OPTION",
+            f"{name}: found {shown(name, value)}, expected true or false",
+            fix=f"Correct {name}",
         )
     return found

@@ -15,6 +15,7 @@ from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, NotFoundError
+from sparklog.redaction import shown
 from sparklog.storage.base import Store
 from sparklog.storage.durable_names import create_root
 from sparklog.storage.filesystems import OPTION, allows_unsafe, validate_filesystem
@@ -50,7 +51,7 @@ def open_store(
     text = os.fspath(root)
     if not text or "\0" in text:
         raise InvalidRequestError(
-            "ILLEGAL_ROOT", f"root {text!r}: not a path", fix="Give a directory or a file:// URL"
+            "ILLEGAL_ROOT", f"root {shown('root', text)}: not a path", fix="Give a directory or a file:// URL"
         )
     match = _SCHEME.match(text)
     scheme = match.group(1).lower() if match else ""
@@ -61,7 +62,7 @@ def open_store(
         known = f"none but {OPTION}" if is_local else "none"
         raise InvalidRequestError(
             "INVALID_OPTION",
-            f"root {text!r}: found storage options, expected {known}: they are for s3://bucket/prefix",
+            f"root {shown('root', text)}: found storage options, expected {known}: they are for s3://bucket/prefix",
             fix="Remove the storage options, or correct the root",
         )
     if is_local:
@@ -71,8 +72,9 @@ def open_store(
         return _open_memory(text.split("//", 1)[-1], create=create)
     raise InvalidRequestError(
         "UNSUPPORTED_STORE",
-        f"root {text!r}: the scheme {scheme!r} is not supported: commits need a store that creates an "
-        "object only if it is absent, and this version knows how to ask S3 and a file system for that",
+        f"root {shown('root', text)}: the scheme {scheme!r} is not supported: commits need a store that "
+        "creates an object only if it is absent, and this version knows how to ask S3 and a file system for "
+        "that",
         fix="Use a directory (a path, or file:///path) or s3://bucket/prefix",
     )
 
@@ -95,7 +97,7 @@ def _file_url_path(url: str) -> Path:
     if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
         raise InvalidRequestError(
             "ILLEGAL_ROOT",
-            f"root {url!r}: found a host, query or fragment, expected file:///absolute/path",
+            f"root {shown('root', url)}: found a host, query or fragment, expected file:///absolute/path",
             fix="Write file:///path with three slashes, or a plain path",
         )
     return Path(urllib.parse.unquote(parts.path))

@@ -9,9 +9,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sparklog.spark import notices
+
 Options = Mapping[str, str]
 CopyStream = Callable[[Options, Options], StreamingQuery]
 Until = Callable[[Callable[[], bool], StreamingQuery], None]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's options were warned about is no matter of the next one's."""
+    monkeypatch.setattr(notices, "_told", set())
 
 
 class Write(Protocol):

@@ -1,7 +1,6 @@
 """Options of source and sink: known names, precedence, and errors that say what to type."""
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -65,8 +64,27 @@ def test_an_unknown_option_names_the_nearest(mistyped: str, nearest: str) -> Non
     assert mistyped in text
 
 
-def test_an_option_of_the_sink_is_unknown_to_the_source() -> None:
-    refused(lambda: source(txnAppId="x"), "UNKNOWN_OPTION")
+def test_each_side_ignores_the_others_options_so_that_one_view_serves_both(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    view = {"path": "/log", "subscribe": "t", "includeHeaders": "true", "topic": "t", "txnAppId": "x"}
+    view |= {"txnVersion": "1", "kafka.compression.type": "zstd", "kafka.group.id": "g"}
+    assert parse_source_options(view, streaming=False).group_id == "g"
+    assert "the source ignores options of the sink: topic, txnAppId, txnVersion" in caplog.text
+    assert "kafka.compression.type has no effect: it is an option of the sink" in caplog.text
+    parsed = parse_sink_options(view, streaming=False)
+    assert (parsed.topic, parsed.compression_type, parsed.txn_app_id) == ("t", "zstd", "x")
+    assert "the sink ignores options of the source: subscribe" in caplog.text
+    assert "kafka.group.id has no effect: it is an option of the source" in caplog.text
+
+
+def test_a_warning_comes_once_for_the_same_options(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark parses them again for every plan and micro-batch."""
+    for _ in range(3):
+        source(**{"kafka.fetch.min.bytes": "1"})
+    assert caplog.text.count("kafka.fetch.min.bytes has no effect") == 1
+    source(**{"kafka.fetch.min.bytes": "2"})
+    assert caplog.text.count("kafka.fetch.min.bytes has no effect") == 2
 
 
 @pytest.mark.parametrize("option", SOURCE_OPTIONS, ids=lambda o: o.name)
@@ -185,25 +203,10 @@ def test_a_group_start_needs_a_group() -> None:
     refused(lambda: source(**{"kafka.group.id": "g", "group.id": "h"}), "INVALID_OPTION")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["kafka.auto.offset.reset", "kafka.key.deserializer", "kafka.enable.auto.commit",
-     "kafka.interceptor.classes", "kafka.sasl.jaas.config", "kafka.ssl.truststore.location",
-     "kafka.security.protocol"],
-)  # fmt: skip
-def test_kafka_options_that_would_break_a_promise_are_refused(name: str) -> None:
-    refused(lambda: source(**{name: "x"}), "UNSUPPORTED_KAFKA_OPTION")
-
-
 def test_kafka_options_without_effect_are_accepted_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     source(**{"kafka.bootstrap.servers": "b:9092", "kafka.fetch.min.bytes": "1"})
     assert "kafka.bootstrap.servers has no effect: the root is named by path" in caplog.text
     assert "kafka.fetch.min.bytes has no effect" in caplog.text
-
-
-def test_an_unknown_kafka_option_names_the_nearest() -> None:
-    text = refused(lambda: source(**{"kafka.fetch.max.byte": "1"}), "UNKNOWN_OPTION")
-    assert "kafka.fetch.max.bytes" in text
 
 
 def test_without_a_root_the_message_says_how_to_give_one() -> None:
@@ -226,9 +229,3 @@ def test_txn_options_come_in_pairs_and_only_in_batch() -> None:
     refused(lambda: parse_sink_options({**SINK, "txnVersion": "1"}, streaming=False), "INVALID_OPTION")
     pair = {**SINK, "txnAppId": "a", "txnVersion": "1"}
     refused(lambda: parse_sink_options(pair, streaming=True), "INVALID_OPTION")
-
-
-def test_the_sink_says_acks_and_transactions_are_built_in() -> None:
-    for name in ("kafka.acks", "kafka.transactional.id", "kafka.enable.idempotence"):
-        given = {**SINK, name: "all"}
-        refused(partial(parse_sink_options, given, streaming=True), "UNSUPPORTED_KAFKA_OPTION")

@@ -1,0 +1,46 @@
+"""What a query's user is told without being stopped: once a query, with a time and a level.
+
+Spark parses a query's options again for every plan and every micro-batch, in several processes. A process
+tells each thing once for the same options: its memory holds no options, only their hash.
+Spark's own Python workers have no logging set up, and Python would print bare messages there: in them, and
+nowhere else, the logger `sparklog` gets a handler, which stands back as soon as somebody sets up another.
+Concurrency: Spark's workers are single-threaded; elsewhere a race tells a thing twice.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping
+
+logger = logging.getLogger("sparklog.spark")
+_MAX_REMEMBERED = 10_000
+_told: set[tuple[int, str]] = set()
+
+
+class Notices:
+    """Where the parsing of one query's options puts what is worth saying."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._query = hash(frozenset(options.items()))
+
+    def warn(self, text: str) -> None:
+        """Log a warning, unless this process has done so for a query with these options."""
+        told = (self._query, text)
+        if told in _told:
+            return
+        if len(_told) >= _MAX_REMEMBERED:
+            _told.clear()
+        _told.add(told)
+        logger.warning("%s", text)
+
+
+def log_with_time_and_level() -> None:
+    """In a Python worker of Spark: give the logger `sparklog` a form; elsewhere that is the application's."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is None or not str(spec.name).startswith("pyspark."):
+        return
+    package = logging.getLogger("sparklog")
+    if not package.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.addFilter(lambda _: not logging.getLogger().handlers)
+        package.addHandler(handler)
