@@ -210,7 +210,7 @@ class Nemesis:
     def _clone(self) -> None:
         """The memory of a writer goes on twice: a virtual machine's, or a container's, resumed again."""
         writers = [role for role in self.roles if isinstance(role, Writer) and role.log is not None]
-        clones = sum(role.is_clone for role in writers)
+        clones = sum(role.is_clone for role in self.roles)
         if not writers or clones >= _MAX_CLONES:
             return
         role = self._world.dice.choice(writers)
