@@ -673,6 +673,13 @@ MUTANTS = (
         "",
         "tests/metadata/test_properties.py",
     ),
+    Mutant(
+        "sink: a micro-batch below the last one is refused",
+        "sparklog/spark/stream_writer.py",
+        "        if later:\n",
+        "        if False:\n",
+        "tests/spark/test_writers.py",
+    ),
     # --- log and client ---
     Mutant(
         "stored batches are verified when they are read",

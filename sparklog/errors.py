@@ -30,6 +30,7 @@ CODES: dict[str, tuple[str, str]] = {
     "BROKER_FENCED": ("40001", "a newer broker serves the root; this one must stop"),
     "BROKER_RUNNING": ("55006", "another broker on this machine serves the root"),
     "BUCKET_MISSING": ("42704", "no such bucket"),
+    "CHECKPOINT_OUTDATED": ("55000", "a later micro-batch of the query is in the log already"),
     "CLOCK_SKEWED": ("58030", "this machine's clock is too wrong for the object store"),
     "COMMIT_TOO_LARGE": ("54000", "a metadata commit is larger than the limit"),
     "CONFIG_OUT_OF_BOUNDS": ("22023", "a setting's value is outside its bounds"),

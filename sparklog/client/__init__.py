@@ -5,7 +5,7 @@ from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedA
 from sparklog.client.groups import OFFSETS_TOPIC, CommittedOffset, partition_for_group
 from sparklog.client.log import SparkLog, open_log
 from sparklog.client.partitioner import StickyPartitioner, partition_rows
-from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, publish
+from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, later_versions, publish
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.metadata.topic_names import is_internal
 
@@ -24,6 +24,7 @@ __all__ = [
     "StickyPartitioner",
     "TopicDescription",
     "is_internal",
+    "later_versions",
     "open_log",
     "partition_for_group",
     "partition_rows",

@@ -196,6 +196,15 @@ def applied_before(image: Image, application: str, version: int, topic: str) -> 
     return None if found is None else _before(found)
 
 
+def later_versions(
+    image: Image, staged: Sequence[StagedAppend], application: str, version: int
+) -> dict[str, AppliedBefore]:
+    """The topics of a write that have a later version of the application than this one, by name."""
+    writer = WriterVersion(application=application, version=version)
+    found = _skipped(image, staged, writer, ())
+    return {topic: before for topic, before in found.items() if before.version > version}
+
+
 def interpret_request(payload: bytes) -> Plan:
     """The plan of another publisher's request; CorruptLogError if it cannot be understood."""
     staged, writer = decode_payload(payload)

@@ -13,13 +13,13 @@ what the checkpoint says of it (checkpoint.py) goes into the commit and is compa
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client import AppliedBefore
+from sparklog.client import AppliedBefore, later_versions
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.spark.checkpoint import batch_content
 from sparklog.spark.columns import check_columns
@@ -67,6 +67,9 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         content = batch_content(self._checkpoint(results), query_id, batchId, options)
         txn = (f"spark-streaming:{query_id}", batchId)
         warn_of_first_write(log, query_id, txn[0], batchId)
+        later = later_versions(log.image, [result.staged for result in results], *txn)
+        if later:
+            raise _outdated(query_id, batchId, later)
         try:
             skipped = publish(log, options, results, txn=txn, content=content).skipped
         except InvalidRequestError as error:
@@ -101,20 +104,21 @@ def _another_batch(query_id: str, batch_id: int, error: InvalidRequestError) -> 
     )
 
 
+def _outdated(query_id: str, batch_id: int, later: Mapping[str, AppliedBefore]) -> InvalidRequestError:
+    """Spark repeats its last micro-batch only. One below the last can hold rows that are nowhere else."""
+    topics = "; ".join(f"{topic} has {found}" for topic, found in sorted(later.items()))
+    return InvalidRequestError(
+        "CHECKPOINT_OUTDATED",
+        f"micro-batch {batch_id} of query {query_id}: later ones were written already ({topics}), so the "
+        "checkpoint is an older copy that was put back, or another query uses it too",
+        fix="put the newest checkpoint back; without one, start the query with a new checkpointLocation, and "
+        "with startingOffsets where its rows in the topic end; nothing of the micro-batch is visible",
+    )
+
+
 def _say_what_was_left_out(
     query_id: str, batch_id: int, topic: str, found: AppliedBefore, content: str
 ) -> None:
-    if found.version > batch_id:
-        logger.warning(
-            "micro-batch %d of query %s is left out of topic %s, which has a later one (%s). Spark repeats "
-            "only its last one, so the checkpoint is an older copy, or another query uses it too; if this "
-            "micro-batch holds other rows than the one of its number then, they are not written",
-            batch_id,
-            query_id,
-            topic,
-            found,
-        )
-        return
     same = content and content == found.content
     logger.log(
         logging.INFO if same else logging.WARNING,
