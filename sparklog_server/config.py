@@ -339,6 +339,24 @@ class ServerConfig:
         doc="""Consumers whose partitions are remembered between fetches (KIP-227). More: more consumers send
         short requests; fewer: less memory.""",
     )
+    fetch_session_bytes: int = setting(
+        "sparklog.fetch.session.bytes",
+        default=32 * MIB,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory for what these sessions remember, some 500 bytes for each partition. Larger: more
+        consumers of many partitions send short requests; smaller: less memory.""",
+    )
+    fetch_waiting_bytes: int = setting(
+        "sparklog.fetch.waiting.bytes",
+        default=32 * MIB,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory for fetches that wait for records, some 1,000 bytes for each partition; further ones are
+        answered after 100 ms instead of max.wait.ms. Larger: more consumers wait; smaller: less memory.""",
+    )
     fetch_buffer_bytes: int = setting(
         "sparklog.fetch.buffer.bytes",
         default=512 * MIB,

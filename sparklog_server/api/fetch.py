@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.metadata.topic_names import why_illegal_topic_name
 from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
 from sparklog_server.fetch.service import Fetched
 from sparklog_server.fetch.sessions import FINAL_EPOCH, NO_SESSION, PartitionFetch
@@ -32,11 +33,13 @@ async def handle_fetch(request: Any, context: RequestContext, broker: "Broker") 
     version = context.api_version
     wanted = list({one.key: one for one in _partition_fetches(request)}.values())  # the last one counts
     if request.replica_id != CONSUMER:
-        refused = ErrorCode.topic_authorization_failed.value
-        answers = [
-            PartitionAnswer(topic=one.topic, partition=one.partition, error_code=refused) for one in wanted
-        ]
-        return Response(chunks=encode_fetch_response(version, answers))
+        refused = _refused(wanted, ErrorCode.topic_authorization_failed)
+        return Response(chunks=encode_fetch_response(version, refused))
+    # They can never exist: a session that remembers them would keep up to 32 KB for each.
+    illegal = {topic.topic for topic in request.topics if why_illegal_topic_name(topic.topic) is not None}
+    refused = _refused([one for one in wanted if one.topic in illegal], ErrorCode.unknown_topic_or_partition)
+    if illegal:
+        wanted = [one for one in wanted if one.topic not in illegal]
     service = broker.fetches
     session = service.sessions.begin(
         field(request, "session_id", NO_SESSION),
@@ -48,22 +51,31 @@ async def handle_fetch(request: Any, context: RequestContext, broker: "Broker") 
             for partition in topic.partitions
         ],
         now_ms=broker.clock.monotonic_ms(),
+        owner=context.connection_id,
     )
     if session.error is not ErrorCode.none:
         return Response(chunks=encode_fetch_response(version, (), error_code=session.error.value))
-    fetched = await service.fetch(
+    waiting = service.fetch(
         session.fetches,
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
-        max_wait_ms=field(request, "max_wait", 0),
+        max_wait_ms=0 if refused else field(request, "max_wait", 0),
         is_read_committed=request.isolation_level == READ_COMMITTED,
     )
+    del request, wanted  # it may wait for weeks
+    fetched = await waiting
     session_id, answers_to_send = service.sessions.finish(
         session, fetched.answers, now_ms=broker.clock.monotonic_ms()
     )
     _count(broker, fetched)
-    chunks = encode_fetch_response(version, answers_to_send, session_id=session_id)
+    chunks = encode_fetch_response(version, [*answers_to_send, *refused], session_id=session_id)
     return Response(chunks=chunks, release=fetched.release)
+
+
+def _refused(fetches: Sequence[PartitionFetch], error: ErrorCode) -> list[PartitionAnswer]:
+    return [
+        PartitionAnswer(topic=one.topic, partition=one.partition, error_code=error.value) for one in fetches
+    ]
 
 
 def _partition_fetches(request: Any) -> Iterator[PartitionFetch]:

@@ -10,6 +10,7 @@ Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static mem
 import logging
 from typing import TYPE_CHECKING, Any
 
+from sparklog_server.coordinator.coordinator import MAX_CLIENT_ID_CHARACTERS
 from sparklog_server.coordinator.messages import JoinRequest
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.registry import JOIN_GROUP, RequestContext, api
@@ -21,6 +22,7 @@ _log = logging.getLogger("sparklog_server.coordinator")
 _MEMBER_ID_REQUIRED_SINCE = 4
 _NULL_PROTOCOL_SINCE = 7
 _SKIP_ASSIGNMENT_SINCE = 9
+_MAX_REASON_CHARACTERS = 255
 
 
 @api(key=JOIN_GROUP, versions=range(10), cancellable=True)
@@ -29,15 +31,16 @@ async def handle_join_group(request: Any, context: RequestContext, broker: "Brok
     version, types, groups = context.api_version, context.types, broker.groups
     instance_id = field(request, "group_instance_id")
     session_timeout_ms = field(request, "session_timeout")
-    result = await groups.join(
-        request.group_id,
+    group_id, reason = request.group_id, str(field(request, "reason"))[:_MAX_REASON_CHARACTERS]
+    waiting = groups.join(
+        group_id,
         JoinRequest(
             member_id=request.member_id,
             new_member_id=groups.new_member_id(context.client_id, instance_id),
             instance_id=instance_id,
             needs_member_id=version >= _MEMBER_ID_REQUIRED_SINCE,
             can_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
-            client_id=context.client_id,
+            client_id=context.client_id[:MAX_CLIENT_ID_CHARACTERS],
             client_host=f"/{context.peer_host}",
             rebalance_timeout_ms=max(0, field(request, "rebalance_timeout", session_timeout_ms)),
             session_timeout_ms=session_timeout_ms,
@@ -45,9 +48,10 @@ async def handle_join_group(request: Any, context: RequestContext, broker: "Brok
             protocols=tuple((one.name, bytes(one.metadata)) for one in request.protocols),
         ),
     )
+    del request  # it may wait for minutes
+    result = await waiting
     if _log.isEnabledFor(logging.DEBUG):
-        reason = field(request, "reason")
-        _log.debug("%s: %r joins (%s): %s", request.group_id, result.member_id, reason, result.error.name)
+        _log.debug("%s: %r joins (%s): %s", group_id, result.member_id, reason, result.error.name)
     protocol = result.protocol
     if protocol is None and version < _NULL_PROTOCOL_SINCE:
         protocol = ""

@@ -25,7 +25,7 @@ async def handle_sync_group(request: Any, context: RequestContext, broker: "Brok
     if context.api_version >= _PROTOCOL_SINCE and (protocol_type is None or protocol is None):
         result = SyncResult(error=ErrorCode.inconsistent_group_protocol)
     else:
-        result = await broker.groups.sync(
+        waiting = broker.groups.sync(
             request.group_id,
             SyncRequest(
                 member_id=request.member_id,
@@ -36,6 +36,8 @@ async def handle_sync_group(request: Any, context: RequestContext, broker: "Brok
                 assignments=tuple((one.member_id, bytes(one.assignment)) for one in request.assignments),
             ),
         )
+        del request  # while it waits, only what the leader has assigned is needed
+        result = await waiting
     return make(
         context.types.SyncGroupResponse,
         error_code=result.error,

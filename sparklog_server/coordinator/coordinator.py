@@ -34,6 +34,7 @@ from sparklog_server.coordinator.messages import (
 )
 from sparklog_server.coordinator.offsets import TopicPartition
 from sparklog_server.coordinator.retention import Retention
+from sparklog_server.coordinator.roster import protocols_bytes
 from sparklog_server.coordinator.shard import Record, Shard, ShardStatus
 from sparklog_server.coordinator.subscription import CONSUMER_PROTOCOL_TYPE
 from sparklog_server.coordinator.transitions import GroupState
@@ -137,6 +138,7 @@ class GroupCoordinator:
         handle = handle or directory.create(group_id)
         future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         directory.run(handle, handle.group.join(request, future, directory.now()))
+        del request  # the group has what it needs of it
         return await future
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
@@ -155,6 +157,7 @@ class GroupCoordinator:
             return SyncResult(error=error)
         future: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
         directory.run(handle, handle.group.sync(request, future, directory.now()))
+        del request  # of a follower's nothing is needed
         return await future
 
     def heartbeat(
@@ -357,4 +360,4 @@ def _fits(text: str, most_bytes: int) -> bool:
 
 
 def _protocols_bytes(request: JoinRequest) -> int:
-    return sum(len(name) + len(data) for name, data in request.protocols)
+    return protocols_bytes(request.protocols)

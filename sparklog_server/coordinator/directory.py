@@ -206,7 +206,7 @@ class Directory:
                 key = GroupKey(group=handle.group.group_id)
                 self.spawn(self._stored(handle, effect, handle.shard.append([(key, effect.value)])))
         group = handle.group
-        self._count(handle, group.roster.held_bytes)
+        self._count(handle, group.held_bytes)
         if group.is_disposable and self.groups.get(group.group_id) is handle:
             self.drop(handle, ErrorCode.coordinator_not_available)
         else:

@@ -55,6 +55,11 @@ class Write:
     leader_before: str = ""
     can_skip_assignment: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """Of assignments that are not the members' yet."""
+        return sum(map(len, self.assignments.values())) if self.purpose is Stores.ASSIGNMENT else 0
+
 
 class Rebalancing:
     """The part of a group that needs no requests. All times are milliseconds."""
@@ -277,6 +282,11 @@ class Rebalancing:
             members=members,
         )
         self._effects.append(StoreGroup(write_id=write_id, value=value))
+
+    @property
+    def held_bytes(self) -> int:
+        """What clients have it hold: members, and assignments on their way to the log."""
+        return self.roster.held_bytes + sum(write.size_bytes for write in self._writes.values())
 
     def _drain(self) -> list[Effect]:
         effects, self._effects = self._effects, []

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from sparklog.format.group_metadata import StoredMember
 from sparklog_server.coordinator.messages import JoinedMember, Protocols, Ticket
 
+MEMBER_BYTES, PENDING_BYTES = 1500, 500  # a member, and an id given to one to be, with names of common length
+_PROTOCOL_BYTES = 200
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
@@ -59,12 +62,17 @@ class Member:
 
     @property
     def held_bytes(self) -> int:
-        """What its protocols take."""
-        return sum(len(name) + len(data) for name, data in self.protocols)
+        """What its protocols, and it itself, take."""
+        return protocols_bytes(self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it sent for one protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
+
+
+def protocols_bytes(protocols: Protocols) -> int:
+    """What a member with these protocols takes."""
+    return MEMBER_BYTES + sum(_PROTOCOL_BYTES + len(name) + len(data) for name, data in protocols)
 
 
 class Roster:
@@ -103,7 +111,7 @@ class Roster:
     @property
     def held_bytes(self) -> int:
         """Memory that clients fill as they like."""
-        return self._protocols_bytes + self._assignment_bytes
+        return self._protocols_bytes + self._assignment_bytes + PENDING_BYTES * len(self.pending)
 
     @property
     def joining(self) -> int:

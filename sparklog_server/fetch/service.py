@@ -9,6 +9,7 @@ Invariants: nothing is returned from beyond the log end of the image that the an
     with an error and logged, and harms no other.
 Memory: what is being read and sent counts against sparklog.fetch.buffer.bytes; beyond it, fetches are
     answered with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.
+    What waits counts against sparklog.fetch.waiting.bytes; beyond it, a fetch waits CROWDED_WAIT_MS at most.
 Not here: the protocol (api/fetch.py, response.py), sessions (sessions.py).
 Concurrency: event loop; storage and the cache's copying run in storage threads.
 Sources: Kafka ReplicaManager.fetchMessages, readFromLog; design.md section 3.
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for the next consumer
 MAX_STORAGE_ROUND_BYTES = 4 << 20
+WAITING_BYTES = 1000  # what a partition takes while a fetch waits for it
+CROWDED_WAIT_MS = 100
 _log = logging.getLogger("sparklog_server.fetch")
 
 
@@ -80,13 +83,17 @@ class FetchService:
         self.cache = TailCache(config.fetch_cache_bytes)
         self._followed = FollowedPartitions(broker.clock.monotonic_ms)
         self.reader = StoredReader(broker.log.store)
-        self.sessions = FetchSessions(slots=config.fetch_session_slots, new_id=_new_session_id)
+        self.sessions = FetchSessions(
+            slots=config.fetch_session_slots, new_id=_new_session_id, max_bytes=config.fetch_session_bytes
+        )
         self.purgatory = Purgatory(broker.timer.schedule)
         self.in_flight_bytes = 0
+        self.waiting_bytes = 0
 
     async def start(self) -> None:
         """Listen for appends of this broker, and for new images."""
         self._broker.on_image(self._on_image)
+        self._broker.network.on_closed(self.sessions.end_of)
         self._broker.metrics.gauge(Gauge.PURGATORY_FETCH, lambda: len(self.purgatory))
         self._broker.metrics.gauge(Gauge.CACHE_BYTES, lambda: self.cache.size_bytes)
 
@@ -111,8 +118,12 @@ class FetchService:
         image = self._broker.image  # before the check: it may advance at any time, in other threads
         wanted = await self._checked(fetches, min_bytes)
         if not self._is_enough(wanted, min_bytes, max_wait_ms):
-            await self._wait(wanted, min_bytes, max_wait_ms)
-            if self._broker.image is not image or not self._broker.is_in_charge:
+            if self._is_crowded_by(len(wanted)):
+                wanted.clear()
+                await asyncio.sleep(min(max_wait_ms, CROWDED_WAIT_MS) / 1000)
+            else:
+                await self._wait(wanted, min_bytes, max_wait_ms)
+            if not wanted or self._broker.image is not image or not self._broker.is_in_charge:
                 wanted = await self._checked(fetches, min_bytes)
         fetched = Fetched([one.answer for one in wanted])
         for one in wanted:
@@ -160,15 +171,22 @@ class FetchService:
             any(one.answer.error_code for one in wanted) or sum(one.readable for one in wanted) >= min_bytes
         )
 
+    def _is_crowded_by(self, partitions: int) -> bool:
+        """Would it be too much to wait for so many partitions more?"""
+        return self.waiting_bytes + WAITING_BYTES * partitions > self._broker.config.fetch_waiting_bytes
+
     async def _wait(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = [(one.fetch, one.state, one.readable) for one in wanted if one.state is not None]
         operation = DelayedFetch(waiting, min_bytes, lambda: self._broker.image, done)
+        size = WAITING_BYTES * len(wanted)
+        self.waiting_bytes += size
         self.purgatory.watch(operation, operation.keys, max_wait_ms)
         try:
             await done
         finally:
             operation.cancel()
+            self.waiting_bytes -= size
 
     # --- reading ------------------------------------------------------------------------------------
 

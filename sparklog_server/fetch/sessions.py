@@ -3,9 +3,10 @@
 A full request (epoch 0) makes a session and answers everything; an incremental one (epoch 1, 2, ...) changes
 partitions, forgets some, and is answered with those that have records, an error, or other watermarks.
 
-Invariants: at most `slots` sessions and MAX_PARTITIONS partitions are remembered; where there is no room the
-    answer carries session id 0, and the client sends full requests. A request's epoch must be the one
-    expected, so a request that was answered without our knowing is never applied twice.
+Invariants: at most `slots` sessions, MAX_PARTITIONS partitions and `max_bytes` are remembered; where there is
+    no room the answer carries session id 0, and the client sends full requests. A request's epoch must be the
+    one expected, so a request that was answered without our knowing is never applied twice. A session ends
+    with the connection that used it last: clients begin anew then, and a stranger's must not stay.
 Eviction: a session unused for EVICTION_MS makes room for any other; one that is at least as old, for a
     larger one.
 Not here: reading (service.py); throttled or follower fetches, which do not exist here.
@@ -27,6 +28,8 @@ FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
 MAX_PARTITIONS = 1_000_000
+
+PARTITION_BYTES = 500  # what one takes here, beside its topic's name
 
 PartitionKey = tuple[str, int]  # topic, partition
 
@@ -75,7 +78,9 @@ class FetchSession:
     session_id: int
     created_ms: int
     used_ms: int
+    owner: int = 0  # the connection that used it last
     epoch: int = INITIAL_EPOCH + 1
+    size_bytes: int = 0
     partitions: OrderedDict[PartitionKey, _Followed] = field(default_factory=OrderedDict)
 
     def change(self, wanted: Iterable[PartitionFetch], forgotten: Iterable[PartitionKey]) -> None:
@@ -83,10 +88,12 @@ class FetchSession:
             followed = self.partitions.get(fetch.key)
             if followed is None:
                 self.partitions[fetch.key] = _Followed(fetch=fetch)
+                self.size_bytes += _size_of(fetch.topic)
             else:
                 followed.fetch = fetch
         for key in forgotten:
-            self.partitions.pop(key, None)
+            if self.partitions.pop(key, None) is not None:
+                self.size_bytes -= _size_of(key[0])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,15 +103,19 @@ class FetchContext:
     error: ErrorCode = ErrorCode.none
     fetches: Sequence[PartitionFetch] = ()
     session: FetchSession | None = None  # incremental
+    owner: int = 0
     _wants_session: bool = False
 
 
 class FetchSessions:
     """The cache of sessions."""
 
-    def __init__(self, *, slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, *, slots: int, new_id: Callable[[], int], max_bytes: int = 1 << 62) -> None:
         """`new_id` gives random ids from 1 to 2**31 - 1."""
         self._slots = slots
+        self._max_bytes = max_bytes
+        self._of_owner: dict[int, set[int]] = {}
+        self.size_bytes = 0
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
         self.partition_count = 0
@@ -121,22 +132,26 @@ class FetchSessions:
         forgotten: Sequence[PartitionKey],
         *,
         now_ms: int,
+        owner: int = 0,
     ) -> FetchContext:
-        """Find out which partitions a request is about."""
+        """Find out which partitions a request is about; `owner` is its connection."""
         if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             # A full request ends the session that it names.
             if session_id != NO_SESSION:
                 self._remove(session_id)
-            return FetchContext(fetches=wanted, _wants_session=epoch == INITIAL_EPOCH)
+            return FetchContext(fetches=wanted, owner=owner, _wants_session=epoch == INITIAL_EPOCH)
         session = self._sessions.get(session_id)
         if session is None:
             return FetchContext(error=ErrorCode.fetch_session_id_not_found)
         if session.epoch != epoch:
             return FetchContext(error=ErrorCode.invalid_fetch_session_epoch)
-        before = len(session.partitions)
+        before, size_before = len(session.partitions), session.size_bytes
         session.change(wanted, forgotten)
         self.partition_count += len(session.partitions) - before
-        if not session.partitions or self.partition_count > MAX_PARTITIONS:
+        self.size_bytes += session.size_bytes - size_before
+        self._own(session, owner)
+        is_too_much = self.partition_count > MAX_PARTITIONS or self.size_bytes > self._max_bytes
+        if not session.partitions or is_too_much:
             fetches = [followed.fetch for followed in session.partitions.values()]
             self._remove(session_id)
             return FetchContext(fetches=fetches)
@@ -156,17 +171,24 @@ class FetchSessions:
             return session.session_id, _news(session, answers)
         if not context._wants_session:
             return NO_SESSION, answers
-        made = self._create(context.fetches, now_ms)
+        made = self._create(context.fetches, context.owner, now_ms)
         if made is None:
             return NO_SESSION, answers
         for answer in answers:
             made.partitions[answer.topic, answer.partition].note(answer)
         return made.session_id, answers
 
-    def _create(self, fetches: Sequence[PartitionFetch], now_ms: int) -> FetchSession | None:
+    def end_of(self, owner: int) -> None:
+        """A connection is gone."""
+        for session_id in self._of_owner.pop(owner, ()):
+            self._remove(session_id)
+
+    def _create(self, fetches: Sequence[PartitionFetch], owner: int, now_ms: int) -> FetchSession | None:
         keys = {fetch.key for fetch in fetches}
-        size = len(keys)
+        size, size_bytes = len(keys), sum(_size_of(topic) for topic, _ in keys)
         if size == 0 or size + self.partition_count > MAX_PARTITIONS or not self._make_room(size, now_ms):
+            return None
+        if self.size_bytes + size_bytes > self._max_bytes:
             return None
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
@@ -175,6 +197,8 @@ class FetchSessions:
         session.change(fetches, ())
         self._sessions[session_id] = session
         self.partition_count += size
+        self.size_bytes += session.size_bytes
+        self._own(session, owner)
         return session
 
     def _make_room(self, size: int, now_ms: int) -> bool:
@@ -198,6 +222,21 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.partitions)
+            self.size_bytes -= session.size_bytes
+            owned = self._of_owner.get(session.owner)
+            if owned is not None:
+                owned.discard(session_id)
+                if not owned:
+                    del self._of_owner[session.owner]
+
+    def _own(self, session: FetchSession, owner: int) -> None:
+        self._of_owner.get(session.owner, set()).discard(session.session_id)
+        session.owner = owner
+        self._of_owner.setdefault(owner, set()).add(session.session_id)
+
+
+def _size_of(topic: str) -> int:
+    return PARTITION_BYTES + len(topic)
 
 
 def _news(session: FetchSession, answers: Sequence[PartitionAnswer]) -> list[PartitionAnswer]:

@@ -52,7 +52,7 @@ _request_log = logging.getLogger("sparklog_server.request")
 _Closing = (FrameError, MalformedRequestError, UnsupportedRequestError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Request:
     entry: ApiEntry
     codec: MessageCodec
@@ -61,6 +61,11 @@ class _Request:
     frame: Frame
     holds_slot: bool
     received: float  # seconds of the loop's clock, as the following
+
+    def take_body(self) -> Any:
+        """For the handler, which may wait for long and knows what it still needs."""
+        body, self.body = self.body, None
+        return body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +274,7 @@ class Connection:
         """The handler's answer, encoded. What it does not catch is a bug: logged, nobody else is harmed."""
         context = request.context
         try:
-            body = await request.entry.handler(request.body, context, self._network.broker)
+            body = await request.entry.handler(request.take_body(), context, self._network.broker)
             if body is None:
                 return _Answer()
             return _Answer(

@@ -9,7 +9,7 @@ Sources: Kafka SocketServer; reliability.md section 2.
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparklog.clock import Clock
@@ -48,6 +48,7 @@ class Network:
         self.connections: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
+        self._closed_callbacks: list[Callable[[int], None]] = []
         self.looks = 0  # how often all connections were looked at
         broker.metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
         broker.metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(self.slots._waiters or ()))
@@ -86,6 +87,10 @@ class Network:
         """Where clients reach this broker, per listener."""
         return [listener.advertised for listener in self.listeners]
 
+    def on_closed(self, callback: Callable[[int], None]) -> None:
+        """Have `callback(number)` called when a connection is gone."""
+        self._closed_callbacks.append(callback)
+
     def add_connection(self, sock: socket.socket, peer_host: str, listener: AdvertisedListener) -> None:
         """Serve an accepted socket; its address is counted already."""
         number = self._next_number
@@ -101,6 +106,8 @@ class Network:
             await connection.run()
         finally:
             del self.connections[connection.number]
+            for callback in self._closed_callbacks:
+                callback(connection.number)
             self.quota.remove(connection.peer_host)
 
     def _keep(self, task: "asyncio.Task[Any]") -> None:

@@ -1,6 +1,7 @@
 """The coordinator on a root: what is durable, what is shown, what a restart finds."""
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import FencedError, RetriableError
 from sparklog_server.coordinator.coordinator import OffsetToCommit
-from sparklog_server.coordinator.messages import Leaving
+from sparklog_server.coordinator.messages import Leaving, SyncRequest
+from sparklog_server.coordinator.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
 from sparklog_server.coordinator.transitions import GroupState
 from tests.foreign_records import append_foreign
 
@@ -427,7 +429,8 @@ def test_what_members_hold_is_bounded(roots: Roots) -> None:
         directory = host.groups._directory
         first = await host.join("g1", **protocols(400_000))
         assert not (await host.syncs("g1", first, a0=bytes(200_000))).error
-        assert directory.held_bytes == 600_005
+        of_member = protocols_bytes((("range", bytes(400_000)),))
+        assert directory.held_bytes == of_member + 200_000
         assert (await host.join("g2", **protocols(500_000))).error == ErrorCode.group_max_size_reached
         second = await host.join("g2", **protocols(400_000))
         assert not second.error
@@ -659,5 +662,60 @@ def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
         assert host.groups.list_groups() == (ErrorCode.none, [])
         assert await host.groups.commit("g", to_commit(2)) == ErrorCode.none
         assert offsets(host, "g") == {("orders", 0): 2}
+
+    roots.run(scenario)
+
+
+def test_assignments_count_while_they_are_written(roots: Roots) -> None:
+    """Many groups may write at once; none of it is a member's yet."""
+
+    async def scenario(host: Host) -> None:
+        directory = host.groups._directory
+        joined = await host.join("g1")
+        before = directory.held_bytes
+        host.publisher.hold = True
+        task = host.syncs("g1", joined, a0=bytes(200_000))
+        await host.settle()
+        assert directory.held_bytes == before + 200_000
+        host.publisher.hold = False
+        host.publisher.release()
+        assert not (await task).error
+        assert directory.held_bytes == before + 200_000
+
+    roots.run(scenario)
+
+
+def test_a_follower_that_waits_keeps_no_assignments(roots: Roots) -> None:
+    """Only the leader's count: a follower's 60 KB were held for as long as it waited, beyond all limits."""
+
+    async def scenario(host: Host) -> None:
+        tasks = [host.joins("g1"), host.joins("g1")]
+        await host.advance(0)
+        await host.advance(1)
+        joined = [await task for task in tasks]
+        follower = next(one for one in joined if one.member_id != one.leader)
+        data = bytes(60_000)
+        request = SyncRequest(
+            member_id=follower.member_id, generation_id=follower.generation_id, assignments=(("x", data),)
+        )
+        task = asyncio.ensure_future(host.groups.sync("g1", request))
+        del request
+        await host.settle()
+        assert not task.done()
+        assert sys.getrefcount(data) == 2  # of this test, and of the call
+        task.cancel()
+
+    roots.run(scenario)
+
+
+def test_ids_given_to_members_to_be_count(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        directory = host.groups._directory
+        for number in range(1, 4):
+            await host.join("g1", needs_member_id=True)
+            assert directory.held_bytes == number * PENDING_BYTES
+        joined = await host.join("g2", protocols=(("range", b""),))
+        assert directory.held_bytes >= 3 * PENDING_BYTES + MEMBER_BYTES
+        assert not joined.error
 
     roots.run(scenario)

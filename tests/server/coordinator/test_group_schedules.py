@@ -23,6 +23,7 @@ from sparklog_server.coordinator.messages import (
     SyncRequest,
     SyncResult,
 )
+from sparklog_server.coordinator.roster import PENDING_BYTES
 from sparklog_server.coordinator.transitions import GroupState
 
 LIMITS = GroupLimits(max_size=4, initial_rebalance_delay_ms=30)
@@ -222,7 +223,8 @@ class Schedule:
         )
         assert not roster.pending.keys() & {member.member_id for member in members}
         held_bytes = sum(member.held_bytes + len(member.assignment) for member in members)
-        assert roster.held_bytes == held_bytes
+        assert roster.held_bytes == held_bytes + PENDING_BYTES * len(roster.pending)
+        assert group.held_bytes >= roster.held_bytes
         assert roster.joining == sum(member.join_ticket is not None for member in members)
         assert roster._votes == Counter(name for member in members for name, _ in member.protocols)
         held = [t for member in members for t in (member.join_ticket, member.sync_ticket) if t is not None]
