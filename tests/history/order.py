@@ -82,14 +82,14 @@ def check_cycles(history: History, writers: Writers, versions: Versions, verdict
 
 
 def _ww(versions: Versions, writers: Writers) -> Ints:
-    writer = writers.op[versions.value]
+    writer = writers.certain[versions.value]
     before, after = writer[:-1], writer[1:]
     fits = (versions.key[1:] == versions.key[:-1]) & (before >= 0) & (after >= 0) & (before != after)
     return np.stack((before[fits], after[fits]))
 
 
 def _wr(history: History, writers: Writers) -> Ints:
-    writer = writers.op[history.read.value]
+    writer = writers.certain[history.read.value]
     fits = (writer >= 0) & (writer != history.read.op)
     return np.unique(np.stack((writer[fits], history.read.op[fits])), axis=1)
 

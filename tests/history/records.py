@@ -18,6 +18,7 @@ class Writers:
     """Per value: who sent it."""
 
     op: Ints  # the first operation that may have written it; -1: nobody
+    certain: Ints  # likewise; -1 also where it may have been another unit's operation
     acknowledged: Bools
     refused: Bools  # all that sent it were told that they failed
     commit: Ints  # when the first publish of it was called; NEVER: nobody
@@ -49,7 +50,17 @@ def find_writers(history: History) -> Writers:
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(history.op_inv[sent.op[rows]], kind="stable")[::-1]]
         op[sent.value[rows]] = sent.op[rows]
-    return Writers(op, acknowledged, ~possible & (op >= 0), first)
+    return Writers(op, _certain(history, op), acknowledged, ~possible & (op >= 0), first)
+
+
+def _certain(history: History, op: Ints) -> Ints:
+    """Of a value that several units have sent, only an answer that says where it is tells whose it was."""
+    certain, sent = op.copy(), history.sent
+    several = _sent_by_several(history)
+    certain[list(several)] = -1
+    told = (history.op_type[sent.op] == OK) & (sent.offset >= 0) & np.isin(sent.value, list(several))
+    certain[sent.value[told]] = sent.op[told]
+    return certain
 
 
 def find_versions(history: History, verdict: Verdict) -> Versions:

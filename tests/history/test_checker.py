@@ -265,6 +265,20 @@ def test_what_was_sent_again_says_nothing_of_the_first_attempt() -> None:
     assert not verdict_of(plant).names
 
 
+def test_it_makes_no_circle_either() -> None:
+    """Batches of a restored checkpoint overlap with one that nothing came of; others wrote in between."""
+
+    def plant(h: HistoryBuilder) -> None:
+        h.send("w", {"t-0": [("t/a", -1)], "t-1": [("t/b", -1)]}, type="info", txn="app/1/0")
+        h.send("w", {"t-0": [("t/a", 0)]}, txn="app/1/1")
+        h.send("v", {"t-0": [("t/c", 1)], "t-1": [("t/d", 0)]})
+        h.send("w", {"t-1": [("t/b", -1)]}, type="info", txn="app/2/1")
+        h.send("w", {"t-1": [("t/b", -1)]}, txn="app/2/1")
+        h.final({"t-0": [("t/a", 0), ("t/c", 1)], "t-1": [("t/d", 0), ("t/b", 1)]})
+
+    assert not verdict_of(plant).names
+
+
 @pytest.mark.parametrize(("name", "plant"), PLANTED, ids=[plant.__name__ for _, plant in PLANTED])
 def test_a_planted_anomaly_is_found_by_its_name(name: str, plant: Callable[[HistoryBuilder], None]) -> None:
     verdict = verdict_of(plant)
