@@ -196,6 +196,13 @@ MUTANTS = (
         "tests/spark/test_secrets.py",
     ),
     Mutant(
+        "topics that the sink creates get the settings it was given",
+        "sparklog/client/topic_plan.py",
+        "self._configs = dict(configs or {})",
+        "self._configs = {}",
+        "tests/client/test_appender.py",
+    ),
+    Mutant(
         "a pattern never finds internal topics",
         "sparklog/spark/subscription.py",
         "compiled.search(topic) and not is_internal(topic)",

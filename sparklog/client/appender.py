@@ -16,7 +16,7 @@ Sources: design.md section 3; Kafka RecordAccumulator.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 import numpy as np
@@ -50,7 +50,7 @@ class AppendOptions:
     Larger `batch_bytes`: better compression, quicker writing; smaller: less to read for a single record.
     What is None is as the topic or the root says: `max_record_bytes` (never more than the topic's
     max.message.bytes), `flush_messages` and `flush_ms` between the syncs that publishing needs anyway,
-    `auto_create_topics` and `num_partitions` of topics that do not exist.
+    `auto_create_topics`, and `num_partitions` and `topic_configs` of topics that do not exist.
     """
 
     compression: str = "none"
@@ -62,6 +62,7 @@ class AppendOptions:
     flush_ms: int | None = None
     auto_create_topics: bool | None = None
     num_partitions: int | None = None
+    topic_configs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,7 @@ class PartitionedAppender:
             image,
             auto_create=self._options.auto_create_topics,
             num_partitions=self._options.num_partitions,
+            configs=self._options.topic_configs,
             overrides=_config_overrides(self._options),
         )
         self._sticky_turn = sticky_turn
@@ -184,6 +186,7 @@ class PartitionedAppender:
             rows.partition,
             target.partitions,
             sticky,
+            topic=target.name,
             rows=rows.num_rows,
             row_bytes=piece.data_bytes / max(1, rows.num_rows),
         )

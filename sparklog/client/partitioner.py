@@ -48,6 +48,7 @@ def partition_rows(
     *,
     rows: int,
     row_bytes: float = 100.0,
+    topic: str = "",
 ) -> Int32Array:
     """The partition of each row.
 
@@ -55,6 +56,7 @@ def partition_rows(
         key: binary; null rows have no key. None: no row has one.
         explicit: integers; null rows leave the choice to the key. None: no row has one.
         row_bytes: average size of a row, to measure the sticky partition's run.
+        topic: for the error.
 
     Raises:
         InvalidRequestError: an explicit partition outside [0, partitions); the first such row is named.
@@ -69,8 +71,10 @@ def partition_rows(
         if bad.size:
             raise InvalidRequestError(
                 "PARTITION_OUT_OF_RANGE",
-                f"row {bad[0]}: found partition {wanted[bad[0]]}, expected 0 to {partitions - 1}",
-                fix="correct the partition column, leave it null, or add partitions to the topic",
+                f"{f'topic {topic}, ' if topic else ''}row {bad[0]}: found partition {wanted[bad[0]]}, "
+                f"expected 0 to {partitions - 1}",
+                fix="drop the column partition (rows read from another topic bring that one's), make it null "
+                "where the key should decide, or give the topic as many partitions",
             )
         chosen[given] = wanted[given]
         open_rows &= ~given

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from sparklog.errors import UnknownTopicError
-from sparklog.log.config import RootConfig, TopicConfig
+from sparklog.log.config import RootConfig, TopicConfig, validate_topic_configs
 from sparklog.metadata import Image, new_id, plan_create_topic
 
 
@@ -46,15 +46,21 @@ class TopicPlanner:
         *,
         auto_create: bool | None = None,
         num_partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
         overrides: Mapping[str, int] | None = None,
     ) -> None:
-        """`auto_create` and `num_partitions`: instead of the root's; `overrides`: fields of TopicConfig,
-        which can only lower a topic's limits.
+        """`auto_create` and `num_partitions`: instead of the root's; `configs`: of topics that have to be
+        created; `overrides`: fields of TopicConfig, which can only lower a topic's limits.
+
+        Raises:
+            InvalidRequestError: a topic cannot have these `configs`.
         """
+        validate_topic_configs(configs or {})
         self._image = image
         self._root = RootConfig.parse(image.configs)
         self._auto_create = self._root.auto_create_topics_enable if auto_create is None else auto_create
         self._num_partitions = num_partitions or self._root.num_partitions
+        self._configs = dict(configs or {})
         self._overrides = dict(overrides or {})
         self._targets: dict[str, TopicTarget] = {}
 
@@ -65,11 +71,11 @@ class TopicPlanner:
 
         Args:
             partitions, configs: of a topic that has to be created on purpose (an internal one); without
-                them the root's settings decide, and may forbid it.
+                them the planner's, and the root's, decide, and may forbid it.
         """
         found = self._targets.get(name)
         if found is None:
-            found = self._existing(name) or self._plan(name, partitions, configs or {})
+            found = self._existing(name) or self._plan(name, partitions, configs)
             self._targets[name] = found
         return found
 
@@ -92,7 +98,9 @@ class TopicPlanner:
             config=self._config(topic.configs),
         )
 
-    def _plan(self, name: str, partitions: int | None, configs: dict[str, str]) -> TopicTarget:
+    def _plan(self, name: str, partitions: int | None, configs: dict[str, str] | None) -> TopicTarget:
+        if configs is None:
+            configs = {} if partitions is not None else self._configs
         if partitions is None:
             if not self._auto_create:
                 raise unknown_topic(name)

@@ -201,7 +201,8 @@ def _record_too_large(row: int, size: int, options: EncodeOptions) -> InvalidReq
         "RECORD_TOO_LARGE",
         f"row {row}: found a record that needs a batch of {size} bytes, "
         f"expected at most {options.max_message_bytes}",
-        fix="raise max.message.bytes of the topic, compress, or store the payload elsewhere",
+        fix="raise max.message.bytes of the topic (Spark's sink: option topic.config.max.message.bytes, for "
+        "topics that it creates), compress, or store the payload elsewhere",
     )
 
 

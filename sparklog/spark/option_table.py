@@ -44,6 +44,14 @@ UNSAFE = Option(
     "acknowledged records can be lost if several machines use it (docs/filesystems.md).",
 )
 
+TOPIC_CONFIG_PREFIX = "topic.config."
+TOPIC_CONFIG = Option(
+    name=f"{TOPIC_CONFIG_PREFIX}<setting>",
+    default="the root's",
+    doc="A setting of topics created on write, by Kafka's name: topic.config.max.message.bytes, "
+    "topic.config.compression.type, ... (docs/configs.md); topics that exist keep theirs.",
+)
+
 SOURCE_OPTIONS = (
     Option(name="path", default="", doc="The root of the log, a directory or s3:// URL; also load(root)."),
     BOOTSTRAP_SERVERS,
@@ -168,6 +176,7 @@ SINK_OPTIONS = (
     Option(name="flush.ms", default="", doc="Besides the flush before each commit, flush this often."),
     Option(name="auto.create.topics.enable", default="the root's (true)", doc="Create topics on write."),
     Option(name="num.partitions", default="the root's (1)", doc="Partitions of a topic created on write."),
+    TOPIC_CONFIG,
     Option(
         name="checkpointLocation",
         default="",

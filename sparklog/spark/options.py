@@ -20,7 +20,13 @@ from sparklog.spark.offset_spec import (
     parse_ending,
     parse_starting,
 )
-from sparklog.spark.option_table import NEEDS_BROKER, SINK_OPTIONS, SOURCE_OPTIONS, Option
+from sparklog.spark.option_table import (
+    NEEDS_BROKER,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    TOPIC_CONFIG_PREFIX,
+    Option,
+)
 from sparklog.spark.roots import root_of_broker
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions, parse_storage, storage_name
 from sparklog.spark.subscription import Subscription, parse_subscription
@@ -74,6 +80,7 @@ class SinkOptions:
     flush_ms: int | None
     auto_create_topics: bool | None
     num_partitions: int | None
+    topic_configs: tuple[tuple[str, str], ...]
     txn_app_id: str | None
     txn_version: int | None
     checkpoint_location: str | None
@@ -168,6 +175,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         flush_ms=parse_int(given, "flush.ms", minimum=1),
         auto_create_topics=parse_bool(given, "auto.create.topics.enable", default=None),
         num_partitions=parse_int(given, "num.partitions", minimum=1),
+        topic_configs=_topic_configs(given, notices),
         txn_app_id=app_id,
         txn_version=version,
         checkpoint_location=given.get("checkpointlocation"),
@@ -192,6 +200,10 @@ def _known(options: Mapping[str, str], side: str, notices: Notices, *, streaming
         elif lower in others:
             for_other_side.append(others[lower].name)
             continue
+        elif lower.startswith(TOPIC_CONFIG_PREFIX):
+            if side != "sink":
+                for_other_side.append(lower)
+                continue
         elif storage_name(lower) is None:  # those are checked with the others of their kind
             raise _unknown(name, side)
         given[lower] = value
@@ -224,6 +236,24 @@ def _unknown(name: str, side: str) -> InvalidRequestError:
     return InvalidRequestError(
         "UNKNOWN_OPTION", f"the {side} has no option {name!r}; {hint}", fix="correct or remove the option"
     )
+
+
+def _topic_configs(given: Mapping[str, str], notices: Notices) -> tuple[tuple[str, str], ...]:
+    """The settings of topics that the write creates, by Kafka's names.
+
+    Raises:
+        InvalidRequestError: no such setting, or not such a value.
+    """
+    length = len(TOPIC_CONFIG_PREFIX)
+    configs = {name[length:]: text for name, text in given.items() if name.startswith(TOPIC_CONFIG_PREFIX)}
+    if configs:
+        from sparklog.log.config import validate_topic_configs  # noqa: PLC0415 - few queries need it
+        from sparklog.log.not_acted_on import not_acted_on  # noqa: PLC0415
+
+        validate_topic_configs(configs)
+        for setting in not_acted_on(configs):
+            notices.warn(f"{TOPIC_CONFIG_PREFIX}{setting}: kept, but not acted on in this version")
+    return tuple(sorted(configs.items()))
 
 
 def _same_value(given: Mapping[str, str], *names: str) -> str | None:

@@ -82,5 +82,6 @@ def append_options(options: SinkOptions) -> AppendOptions:
         "flush_ms": options.flush_ms,
         "auto_create_topics": options.auto_create_topics,
         "num_partitions": options.num_partitions,
+        "topic_configs": dict(options.topic_configs),
     }
     return AppendOptions(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

@@ -187,6 +187,29 @@ def test_records_larger_than_max_message_bytes_are_refused(log: SparkLog) -> Non
     assert log.log_end_offset("t", 0) == 100
 
 
+def test_topics_that_an_append_creates_get_the_settings_it_was_given(log: SparkLog) -> None:
+    log.create_topic("old", 1)
+    options = AppendOptions(topic_configs={"max.message.bytes": "5000000", "compression.type": "zstd"})
+    with log.appender(options) as appender:
+        for topic in ("new", "old"):
+            appender.add(pa.table({"value": ["x" * 1000]}), topic=topic)
+        appender.add(pa.table({"value": ["x" * 2_000_000]}), topic="new")
+        log.publish([appender.finish()])
+    assert log.describe_topic("new").configs == options.topic_configs
+    assert log.describe_topic("old").configs == {}
+    assert codecs_of(log, "new") == {Codec.ZSTD}
+    with pytest.raises(InvalidRequestError, match="UNKNOWN_CONFIG"):
+        log.appender(AppendOptions(topic_configs={"max.mesage.bytes": "1"}))
+
+
+def test_a_partition_that_the_topic_does_not_have_is_named_with_the_topic(log: SparkLog) -> None:
+    log.create_topic("t", 1)
+    copied = rows(3).append_column("partition", pa.array([0, 1, 0], pa.int32()))
+    message = "topic t, row 1: found partition 1, expected 0 to 0.*drop the column partition"
+    with pytest.raises(InvalidRequestError, match=message):
+        log.append("t", copied)
+
+
 def test_options_may_lower_the_topics_limits_but_not_raise_them(log: SparkLog) -> None:
     log.create_topic("t", 1, {"max.message.bytes": "1000"})
     big = pa.table({"value": ["x" * 500]})

@@ -1,6 +1,7 @@
 """Options of source and sink: known names, precedence, and errors that say what to type."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -11,9 +12,11 @@ from sparklog.spark.option_table import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     STORAGE,
+    TOPIC_CONFIG,
     Option,
 )
 from sparklog.spark.options import SourceOptions, parse_sink_options, parse_source_options
+from sparklog.spark.write_task import append_options
 
 SOURCE = {"path": "/log", "subscribe": "t"}
 SINK = {"path": "/log"}
@@ -130,8 +133,8 @@ def test_every_declared_sink_option_changes_what_is_parsed(option: Option) -> No
         "auto.create.topics.enable": "false", "num.partitions": "9", "txnAppId": "a", "txnVersion": "1",
         "checkpointLocation": "/c", "queryName": "q", "allow_unsafe_filesystem": "true",
     }  # fmt: skip
-    if option in {BOOTSTRAP_SERVERS, STORAGE}:
-        return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py
+    if option in {BOOTSTRAP_SERVERS, STORAGE, TOPIC_CONFIG}:
+        return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py, and below
     pair = {"txnAppId": "a", "txnVersion": "1"} if option.name.startswith("txn") else {}
     streaming = option.only == "stream"
     changed = parse_sink_options({**SINK, **pair, option.name: values[option.name]}, streaming=streaming)
@@ -229,3 +232,17 @@ def test_txn_options_come_in_pairs_and_only_in_batch() -> None:
     refused(lambda: parse_sink_options({**SINK, "txnVersion": "1"}, streaming=False), "INVALID_OPTION")
     pair = {**SINK, "txnAppId": "a", "txnVersion": "1"}
     refused(lambda: parse_sink_options(pair, streaming=True), "INVALID_OPTION")
+
+
+def test_settings_of_topics_that_the_sink_creates(caplog: pytest.LogCaptureFixture) -> None:
+    given = {**SINK, "topic.config.max.message.bytes": "5000000", "Topic.Config.retention.ms": "1000"}
+    parsed = parse_sink_options(given, streaming=True)
+    assert parsed.topic_configs == (("max.message.bytes", "5000000"), ("retention.ms", "1000"))
+    assert append_options(parsed).topic_configs == dict(parsed.topic_configs)
+    assert "topic.config.retention.ms=1000: kept, but not acted on" in caplog.text
+    assert "max.message.bytes=5000000: kept" not in caplog.text
+    assert source(**{"topic.config.max.message.bytes": "1"})  # the sink's: one view serves both
+    for name, code in (("max.mesage.bytes", "UNKNOWN_CONFIG"), ("max.message.bytes", "INVALID_CONFIG_VALUE")):
+        wrong = {**SINK, f"topic.config.{name}": "many"}
+        text = refused(partial(parse_sink_options, wrong, streaming=False), code)
+        assert "max.message.bytes" in text
