@@ -10,6 +10,7 @@ from sparklog.clock import SystemClock
 from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions, read_input_partition
 from sparklog.spark.options import SourceOptions
+from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.pushdown import Pruning
 from sparklog.spark.ranges import OffsetRange, ranges_between
 from sparklog.spark.resolve import (
@@ -24,6 +25,7 @@ from sparklog.spark.retry import retrying
 from sparklog.spark.roots import open_root
 
 
+@plain_errors
 class SparklogBatchReader(DataSourceReader):
     """Reads a range of offsets of each partition, once. Source: Spark's KafkaBatch."""
 
@@ -60,6 +62,7 @@ class SparklogBatchReader(DataSourceReader):
         return ranges_between(begin, end)
 
 
+@plain_errors
 class SparklogPushdownReader(SparklogBatchReader):
     """The same with filter pushdown.
 

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
+from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.publishing import publish, results_of, skipped_text
 from sparklog.spark.sink_root import open_sink_root
 from sparklog.spark.write_task import append_options, write_task
@@ -16,6 +17,7 @@ from sparklog.spark.write_task import append_options, write_task
 logger = logging.getLogger("sparklog.spark")
 
 
+@plain_errors
 class SparklogBatchWriter(DataSourceArrowWriter):
     """Writes the rows of one query."""
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.notices import log_with_time_and_level
 from sparklog.spark.options import parse_sink_options, parse_source_options
+from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.schema import check_user_schema, sql_schema
 from sparklog.spark.values import parse_bool
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sparklog.spark.stream_writer import SparklogStreamWriter
 
 
+@plain_errors
 class SparklogDataSource(DataSource):
     """``spark.read|readStream.format("sparklog")`` and ``df.write|writeStream.format("sparklog")``.
 

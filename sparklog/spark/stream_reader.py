@@ -21,9 +21,11 @@ from pyspark.sql.streaming.datasource import (
 from sparklog.clock import SystemClock
 from sparklog.spark.input_partitions import read_input_partition
 from sparklog.spark.options import SourceOptions
+from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.stream_planner import StreamPlanner
 
 
+@plain_errors
 class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics of a root as a stream. Source: Spark's KafkaMicroBatchStream."""
 

@@ -24,6 +24,7 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.spark.checkpoint import batch_content
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions
+from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.publishing import publish, results_of
 from sparklog.spark.sink_root import open_sink_root, warn_of_first_write
 from sparklog.spark.workers import settle_in
@@ -32,6 +33,7 @@ from sparklog.spark.write_task import TaskResult, append_options, write_task
 logger = logging.getLogger("sparklog.spark")
 
 
+@plain_errors
 class SparklogStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one query."""
 

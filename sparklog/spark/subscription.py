@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError, UnknownTopicError
-from sparklog.metadata.topic_names import is_internal
 from sparklog.spark.values import invalid, parse_json_object
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Subscription:
                 raise _missing(missing, image)
             names = [topic for topic in self.topics if topic in image.topics]
         else:
-            from sparklog.client import is_internal  # noqa: PLC0415 - options are parsed without the client
+            from sparklog.metadata.topic_names import is_internal  # noqa: PLC0415 - options need no Arrow
 
             compiled = re.compile(self.pattern or "")
             names = [topic for topic in image.topics if compiled.search(topic) and not is_internal(topic)]
@@ -63,6 +62,8 @@ class Subscription:
 
 
 def _missing(names: list[str], image: "Image") -> UnknownTopicError:
+    from sparklog.metadata.topic_names import is_internal  # noqa: PLC0415 - as above
+
     known = ", ".join(sorted(name for name in image.topics if not is_internal(name))[:10]) or "none yet"
     return UnknownTopicError(
         "TOPIC_MISSING",
