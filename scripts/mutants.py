@@ -652,6 +652,20 @@ MUTANTS = (
         "tests/metadata/test_remote.py",
     ),
     Mutant(
+        "an opener asks whether a cleaner has overtaken its listing",
+        "sparklog/metadata/loading.py",
+        "    return store.traits.is_remote or not commit_was_cleaned(store, image.commit)\n",
+        "    return True\n",
+        "tests/metadata/test_cleaning.py",
+    ),
+    Mutant(
+        "a listing with other snapshots is another one",
+        "sparklog/metadata/loading.py",
+        "return self.commits[:2], self.snapshots\n",
+        "return self.commits[:2], self.snapshots[:1]\n",
+        "tests/metadata/test_cleaning.py",
+    ),
+    Mutant(
         "the wall clock is read after each answer of a look",
         "sparklog/metadata/following.py",
         "            asked = self._not_later_than_now(asked)\n",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.metadata.actions import Action
 from sparklog.metadata.apply import ActionRefusedError, ImageBuilder
+from sparklog.metadata.cleaning import commit_was_cleaned
 from sparklog.metadata.document import MAX_DOCUMENT_BYTES, Header, corrupt, decode_commit
 from sparklog.metadata.image import Image, empty_image
 from sparklog.metadata.paths import DIRECTORY, commit_name, commit_of, manifest_name, manifest_of
@@ -35,9 +36,9 @@ class _Listing:
     is_whole: bool  # or from a hint on, without the older snapshots
 
     @property
-    def oldest(self) -> tuple[list[int], list[int]]:
-        """What cleaning changes (commit 0 stays)."""
-        return self.commits[:2], self.snapshots[:1]
+    def at_stake(self) -> tuple[list[int], list[int]]:
+        """What changes with a cleaning (commit 0 stays), and what loading goes by."""
+        return self.commits[:2], self.snapshots
 
 
 def load_image(store: Store, cluster_id: str) -> Image:
@@ -48,6 +49,8 @@ def load_image(store: Store, cluster_id: str) -> Image:
     """
     listing = _look(store)
     for _ in range(_MAX_LOOKS):
+        image: Image | None = None
+        problem: CorruptLogError | NotFoundError | None = None
         try:
             base, damage = _newest_snapshot(store, cluster_id, listing)
             if base is None and not listing.is_whole:
@@ -55,15 +58,20 @@ def load_image(store: Store, cluster_id: str) -> Image:
                 continue
             if base is None:
                 base = empty_image(cluster_id)
-            return _follow_to_end(store, base, damage, listing)
+            image = _follow_to_end(store, base, damage, listing)
+            if _is_end(store, image):
+                return image
         except (CorruptLogError, NotFoundError) as error:
-            # Either that is so, or a cleaner removed files under our hands.
-            now = _list(store, None) if listing.is_whole else _look(store)
-            if now.oldest == listing.oldest:
-                if isinstance(error, CorruptLogError):
-                    raise
-                raise _missing(store, str(error)) from error
-            listing = now
+            problem = error
+        # Either that is so, or a cleaner removed files under our hands.
+        now = _list(store, None) if listing.is_whole else _look(store)
+        if now.at_stake == listing.at_stake:
+            if image is not None:
+                return image
+            if isinstance(problem, CorruptLogError):
+                raise problem
+            raise _missing(store, str(problem)) from problem
+        listing = now
     raise _missing(store, f"{_MAX_LOOKS} looks found it changing each time")
 
 
@@ -202,6 +210,14 @@ def _follow_to_end(
     if error is not None:
         raise error from damage
     return image
+
+
+def _is_end(store: Store, image: Image) -> bool:
+    """A directory is not listed in one moment. What came meanwhile may be left out, and what went as well, so
+    that an old snapshot seems to be all there is: then commits after it are gone, and its own with them.
+    An object store lists in order: where commits have gone, it has newer ones.
+    """
+    return store.traits.is_remote or not commit_was_cleaned(store, image.commit)
 
 
 def _newest_snapshot(

@@ -28,7 +28,7 @@ from sparklog.metadata.paths import (
     manifest_of,
     snapshot_directory,
 )
-from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore
+from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore, StoredFile
 
 FUTURE_MS = 4_102_444_800_000  # 2100: every file is older than any grace period
 SETTINGS = MetadataSettings(snapshot_interval=10, clean_grace_ms=3_600_000, clean_interval_ms=0)
@@ -454,3 +454,56 @@ def test_process_stopped_through_the_cleaning(local: LocalStore, step: str) -> N
         assert process.stdout.readline() == "45\n"
     assert others.refresh().configs["stopped"] == "x"
     assert 5 not in commits(local)
+
+
+class KilledAtManifests(LocalStore):
+    """Whose cleaner is killed when all commits are removed, and no snapshot yet."""
+
+    def delete(self, name: str) -> None:
+        if manifest_of(name) is not None:
+            raise KeyboardInterrupt
+        super().delete(name)
+
+
+class SlowListing(LocalStore):
+    """Lists once as readdir(3) may while `meanwhile` runs: what is new is there if `sees` says so."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[], None], sees: Callable[[str], bool]) -> None:
+        super().__init__(root)
+        self.meanwhile: Callable[[], None] | None = meanwhile
+        self.sees = sees
+
+    def list(
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+    ) -> list[StoredFile]:
+        before = super().list(prefix, recursive=recursive, start_after=start_after)
+        if prefix != DIRECTORY or self.meanwhile is None:
+            return before
+        meanwhile, self.meanwhile = self.meanwhile, None
+        meanwhile()
+        after = super().list(prefix, recursive=recursive, start_after=start_after)
+        return [file for file in after if file in before or self.sees(file.name)]
+
+
+@pytest.mark.parametrize("seen", ["nothing new", "new commits"])
+def test_a_listing_that_a_cleaner_overtakes_is_not_believed(local: LocalStore, seen: str) -> None:
+    """
+    1. An opener lists the directory, and is suspended in the middle.
+    2. Others publish and write snapshots; a cleaner removes commits, and is not done with old snapshots.
+    3. The opener has missed what is new, and what is gone: the old snapshot is all there is, it seems. Or it
+       has seen new commits, and no way leads there.
+    """
+    others = opened(local)
+    publish(others, 13)
+
+    def meanwhile() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            publish(opened(KilledAtManifests(Path(local.root))), 25)
+
+    def sees(name: str) -> bool:
+        return seen == "new commits" and commit_of(name) is not None
+
+    store = SlowListing(Path(local.root), meanwhile, sees)
+    assert opened(store).image.commit == others.refresh().commit
+    assert store.meanwhile is None
+    assert snapshots(local)[0] == 10
