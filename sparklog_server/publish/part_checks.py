@@ -34,6 +34,9 @@ QUICK_RECORDS, QUICK_PLAIN_BYTES = 4096, 2 << 20  # ... of so many records, of a
 # compress even better are copies of each other; Java's producer splits the batch then. 64 KB stay 32 MB.
 MAX_RATIO = 512
 MAX_GRANTED_BYTES = 32 << 20  # uncompressed, of all parts of a request that are small
+# What clients gather in one batch as they come (max.request.size). A topic that takes only small batches
+# takes this much in one that compresses to that.
+USUAL_BATCH_BYTES = 1 << 20
 _SMALL_BYTES, _SMALL_PLAIN_BYTES = 64 << 10, 128 << 10  # batches that are looked at together, as they came
 _ATTRIBUTES_LOW_BYTE = 22
 _RECORD_COUNT = struct.Struct(">i")  # the last field of a header
@@ -58,7 +61,8 @@ def unchecked_part(
         memory: to decompress in.
     """
     data = records or b""
-    granted = min(rules.max_message_bytes, MAX_GRANTED_BYTES // max(1, parts))
+    usual = max(rules.max_message_bytes, USUAL_BATCH_BYTES)
+    granted = min(usual, MAX_GRANTED_BYTES // max(1, parts))
     max_plain_bytes = min(rules.max_decompressed_bytes, max(MAX_RATIO * len(data), granted))
     return UncheckedPart(
         topic_id=topic_id,
