@@ -1151,8 +1151,8 @@ MUTANTS = (
     Mutant(
         "offsets of whole groups have a limit",
         "sparklog_server/api/offset_fetch.py",
-        "        if not context.answer.fits(_PARTITION_BYTES * len(committed)):\n",
-        "        if False:\n",
+        " if context.answer.fits(_size_of(broker, name, topics))",
+        "",
         "tests/server/api/test_repeated_names.py",
     ),
     Mutant(
@@ -1259,6 +1259,20 @@ MUTANTS = (
         " + PENDING_BYTES * len(self.pending)\n",
         "\n",
         "tests/server/coordinator/test_coordinator.py",
+    ),
+    Mutant(
+        "idle HTTP connections give way",
+        "sparklog_server/metrics/http_connections.py",
+        "        if len(connections) > MAX_CONNECTIONS:\n",
+        "        if False:\n",
+        "tests/server/metrics/test_http.py::test_idle_connections_do_not_make_a_broker_ill",
+    ),
+    Mutant(
+        "an HTTP connection without a request ends",
+        "sparklog_server/metrics/http_connections.py",
+        "        if self.is_idle:\n",
+        "        if False:\n",
+        "tests/server/metrics/test_http.py::test_a_connection_without_a_request_ends",
     ),
 )
 

@@ -6,8 +6,7 @@ Does not: member epochs of KIP-848. `require_stable` changes nothing: there are 
 Errors are told for the group and for each partition that was asked for, also in versions where Kafka tells
     them for the group only: aiokafka looks at the partitions alone, and would start a group anew
     (auto.offset.reset) while its offsets are still being loaded.
-Beyond some 60,000 offsets of groups that are asked for as a whole, further groups are answered
-    UNKNOWN_SERVER_ERROR: ask for fewer at once.
+Beyond some 60,000 offsets, further groups are answered UNKNOWN_SERVER_ERROR: ask for fewer at once.
 Versions: 2 all topics, error code; 5 leader epochs; 6 flexible; 7 require_stable (KIP-447); 8 several groups
     (KIP-709).
 """
@@ -35,33 +34,44 @@ _NOTHING = OffsetValue(offset=-1, commit_timestamp_ms=-1)
 async def handle_offset_fetch(request: Any, context: RequestContext, broker: "Broker") -> Any:
     """Answer from memory, each group and partition once."""
     types, version = context.types, context.api_version
-    if version >= _GROUPS_SINCE:
-        asked = {one.group_id: one for one in request.groups}
-        found = {name: _found(context, broker, name, one.topics) for name, one in asked.items()}
-        await context.answer.reserve()
-        answers = []
-        for name, (error, wanted) in found.items():
-            topics = await _topics(types, wanted, "Topics", error)
-            answers.append(
-                make(types.OffsetFetchResponseGroup, group_id=name, topics=topics, error_code=error)
-            )
-        return make(types.OffsetFetchResponse, groups=answers)
-    error, wanted = _found(context, broker, request.group_id, request.topics)
-    await context.answer.reserve()
-    topics = await _topics(types, wanted, "Topic", error)
-    return make(types.OffsetFetchResponse, topics=topics, error_code=error)
+    asked = (
+        {request.group_id: request.topics}
+        if version < _GROUPS_SINCE
+        else {one.group_id: one.topics for one in request.groups}
+    )
+    fitting = {name for name, topics in asked.items() if context.answer.fits(_size_of(broker, name, topics))}
+    await context.answer.reserve()  # before anything is made: a hundred may ask at once
+    answers = []
+    for name, topics in asked.items():
+        error, wanted = (
+            _found(broker, name, topics) if name in fitting else (ErrorCode.unknown_server_error, {})
+        )
+        if version < _GROUPS_SINCE:
+            told = await _topics(types, wanted, "Topic", error)
+            return make(types.OffsetFetchResponse, topics=told, error_code=error)
+        told = await _topics(types, wanted, "Topics", error)
+        answers.append(make(types.OffsetFetchResponseGroup, group_id=name, topics=told, error_code=error))
+    return make(types.OffsetFetchResponse, groups=answers)
 
 
 _Wanted = dict[str, dict[int, OffsetValue]]  # topic -> partition -> what is committed
 
 
-def _found(context: RequestContext, broker: "Broker", group_id: str, asked: Any) -> tuple[ErrorCode, _Wanted]:
+_TOO_LARGE: tuple[ErrorCode, _Wanted] = (ErrorCode.unknown_server_error, {})
+
+
+def _size_of(broker: "Broker", group_id: str, asked: Any) -> int:
+    """About what a group's answer takes while it is made."""
+    if asked is None:
+        return _PARTITION_BYTES * len(broker.groups.fetch(group_id)[1])
+    return _PARTITION_BYTES * sum(len(topic.partition_indexes) for topic in asked)
+
+
+def _found(broker: "Broker", group_id: str, asked: Any) -> tuple[ErrorCode, _Wanted]:
     """What is to be answered for a group, as of now."""
     error, committed = broker.groups.fetch(group_id)
     wanted: _Wanted = {}
     if asked is None:
-        if not context.answer.fits(_PARTITION_BYTES * len(committed)):
-            return ErrorCode.unknown_server_error, {}
         for (topic, partition), value in sorted(committed.items(), key=itemgetter(0)):
             wanted.setdefault(topic, {})[partition] = value
         return error, wanted
@@ -69,32 +79,26 @@ def _found(context: RequestContext, broker: "Broker", group_id: str, asked: Any)
         of_topic = wanted.setdefault(one.name, {})
         for partition in one.partition_indexes:
             of_topic[partition] = committed.get((one.name, partition), _NOTHING)
-    context.answer.fits(_PARTITION_BYTES * sum(map(len, wanted.values())))
     return error, wanted
 
 
 async def _topics(types: ModuleType, wanted: _Wanted, suffix: str, error: ErrorCode) -> list[Any]:
+    kind = getattr(types, f"OffsetFetchResponsePartition{suffix.removeprefix('Topic')}")
     return [
         make(
             getattr(types, f"OffsetFetchResponse{suffix}"),
             name=name,
             partitions=await in_slices(
-                _partition(types, suffix, partition, value, error) for partition, value in found.items()
+                _partition(kind, partition, value, error) for partition, value in found.items()
             ),
         )
         for name, found in wanted.items()
     ]
 
 
-def _partition(
-    types: ModuleType,
-    suffix: str,
-    partition: int,
-    value: OffsetValue,
-    error: ErrorCode,
-) -> Any:
+def _partition(kind: type, partition: int, value: OffsetValue, error: ErrorCode) -> Any:
     return make(
-        getattr(types, f"OffsetFetchResponsePartition{suffix.removeprefix('Topic')}"),
+        kind,
         partition_index=partition,
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,

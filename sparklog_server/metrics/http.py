@@ -2,7 +2,8 @@
 
 /health: the process is alive, its event loop answers, and nothing has gone wrong for good. Restart it if not.
 /ready: it serves: registered, groups loaded, root visible, accepting. Send it no clients if not.
-Invariants: at most MAX_REQUESTS at once; nothing is read from clients but the path and headers.
+Invariants: at most MAX_SCRAPES are made at once, further ones wait; a probe waits for nobody; nothing is read
+    from clients but the path and headers.
 Not here: what the numbers are (collector.py). Logins: this port must not be public.
 Concurrency: uvicorn in the broker's event loop; texts are made in a storage thread.
 """
@@ -21,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sparklog_server.metrics.collector import Scraper
+from sparklog_server.metrics.http_connections import HttpConnection
 from sparklog_server.metrics.observation import are_groups_loaded, is_registered, is_root_visible
 from sparklog_server.metrics.utilization import Utilization
 from sparklog_server.network.addresses import bind_host
@@ -28,7 +30,7 @@ from sparklog_server.network.addresses import bind_host
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
 
-MAX_REQUESTS = 32
+MAX_SCRAPES = 2
 _SAMPLE_SECONDS = 1.0
 _log = logging.getLogger("sparklog_server.http")
 
@@ -48,6 +50,7 @@ class HttpEndpoint:
         self._broker = broker
         self._utilization = Utilization(broker.config.num_io_threads)
         self._scraper = Scraper(broker, self._utilization)
+        self._scrapes = asyncio.Semaphore(MAX_SCRAPES)
         self._server: _Server | None = None
         self._listening: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -69,13 +72,12 @@ class HttpEndpoint:
         )
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=MAX_REQUESTS,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=2,
         )
@@ -104,7 +106,8 @@ class HttpEndpoint:
             await asyncio.sleep(_SAMPLE_SECONDS)
 
     async def _metrics(self, request: Request) -> Response:
-        body, content_type = await self._scraper.scrape(request.headers.get("accept", ""))
+        async with self._scrapes:
+            body, content_type = await self._scraper.scrape(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     async def _health(self, _request: Request) -> Response:

@@ -1,5 +1,6 @@
 """/metrics, /health and /ready of a running broker: every name is fed by something that happened."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -19,7 +20,9 @@ import sparklog
 from sparklog.errors import InvalidRequestError
 from sparklog_server.broker import BrokerState
 from sparklog_server.config import ServerConfig
+from sparklog_server.metrics import http_connections
 from sparklog_server.metrics.documentation import describe_metrics
+from sparklog_server.metrics.http_connections import MAX_CONNECTIONS
 from tests.server.conftest import BrokerProcess, RunningBroker
 from tests.server.coordinator.test_coordinator import to_commit
 
@@ -296,3 +299,40 @@ def test_alerts_use_names_that_are_served(broker: RunningBroker) -> None:
     names = set(re.findall(r"\b(?:kafka|sparklog)_[a-z_]+", text))
     assert len(names) >= 5
     assert names <= set(scrape(broker)) | {"kafka_consumergroup_lag", "sparklog_consumergroup_lag_seconds"}
+
+
+# --- connections that do nothing ------------------------------------------------------------------------
+
+
+def idle_connections(broker: RunningBroker, count: int, sent: bytes = b"") -> list[socket.socket]:
+    assert broker.broker.http.address is not None
+    opened = [socket.create_connection(broker.broker.http.address, timeout=30) for _ in range(count)]
+    for one in opened:
+        one.sendall(sent)
+    return opened
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT"])
+def test_idle_connections_do_not_make_a_broker_ill(broker: RunningBroker, sent: bytes) -> None:
+    """Forty of them had /health answer 503, and an orchestrator restart the broker."""
+    idle = idle_connections(broker, 2 * MAX_CONNECTIONS, sent)
+    try:
+        assert get(broker, "/health")[0] == 200
+        assert get(broker, "/metrics")[0] == 200
+        # The first to come were closed for those behind them.
+        assert idle[0].recv(1) == b""
+    except ConnectionResetError:
+        pass
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_a_connection_without_a_request_ends(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "IDLE_SECONDS", 0.01)
+    (silent,) = idle_connections(broker, 1)
+    try:
+        with contextlib.suppress(ConnectionResetError):
+            assert silent.recv(1) == b""
+    finally:
+        silent.close()
