@@ -203,6 +203,13 @@ MUTANTS = (
         "tests/client/test_appender.py",
     ),
     Mutant(
+        "of many partitions only small ones share a task unasked",
+        "sparklog/spark/ranges.py",
+        "count < most and held_bytes + size_bytes <= SMALL_BYTES",
+        "count < most",
+        "tests/spark/test_ranges.py",
+    ),
+    Mutant(
         "a pattern never finds internal topics",
         "sparklog/spark/subscription.py",
         "compiled.search(topic) and not is_internal(topic)",

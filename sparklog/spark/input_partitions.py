@@ -4,6 +4,7 @@ Executors open only the storage. Memory of a task is bounded by the reader's ste
 range's size (log/reader.py).
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 
@@ -13,13 +14,14 @@ from pyspark.sql.datasource import InputPartition
 from sparklog.client import SparkLog
 from sparklog.log.reader import ByteRange, plan_read, read_ranges
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.ranges import OffsetRange, group_ranges, split_ranges
+from sparklog.spark.ranges import OffsetRange, group_ranges, join_small, split_ranges
 from sparklog.spark.resolve import partition_state
 from sparklog.spark.rows import to_rows
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
 from sparklog.spark.workers import settle_in
 from sparklog.storage import Store, open_store
 
+logger = logging.getLogger("sparklog.spark")
 _stores: dict[tuple[int, str, StorageOptions], Store] = {}
 
 
@@ -49,11 +51,19 @@ def plan_input_partitions(
     """
     max_records = options.max_records_per_partition
     pieces = split_ranges(ranges, min_partitions=options.min_partitions, max_records=max_records)
+    places = {r: _byte_ranges(log, r) for r in pieces}
+    if options.min_partitions is None and options.max_partitions is None:
+        sizes = [(r, sum(place.size for place in places[r])) for r in pieces]
+        groups = join_small(sizes, max_records=max_records)
+        if len(groups) < len(pieces):
+            logger.info("%d partitions with little in each are read in %d tasks", len(pieces), len(groups))
+    else:
+        groups = group_ranges(pieces, max_partitions=options.max_partitions, max_records=max_records)
     return [
         SparklogInputPartition(
-            log.url, [(r, _byte_ranges(log, r)) for r in group], include_headers=options.include_headers
+            log.url, [(r, places[r]) for r in group], include_headers=options.include_headers
         )
-        for group in group_ranges(pieces, max_partitions=options.max_partitions, max_records=max_records)
+        for group in groups
     ]
 
 

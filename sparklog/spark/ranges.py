@@ -1,7 +1,8 @@
 """Offset ranges of a query, and how they are cut: by rate, by size, by number of tasks.
 
 Pure functions over positions. The arithmetic follows Kafka's connector, so that the same options
-give the same micro-batches and tasks; maxPartitions (group_ranges) is ours.
+give the same micro-batches and tasks. What puts partitions together is ours: maxPartitions (group_ranges),
+and join_small where there are very many.
 Sources: KafkaMicroBatchStream.rateLimit, KafkaOffsetRangeCalculator.
 """
 
@@ -11,6 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sparklog.spark.stream_offset import Positions
+
+MANY_TASKS = 200  # as many as Spark makes of a shuffle
+SMALL_BYTES = 4 << 20  # what Spark takes the opening of a file to cost, in bytes read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,31 @@ def group_ranges(
         groups[-1].append(r)
         in_group += r.size
         before += r.size
+    return groups
+
+
+def join_small(
+    pieces: Sequence[tuple[OffsetRange, int]], *, max_records: int | None
+) -> list[list[OffsetRange]]:
+    """Which of very many ranges one task reads, where nobody has said how many tasks there are to be.
+
+    A task costs some 15 ms, whatever it reads. From 2 * MANY_TASKS ranges on, neighbours are put together up
+    to SMALL_BYTES, into no fewer than MANY_TASKS tasks; below, and for a range of that size, it is one task a
+    range.
+
+    Args:
+        pieces: ranges, and the bytes that they have on storage.
+    """
+    most = max(1, len(pieces) // MANY_TASKS)
+    groups: list[list[OffsetRange]] = []
+    count = held_bytes = records = 0
+    for piece, size_bytes in pieces:
+        fits = count < most and held_bytes + size_bytes <= SMALL_BYTES
+        if not groups or not fits or (max_records is not None and records + piece.size > max_records):
+            groups.append([])
+            count = held_bytes = records = 0
+        groups[-1].append(piece)
+        count, held_bytes, records = count + 1, held_bytes + size_bytes, records + piece.size
     return groups
 
 

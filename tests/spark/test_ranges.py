@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.spark.ranges import (
+    MANY_TASKS,
+    SMALL_BYTES,
     OffsetRange,
     backlog,
     group_ranges,
+    join_small,
     limit_records,
     ranges_between,
     split_ranges,
@@ -34,6 +38,7 @@ def ranges_of(numbers: Numbers) -> list[OffsetRange]:
 
 
 @given(sizes, st.integers(1, 20_000))
+@settings(deadline=None)
 def test_a_rate_limit_is_kept_shared_and_starves_nobody(numbers: Numbers, limit: int) -> None:
     start = positions(dict.fromkeys(numbers, 3))
     end = positions({p: n + 3 for p, n in numbers.items()})
@@ -53,6 +58,7 @@ def test_a_rate_limit_is_prorated_by_backlog() -> None:
 
 
 @given(sizes, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1, 3_000)))
+@settings(deadline=None)
 def test_split_ranges_cover_exactly_what_they_were_cut_from(
     numbers: Numbers, min_partitions: int | None, max_records: int | None
 ) -> None:
@@ -83,6 +89,7 @@ def test_one_task_per_partition_by_default() -> None:
 
 
 @given(sizes, st.integers(1, 40), st.one_of(st.none(), st.integers(1, 3_000)))
+@settings(deadline=None)
 def test_groups_hold_all_ranges_in_order_and_are_no_more_than_asked_for(
     numbers: Numbers, max_partitions: int, max_records: int | None
 ) -> None:
@@ -114,3 +121,25 @@ def test_ranges_stay_apart_unless_asked() -> None:
 
 def test_ranges_between_leaves_out_what_has_nothing_new() -> None:
     assert [r.partition for r in ranges_between(positions({0: 5, 1: 5}), positions({0: 5, 1: 6}))] == [1]
+
+
+@given(st.integers(0, 1500), st.randoms(use_true_random=False), st.integers(50, 200))
+@settings(deadline=None)
+def test_very_many_small_ranges_share_tasks_but_never_too_few(
+    partitions: int, random: Random, max_records: int
+) -> None:
+    ranges = ranges_of({p: random.randint(1, 50) for p in range(partitions)})
+    size_of = {r: random.randint(0, random.choice([10_000, 6 << 20])) for r in ranges}
+    groups = join_small(list(size_of.items()), max_records=max_records)
+    assert [r for group in groups for r in group] == ranges
+    assert len(groups) >= min(MANY_TASKS, len(ranges))
+    for group in groups:
+        assert len(group) == 1 or sum(size_of[r] for r in group) <= SMALL_BYTES
+        assert len(group) == 1 or sum(r.size for r in group) <= max_records
+
+
+@pytest.mark.parametrize(("partitions", "tasks"), [(399, 399), (400, 200), (2000, 200), (2100, 210)])
+def test_many_small_ranges_share_tasks(partitions: int, tasks: int) -> None:
+    ranges = ranges_of(dict.fromkeys(range(partitions), 5))
+    assert len(join_small([(r, 5_000) for r in ranges], max_records=None)) == tasks
+    assert len(join_small([(r, SMALL_BYTES) for r in ranges], max_records=None)) == partitions

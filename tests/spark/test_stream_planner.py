@@ -311,3 +311,17 @@ def test_an_internal_topic_that_a_pattern_no_longer_finds_is_no_loss(log: SparkL
     assert topics(plan.latest_offset(start, limited=True)).keys() == {"t"}
     with pytest.raises(DataLossError, match="__consumer_offsets"):
         planner(root, subscribe="t").latest_offset(start, limited=True)
+
+
+@pytest.mark.parametrize(("options", "tasks"), [({}, 200), ({"maxPartitions": "1000000"}, 400)])
+def test_many_partitions_with_little_in_each_share_tasks(
+    log: SparkLog, root: str, options: dict[str, str], tasks: int
+) -> None:
+    log.create_topic("many", partitions=400)
+    numbers = pa.array(range(400), pa.int32())
+    log.append("many", pa.table({"value": [b"x"] * 400, "partition": numbers}))
+    plan = planner(root, subscribe="many", **options)
+    start = plan.initial_offset()
+    planned = plan.input_partitions(start, plan.latest_offset(start, limited=True))
+    assert len(planned) == tasks
+    assert read(planned) == [("many", p, 0, 1) for p in range(400)]
