@@ -42,7 +42,8 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     Sets PYSPARK_PYTHON to this environment's interpreter (interpreter.py), connects Spark to its Python
     workers by Unix sockets (unless the umask would let others write to them), has checkpoints on local disks
     written without Hadoop's checksum files, and hides the option key in plans; each unless the builder or the
-    environment says otherwise.
+    environment says otherwise. Of a Spark Connect session (``builder.remote(...)``) it only hides the option:
+    the rest belongs to the server's start, and Connect refuses it.
 
     Example:
         ``spark = sparklog.spark.configure(SparkSession.builder.appName("etl")).getOrCreate()``
@@ -51,6 +52,13 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
         InvalidRequestError: a SparkContext runs already with another interpreter; it keeps it.
     """
     require_pyspark()
+    if _REDACTION not in builder._options:
+        builder.config(_REDACTION, _REDACTION_WITH_KEYS)
+    remote = builder._options.get("spark.remote", os.environ.get("SPARK_REMOTE"))
+    if remote is not None:
+        if str(remote).startswith("local"):  # its server is started by this process
+            os.environ.setdefault("PYSPARK_PYTHON", worker_python())
+        return builder
     from pyspark import SparkContext  # noqa: PLC0415 - importing sparklog.spark must stay cheap
 
     active = SparkContext._active_spark_context
@@ -67,8 +75,6 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
         builder.config(f"{_SOCKETS}enabled", "true").config(f"{_SOCKETS}dir", _SOCKET_DIRECTORY)
     if _LOCAL_CHECKPOINTS not in builder._options:
         builder.config(_LOCAL_CHECKPOINTS, _WITHOUT_CHECKSUM_FILES)
-    if _REDACTION not in builder._options:
-        builder.config(_REDACTION, _REDACTION_WITH_KEYS)
     return builder
 
 

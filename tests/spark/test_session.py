@@ -72,6 +72,29 @@ def test_configure_sets_the_interpreter_unless_it_is_set(monkeypatch: pytest.Mon
     assert os.environ["PYSPARK_PYTHON"] == "/somewhere/python"
 
 
+@pytest.mark.parametrize("by_environment", [True, False])
+def test_configure_leaves_a_connect_servers_settings_alone(
+    monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    """Spark Connect refuses a session that asks for settings of its server's start."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "unset below, and put back after the test")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(pythonExec="/other/python"))
+    builder = SparkSession.Builder()
+    monkeypatch.setattr(builder, "_options", {})
+    if by_environment:
+        monkeypatch.setenv("SPARK_REMOTE", "sc://host:15002")
+    else:
+        builder._options["spark.remote"] = "sc://host:15002"
+    sparklog.spark.configure(builder)
+    assert set(builder._options) <= {"spark.remote", "spark.sql.redaction.options.regex"}
+    assert "PYSPARK_PYTHON" not in os.environ, "the server has its own"
+    builder._options["spark.remote"] = "local[2]"
+    sparklog.spark.configure(builder)
+    assert os.environ["PYSPARK_PYTHON"] == worker_python(), "that server is started here"
+
+
 def test_sockets_that_others_may_write_to_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     before = os.umask(0o002)
