@@ -27,9 +27,12 @@ SIM_FIRST_SEED ?= $(shell date +%s)
 BENCH_ARGS ?=
 # The peers' connectors are made for one version of Spark: PEERS_PYSPARK=4.2.0 runs them beside that PySpark.
 PEERS_PYSPARK ?=
+# Each with the Python of .venv, or with MATRIX_PYTHON=/usr/bin/python3.13.
+MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
+MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo test check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo test test-matrix check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -64,6 +67,18 @@ bench-peers: $(PEERS_VENV)/.dev ## Beside Apache Kafka and its Spark connector, 
 compat-peers: $(PEERS_VENV)/.dev ## Kafka's own tools and Spark's connector against our broker, fetched by Maven
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_PEERS=1 $(PEERS_VENV)/bin/python -m pytest tests/peers $(PYTEST_ARGS)
+
+# Sparks before 4.3 leave sockets to the garbage collector: that is no fault of a test.
+test-matrix: ## Spark's tests on each supported Spark (MATRIX_PYSPARK="4.0.5 4.3.0", MATRIX_PYTHON=/usr/bin/python3.13)
+	@sh scripts/preflight.sh --java >/dev/null
+	@failed=; for version in $(MATRIX_PYSPARK); do \
+		venv=.venv-pyspark-$$version$(if $(MATRIX_PYTHON),-$(notdir $(MATRIX_PYTHON))); \
+		$(MAKE) --no-print-directory $$venv/.dev || exit 1; \
+		echo "== PySpark $$version, $$($$venv/bin/python --version)"; \
+		PYSPARK_PYTHON="$(CURDIR)/$$venv/bin/sparklog-python" PYSPARK_DRIVER_PYTHON="$(CURDIR)/$$venv/bin/python" \
+			$$venv/bin/python -m pytest tests/spark -W ignore::ResourceWarning \
+			-W ignore::pytest.PytestUnraisableExceptionWarning $(PYTEST_ARGS) || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed on PySpark$$failed"; exit 1; }
 
 chaos: $(VENV)/.dev ## The crash tests, ten minutes of them, and a report (longer: CHAOS_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES)
 	@sh scripts/preflight.sh --java >/dev/null
@@ -106,10 +121,10 @@ $(VENV)/.demo: $(INSTALL_INPUTS)
 	@touch $@
 
 .venv-pyspark-%/.dev: $(INSTALL_INPUTS)
-	@echo "Installing sparklog[dev] with PySpark $* into $(@D)."
-	@test -x $(@D)/bin/python || "$$(sh scripts/preflight.sh)" -m venv $(@D)
+	@echo "Installing sparklog[dev] with PySpark $(firstword $(subst -, ,$*)) into $(@D)."
+	@test -x $(@D)/bin/python || "$(or $(MATRIX_PYTHON),$$(sh scripts/preflight.sh))" -m venv $(@D)
 	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
-	$(@D)/bin/python -m pip install --disable-pip-version-check -c $(@D)/constraints.txt -e ".[dev]" "pyspark==$*"
+	$(@D)/bin/python -m pip install --disable-pip-version-check -c $(@D)/constraints.txt -e ".[dev]" "pyspark==$(firstword $(subst -, ,$*))"
 	@touch $@
 
 .PHONY: install

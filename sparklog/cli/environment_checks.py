@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparklog.format import kernels
+from sparklog.spark.features import MINIMUM_SPARK, missing_features
 from sparklog.spark.interpreter import worker_python
 
 MINIMUM_JAVA = 17
-MINIMUM_SPARK = (4, 2)
 PROBE_TIMEOUT_S = 60
 EXTRAS = (("server", "kio", "to serve Kafka clients"), ("s3", "botocore", "for roots in S3"))
 VECTOR_MODULE = "jdk.incubator.vector"
@@ -102,6 +102,14 @@ def _check_spark(environment: Mapping[str, str]) -> Finding:
             Status.WARN,
             f"{version}, but SPARK_HOME={home} is another Spark, and wins",
             "unset SPARK_HOME, or install the pyspark of that version",
+        )
+    lacking = missing_features(numbers)
+    if lacking:
+        detail = "; ".join(f"no {feature.name}: {feature.without}" for feature in lacking)
+        newest = max(feature.since for feature in lacking)
+        wanted = ".".join(map(str, newest))
+        return Finding(
+            "pyspark", Status.WARN, f"{version}, {detail}", f"pip install 'pyspark>={wanted}', if you can"
         )
     return Finding("pyspark", Status.OK, version)
 

@@ -1,9 +1,9 @@
 """The batch source: plans all tasks against one image, so that a query sees one moment of the log."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
@@ -11,7 +11,6 @@ from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions, read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.plain_errors import plain_errors
-from sparklog.spark.pushdown import Pruning
 from sparklog.spark.ranges import OffsetRange, ranges_between
 from sparklog.spark.resolve import (
     check_ends_after_start,
@@ -31,7 +30,6 @@ class SparklogBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks; an empty list of ranges still gives Spark one empty task."""
@@ -39,11 +37,15 @@ class SparklogBatchReader(DataSourceReader):
         log = retrying(
             options, SystemClock(), lambda: open_root(options.root, create=False, storage=options.storage)
         )
-        return plan_input_partitions(log, self._pruning.prune(self._ranges(log), log), options)
+        return plan_input_partitions(log, self._pruned(self._ranges(log), log), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on executors."""
         return read_input_partition(partition, self._options.storage)
+
+    def _pruned(self, ranges: list[OffsetRange], log: SparkLog) -> list[OffsetRange]:  # noqa: ARG002
+        """The ranges without what no row of interest can be in."""
+        return ranges
 
     def _ranges(self, log: SparkLog) -> list[OffsetRange]:
         options, image = self._options, log.image
@@ -60,16 +62,3 @@ class SparklogBatchReader(DataSourceReader):
         first = log_starts(image, tps)
         end = {tp: max(first[tp], min(offset, last[tp])) for tp, offset in end.items()}
         return ranges_between(begin, end)
-
-
-@plain_errors
-class SparklogPushdownReader(SparklogBatchReader):
-    """The same with filter pushdown.
-
-    A class of its own, handed out only on request: Spark fails every read of a reader that defines
-    pushFilters while spark.sql.python.filterPushdown.enabled is false, which is the default.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep what prunes; return the filters that Spark must still apply to the rows."""
-        return [condition for condition in filters if not self._pruning.add(condition)]

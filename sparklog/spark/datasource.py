@@ -42,17 +42,28 @@ class SparklogDataSource(DataSource):
         return sql_schema(include_headers=self._include_headers())
 
     def reader(self, schema: StructType) -> "SparklogBatchReader":
-        from sparklog.spark.batch_reader import SparklogBatchReader, SparklogPushdownReader  # noqa: PLC0415
+        from sparklog.spark.batch_reader import SparklogBatchReader  # noqa: PLC0415
+        from sparklog.spark.data_source_api import CAN_PUSH_FILTERS  # noqa: PLC0415
 
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=False)
-        return SparklogPushdownReader(options) if options.filter_pushdown else SparklogBatchReader(options)
+        if options.filter_pushdown and CAN_PUSH_FILTERS:
+            from sparklog.spark.pushdown import SparklogPushdownReader  # noqa: PLC0415
+
+            return SparklogPushdownReader(options)
+        return SparklogBatchReader(options)
 
     def streamReader(self, schema: StructType) -> "SparklogStreamReader":
+        from sparklog.spark.data_source_api import CAN_LIMIT_READS  # noqa: PLC0415
         from sparklog.spark.stream_reader import SparklogStreamReader  # noqa: PLC0415
 
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
-        return SparklogStreamReader(parse_source_options(self._given(), streaming=True))
+        options = parse_source_options(self._given(), streaming=True)
+        if CAN_LIMIT_READS:
+            from sparklog.spark.limited_reader import LimitedStreamReader  # noqa: PLC0415
+
+            return LimitedStreamReader(options)
+        return SparklogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "SparklogBatchWriter":
         from sparklog.spark.batch_writer import SparklogBatchWriter  # noqa: PLC0415

@@ -5,7 +5,7 @@ prunes extents whose largest timestamp is below it, so Spark still filters the r
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,9 @@ from pyspark.sql.datasource import (
 )
 
 from sparklog.client import SparkLog
+from sparklog.spark.batch_reader import SparklogBatchReader
+from sparklog.spark.options import SourceOptions
+from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.ranges import OffsetRange
 from sparklog.spark.resolve import partition_state
 
@@ -134,3 +137,23 @@ def _to_ms(value: object) -> int | None:
         return None
     moment = value if value.tzinfo is not None else value.astimezone(dt.UTC)
     return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+@plain_errors
+class SparklogPushdownReader(SparklogBatchReader):
+    """The batch source with filter pushdown, for Sparks that have it (4.1 and newer).
+
+    A class of its own, handed out only on request: Spark fails every read of a reader that defines
+    pushFilters while spark.sql.python.filterPushdown.enabled is false, which is the default.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._pruning = Pruning()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep what prunes; return the filters that Spark must still apply to the rows."""
+        return [condition for condition in filters if not self._pruning.add(condition)]
+
+    def _pruned(self, ranges: list[OffsetRange], log: SparkLog) -> list[OffsetRange]:
+        return self._pruning.prune(ranges, log)

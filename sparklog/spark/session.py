@@ -96,10 +96,31 @@ def _sockets_are_private() -> bool:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("sparklog")`` known to this session; again and again does no harm."""
+    """Make ``format("sparklog")`` known to this session; again and again does no harm.
+
+    It also makes the session the active one of the calling thread. Spark looks formats up in that one, so
+    ``save()`` and ``start()`` in a thread of one's own find none, unless the thread has called this.
+    """
     require_pyspark()
     from sparklog.spark.datasource import SparklogDataSource  # noqa: PLC0415 - as above
 
-    spark.dataSource.register(SparklogDataSource)
+    _activate(spark)
+    if not _is_known(spark, SparklogDataSource.name()):
+        spark.dataSource.register(SparklogDataSource)
     if spark.conf.get(_REDACTION, _REDACTION_DEFAULT) == _REDACTION_DEFAULT:
         spark.conf.set(_REDACTION, _REDACTION_WITH_KEYS)
+
+
+def _activate(spark: "SparkSession") -> None:
+    """For the JVM's thread that belongs to ours. Over Spark Connect there is none, and no need."""
+    jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    if jvm is not None:
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _is_known(spark: "SparkSession", name: str) -> bool:
+    """Has Spark found it by itself (pyspark_sparklog), or was it registered? It warns of a second time."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return False  # Spark Connect: its server knows, and nobody asks it
+    return bool(session.sessionState().dataSourceManager().dataSourceExists(name))

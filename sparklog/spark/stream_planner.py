@@ -84,6 +84,17 @@ class StreamPlanner:
             return start_json
         return self._offset(log, end, initial=begin_of_first(start), kept=now.kept).to_json()
 
+    def log_end(self, initial_json: dict[str, Any] | None) -> dict[str, Any]:
+        """The end of a micro-batch that starts nobody knows where: all there is, as of now.
+
+        Args:
+            initial_json: where it starts if the query is new.
+        """
+        log = self._open()
+        initial = None if initial_json is None else self._parse(initial_json, log).positions
+        end = log_ends(log.image, self._partitions(log.image))
+        return self._offset(log, end, initial=initial).to_json()
+
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The end of the log as of the last question."""
         log = self._open(refresh=False)

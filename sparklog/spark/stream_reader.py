@@ -1,24 +1,20 @@
-"""The streaming source: what Spark asks of it, answered by a StreamPlanner on the driver.
+"""The streaming source: what every Spark asks of it, answered by a StreamPlanner on the driver.
+
+What Sparks from 4.2 on ask besides is in limited_reader.py.
 
 Spark pickles the reader into each task, so it holds options only; the planner is made on first use
 in the process that plans.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from sparklog.clock import SystemClock
+from sparklog.errors import UnknownTopicError
 from sparklog.spark.input_partitions import read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.plain_errors import plain_errors
@@ -26,49 +22,47 @@ from sparklog.spark.stream_planner import StreamPlanner
 
 
 @plain_errors
-class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SparklogStreamReader(DataSourceStreamReader):
     """Reads topics of a root as a stream. Source: Spark's KafkaMicroBatchStream."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planner: StreamPlanner | None = None
+        self._reached: dict[str, Any] | None = None  # where the next micro-batch starts, if that is known
+        self._initial: dict[str, Any] | None = None
+        self._is_new = False  # Spark has asked where to start: nothing was finished before
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_options": self._options, "_planner": None}
+        empty = SparklogStreamReader(self._options)
+        return dict(empty.__dict__)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts: startingOffsets and its kin."""
-        return self._plan().initial_offset()
+        self._is_new = True
+        if self._initial is None:
+            self._initial = self._plan().initial_offset()
+        return self._initial
 
-    def latestOffset(
-        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
-    ) -> dict[str, Any]:
-        """The end of the next micro-batch; `start` itself when there is nothing to do."""
-        # Spark passes our own default limit, except for Trigger.Once, which wants everything.
-        unlimited = isinstance(limit, ReadAllAvailable)
-        return self._plan().latest_offset(start, limited=not unlimited)
+    def latestOffset(self, *_: Any) -> dict[str, Any]:
+        """The end of the next micro-batch. Sparks before 4.2 do not say where it starts.
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Tells Spark that there is a limit; its arithmetic is ours, since limits combine."""
-        options = self._options
-        if options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(options.max_offsets_per_trigger)
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        if options.min_offsets_per_trigger is not None:
-            return ReadMinRows(options.min_offsets_per_trigger)
-        return ReadAllAvailable()
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The log's end, for the progress report (and so for lag)."""
-        return self._plan().report_latest_offset()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Remember the log's end: this query reads up to there and stops."""
-        self._plan().freeze_end()
+        A new query asks for its start after this, and one that goes on never does. So the first end is that
+        of the log: less could be before the place where the query is.
+        """
+        if self._reached is None:
+            with contextlib.suppress(UnknownTopicError):  # of one that goes on, a topic may be gone
+                self._initial = self._plan().initial_offset()
+            self._reached = self._plan().log_end(self._initial)
+        else:
+            self._reached = self._plan().latest_offset(self._reached, limited=True)
+        return self._reached
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
+        self._reached = end
+        if not self._is_new:
+            # It starts where Spark says, not where a new query would.
+            end = {name: offsets for name, offsets in end.items() if not name.startswith("@initial/")}
         return self._plan().input_partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -16,13 +16,14 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.client import AppliedBefore, later_versions
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.spark.checkpoint import batch_content
 from sparklog.spark.columns import check_columns
+from sparklog.spark.data_source_api import STREAM_WRITER_GETS_ARROW, StreamWriterBase
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.publishing import publish, results_of
@@ -34,17 +35,22 @@ logger = logging.getLogger("sparklog.spark")
 
 
 @plain_errors
-class SparklogStreamWriter(DataSourceStreamArrowWriter):
+class SparklogStreamWriter(StreamWriterBase):
     """Writes the micro-batches of one query."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         settle_in()  # once per micro-batch in the worker that makes it, and in the one that commits
         self._options = options
+        self._schema = schema
         self._columns = check_columns(schema, options)
         append_options(options)  # a wrong codec is better refused here than in every task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task; runs on executors."""
+        if not STREAM_WRITER_GETS_ARROW:
+            from sparklog.spark.row_batches import arrow_batches  # noqa: PLC0415 - for old Sparks only
+
+            iterator = arrow_batches(iterator, self._schema, self._columns)
         return write_task(self._options, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

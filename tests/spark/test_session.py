@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -36,6 +38,54 @@ def test_spark_finds_the_format_without_registration(root: str) -> None:
         [sys.executable, "-c", DISCOVERY, root], capture_output=True, text=True, check=False, env=clean
     )
     assert "rows 5" in result.stdout, result.stderr[-2000:]
+
+
+@pytest.mark.spark
+def test_threads_of_ones_own_read_and_write(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    """Spark looks for a format in the active session of the thread, and a new thread has none."""
+
+    def write(number: int) -> str:
+        sparklog.spark.register(spark)
+        rows = spark.range(5).selectExpr("CAST(id AS STRING) AS value")
+        rows.write.format("sparklog").mode("append").option("topic", f"t{number}").save(root)
+        stream = spark.readStream.format("sparklog").option("subscribe", f"t{number}")
+        query = (
+            stream.option("startingOffsets", "earliest")
+            .load(root)
+            .select("value")
+            .writeStream.format("sparklog")
+            .option("topic", f"u{number}")
+            .option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))
+            .trigger(availableNow=True)
+            .start(root)
+        )
+        query.awaitTermination(120)
+        return f"u{number}"
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        topics = list(pool.map(write, range(2)))
+    image = sparklog.open(root).image
+    assert [sum(one.log_end_offset for one in image.topic(name).partitions) for name in topics] == [5, 5]
+
+
+def test_what_is_known_is_not_registered_again() -> None:
+    """Spark warns of a source that replaces one that it has found by itself, at every start of a query."""
+    registered: list[type] = []
+
+    def session(*, known: bool) -> Any:
+        manager = SimpleNamespace(dataSourceExists=lambda name: known and name == "sparklog")
+        state = SimpleNamespace(dataSourceManager=lambda: manager)
+        return SimpleNamespace(
+            _jsparkSession=SimpleNamespace(sessionState=lambda: state),
+            _jvm=None,
+            dataSource=SimpleNamespace(register=registered.append),
+            conf=SimpleNamespace(get=lambda name, default: "mine"),
+        )
+
+    sparklog.spark.register(session(known=True))
+    assert registered == []
+    sparklog.spark.register(session(known=False))
+    assert registered == [sparklog.spark.SparklogDataSource]
 
 
 def test_a_broken_sparklog_never_breaks_the_discovery_of_other_sources(tmp_path: Path) -> None:

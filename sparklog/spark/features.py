@@ -1,0 +1,61 @@
+"""What the data source API of older Sparks lacks, and what happens instead.
+
+Spark 4.0 is the first whose Python data sources can stream. What it and 4.1 lack is replaced where that can
+be done, and left out where not; nothing fails for it. `sparklog doctor` names what is missing.
+
+Not here: the replacements (row_batches.py, stream_reader.py).
+Sources: pyspark.sql.datasource of Spark 4.0 to 4.3.
+"""
+
+from dataclasses import dataclass
+
+# The oldest Spark that works at all.
+MINIMUM_SPARK = (4, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """Something of Spark's data source API.
+
+    Fields:
+        since: the first version of Spark with it.
+        name: for people.
+        without: what happens where Spark has it not.
+    """
+
+    since: tuple[int, int]
+    name: str
+    without: str
+
+
+FILTER_PUSHDOWN = Feature(
+    since=(4, 1),
+    name="filter pushdown",
+    without="the option filterPushdown has no effect: Spark filters what was read",
+)
+ARROW_STREAM_WRITER = Feature(
+    since=(4, 1),
+    name="Arrow batches for streaming sinks",
+    without="writeStream gets rows one by one, and takes several times the processor time",
+)
+ADMISSION_CONTROL = Feature(
+    since=(4, 2),
+    name="admission control of streaming sources",
+    without="maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger do not bound the first "
+    "micro-batch after a start, nor Trigger.AvailableNow, which reads all in one; progress shows no lag",
+)
+UNIX_SOCKETS = Feature(
+    since=(4, 1),
+    name="Unix sockets between the JVM and Python",
+    without="each hand-over of a task to a Python worker may wait 40 ms",
+)
+FEATURES = (FILTER_PUSHDOWN, ARROW_STREAM_WRITER, UNIX_SOCKETS, ADMISSION_CONTROL)
+
+
+def missing_features(version: tuple[int, ...]) -> list[Feature]:
+    """What Spark of this version lacks.
+
+    Args:
+        version: such as (4, 1).
+    """
+    return [feature for feature in FEATURES if version[:2] < feature.since]
