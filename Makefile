@@ -69,7 +69,7 @@ compat-peers: $(PEERS_VENV)/.dev ## Kafka's own tools and Spark's connector agai
 	SPARKLOG_PEERS=1 $(PEERS_VENV)/bin/python -m pytest tests/peers $(PYTEST_ARGS)
 
 # Sparks before 4.3 leave sockets to the garbage collector: that is no fault of a test.
-test-matrix: ## Spark's tests on each supported Spark (MATRIX_PYSPARK="4.0.5 4.3.0", MATRIX_PYTHON=/usr/bin/python3.13)
+test-matrix: ## Spark's tests on each supported Spark (MATRIX_PYSPARK="4.0.5 4.3.0")
 	@sh scripts/preflight.sh --java >/dev/null
 	@failed=; for version in $(MATRIX_PYSPARK); do \
 		venv=.venv-pyspark-$$version$(if $(MATRIX_PYTHON),-$(notdir $(MATRIX_PYTHON))); \
