@@ -1281,6 +1281,27 @@ MUTANTS = (
         "        if False:\n",
         "tests/server/metrics/test_http.py::test_a_connection_without_a_request_ends",
     ),
+    Mutant(
+        "an address has a share of the bytes of requests",
+        "sparklog_server/network/limits.py",
+        "        return self._over_share.get(one.owner, one.holder) is one.holder\n",
+        "        return True\n",
+        "tests/server/network/test_limits.py",
+    ),
+    Mutant(
+        "who waits for its share keeps nobody else waiting",
+        "sparklog_server/network/limits.py",
+        "                    passed_over.append(self._waiting.popleft())\n                    continue\n",
+        "                    break\n",
+        "tests/server/network/test_limits.py",
+    ),
+    Mutant(
+        "a large frame that stalls ends soon",
+        "sparklog_server/network/server.py",
+        "        elif connection.reader.is_too_slow(now_ms, patience_ms):\n",
+        "        elif False:\n",
+        "tests/server/network/test_connection.py",
+    ),
 )
 
 

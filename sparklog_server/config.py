@@ -112,7 +112,8 @@ class ServerConfig:
         maximum=LONG_MAX,
         unit="bytes",
         doc="""Bytes of requests held at once, over all connections; beyond it the broker stops reading.
-        At most one more request of socket.request.max.bytes comes on top. Larger: more memory, smoother
+        At most one more request of socket.request.max.bytes comes on top. One address has a quarter of it,
+        and one request more. Larger: more memory, smoother
         under many large requests; smaller: clients are pushed back sooner.""",
     )
     queued_max_response_bytes: int = setting(

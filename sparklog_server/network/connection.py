@@ -95,7 +95,7 @@ class Connection:
         self.peer_host = peer_host
         self._listener = listener
         max_bytes = network.config.socket_request_max_bytes
-        self.reader = FrameReader(sock, network.budget, network.clock, max_bytes)
+        self.reader = FrameReader(sock, network.budget, network.clock, max_bytes, peer_host)
         self.writer = FrameWriter(sock, network.clock, network.run_blocking)
         self._task: asyncio.Task[None] | None = None
         self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined

@@ -2,7 +2,8 @@
 
 Invariants: memory for a frame is taken as its bytes arrive, whatever length it announces; a length that
     cannot be is an error before anything is read or allocated for it.
-Not here: how long a frame may take (server.py looks at `started_ms`), what is in it (protocol/).
+Not here: when a frame has taken too long (server.py looks at `started_ms`, and asks `is_too_slow`), what is
+    in it (protocol/).
 Concurrency: one reader and one sender per socket, on the event loop.
 Sources: Kafka NetworkReceive, ByteBufferSend; KIP-72.
 """
@@ -24,6 +25,7 @@ _LENGTH = struct.Struct(">i")
 _SMALL_BYTES = 8192
 _FIRST_BYTES = 64 * 1024
 _GROWTH = 4
+RATE_WINDOW_MS = 5_000
 _MAX_CHUNKS_PER_CALL = 256  # sendmsg takes IOV_MAX = 1024
 _SENDFILE_BYTES = 4 << 20
 RunBlocking = Callable[..., Awaitable[int]]
@@ -36,19 +38,20 @@ class FrameError(Exception):
 class Frame:
     """A request's bytes, read-only; give them back with `release`."""
 
-    __slots__ = ("_budget", "_taken", "data", "waited")
+    __slots__ = ("_budget", "_owner", "_taken", "data", "waited")
 
-    def __init__(self, budget: ByteBudget) -> None:
+    def __init__(self, budget: ByteBudget, owner: str = "") -> None:
         self._budget = budget
+        self._owner = owner
         self._taken = 0
         self.waited = False
         self.data = memoryview(b"")
 
     async def take(self, size: int) -> None:
         """Count `size` more bytes as held by this frame."""
-        self.waited = not self._budget.try_take(size)
+        self.waited = not self._budget.try_take(size, self._owner)
         if self.waited:
-            await self._budget.take(self, size)
+            await self._budget.take(self, size, self._owner)
         self._taken += size
 
     def release(self) -> None:
@@ -56,14 +59,17 @@ class Frame:
         taken, self._taken = self._taken, 0
         self.data = memoryview(b"")
         if taken:
-            self._budget.give_back(self, taken)
+            self._budget.give_back(self, taken, self._owner)
 
 
 class FrameReader:
     """Reads one frame after the other from a non-blocking socket."""
 
-    def __init__(self, sock: socket.socket, budget: ByteBudget, clock: Clock, max_bytes: int) -> None:
+    def __init__(
+        self, sock: socket.socket, budget: ByteBudget, clock: Clock, max_bytes: int, owner: str = ""
+    ) -> None:
         self._sock = sock
+        self._owner = owner
         self._budget = budget
         self._clock = clock
         self._max_bytes = max_bytes
@@ -73,6 +79,24 @@ class FrameReader:
         self.started_ms: int | None = None  # of a frame that has begun and not ended
         self.waits_for_memory = False
         self.active_ms = clock.monotonic_ms()
+        self.capacity = 0  # memory taken for a frame that has begun
+        self._received = 0  # of it
+        self._seen: tuple[int, int] | None = None  # when its rate was looked at, what had been received
+
+    def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
+        """Does the frame come too slowly for the memory that it holds, which should be full in time?
+
+        To be asked every so often. Who sends nothing more of a large frame is found out in RATE_WINDOW_MS.
+        """
+        if not self.capacity or self.waits_for_memory or self._seen is None:
+            self._seen = (now_ms, self._received)
+            return False
+        since_ms, received = self._seen
+        window_ms = min(RATE_WINDOW_MS, patience_ms)
+        if now_ms - since_ms < window_ms:
+            return False
+        self._seen = (now_ms, self._received)
+        return (self._received - received) * patience_ms < self.capacity * (now_ms - since_ms)
 
     async def read(self) -> Frame | None:
         """The next frame; None at the end of the stream between two frames.
@@ -90,7 +114,7 @@ class FrameReader:
         (size,) = _LENGTH.unpack_from(self._buffer, self._start)
         if not 0 < size <= self._max_bytes:
             raise FrameError(f"a frame of {size} bytes, expected 1 to {self._max_bytes}")
-        frame = Frame(self._budget)
+        frame = Frame(self._budget, self._owner)
         try:
             await self._read_body(loop, frame, size)
         except BaseException:
@@ -116,7 +140,8 @@ class FrameReader:
         capacity = min(size, _FIRST_BYTES)
         await self._take(frame, capacity)
         data = np.empty(capacity, np.uint8)
-        position = self._end - self._start - _LENGTH.size
+        self._received = position = self._end - self._start - _LENGTH.size
+        self.capacity, self._seen = capacity, None
         data.data[:position] = self._buffer[self._start + _LENGTH.size : self._end]
         self._start = self._end = 0
         while position < size:
@@ -125,12 +150,15 @@ class FrameReader:
                 await self._take(frame, larger - capacity)
                 grown = np.empty(larger, np.uint8)
                 grown[:position] = data
-                data, capacity = grown, larger
+                data, self.capacity = grown, larger
+                capacity = larger
             count = await loop.sock_recv_into(self._sock, data.data[position:])
             if not count:
                 raise FrameError(f"the connection ended at byte {position} of a frame of {size}")
             position += count
+            self._received = position
             self.active_ms = self._clock.monotonic_ms()
+        self.capacity = 0
         frame.data = data.data.toreadonly()
 
     async def _take(self, frame: Frame, size: int) -> None:

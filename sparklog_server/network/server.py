@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sparklog_server.network")
 _LOOK_MS = 1000
+SHARES = 4  # an address may have one of them of the bytes of requests
 
 
 class Network:
@@ -36,7 +37,8 @@ class Network:
         self.clock: Clock = broker.clock
         self.apis = apis
         self.run_blocking = broker.run_storage
-        self.budget = ByteBudget(self.config.queued_max_request_bytes)
+        limit = self.config.queued_max_request_bytes
+        self.budget = ByteBudget(limit, limit // SHARES)
         self.answers = ByteBudget(self.config.queued_max_response_bytes)
         self.slots = asyncio.Semaphore(self.config.queued_max_requests)
         self.quota = ConnectionQuota(
@@ -133,6 +135,8 @@ class Network:
         stuck_ms = connection.writer.waiting_since_ms
         if started_ms is not None and now_ms - started_ms > patience_ms:
             connection.close(f"a request not complete after {patience_ms} ms")
+        elif connection.reader.is_too_slow(now_ms, patience_ms):
+            connection.close("a large request that comes too slowly for the memory that it holds")
         elif stuck_ms is not None and now_ms - stuck_ms > patience_ms:
             connection.close(f"a response not taken for {patience_ms} ms")
         elif connection.is_idle and now_ms - connection.reader.active_ms > idle_ms:

@@ -14,6 +14,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog_server.network.connection import MAX_PIPELINED
+from sparklog_server.network.frames import RATE_WINDOW_MS
 from sparklog_server.protocol.registry import FileRegion, Response
 from tests.server.network.conftest import METADATA_V0, request, response, serving, until
 
@@ -511,3 +512,34 @@ def test_stopping_ends_what_takes_too_long(run: Run, caplog: pytest.LogCaptureFi
 
     run(main)
     assert "not done in time" in caplog.text
+
+
+def test_a_large_frame_that_stalls_ends_soon(run: Run) -> None:
+    """It holds memory that others wait for; a slow line may take its time, in proportion to what it holds."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with serving(echo, {"sparklog.socket.timeout.ms": "60000"}, clock=clock) as served:
+            reader, writer = await served.connect()
+            writer.write(struct.pack(">i", 10 << 20) + bytes(100_000))
+            await until(lambda: bool(served.network.connections))
+            (connection,) = served.network.connections.values()
+            await until(lambda: connection.reader.capacity == 256 << 10)
+            frames = connection.reader
+
+            def too_slow() -> bool:
+                return frames.is_too_slow(clock.monotonic_ms(), 60_000)
+
+            assert not too_slow()
+            writer.write(bytes(30_000))  # a twelfth of 256 KB is due in five of sixty seconds
+            await until(lambda: frames._received == 130_000)
+            clock.advance_ms(RATE_WINDOW_MS)  # from here on nobody else looks
+            assert not too_slow()
+            clock.advance_ms(RATE_WINDOW_MS - 1)
+            assert not too_slow()
+            clock.advance_ms(1)
+            assert too_slow()
+            clock.advance_ms(RATE_WINDOW_MS)
+            assert await reader.read() == b""  # seen by whoever looks after connections
+
+    run(main)

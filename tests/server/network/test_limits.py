@@ -62,6 +62,37 @@ def test_unfinished_frames_that_hold_everything_do_not_block_each_other() -> Non
     asyncio.run(scenario())
 
 
+def test_an_address_with_stalled_frames_keeps_nobody_else_out() -> None:
+    """Five connections kept all frames above 8 KB out for 38 s."""
+
+    async def scenario() -> None:
+        budget = ByteBudget(100, share_bytes=25)
+        stalled = [object() for _ in range(5)]
+        await budget.take(stalled[0], 20, "bad")
+        await budget.take(stalled[1], 60, "bad")  # one frame of an address may go beyond its share
+        waiting = [asyncio.create_task(budget.take(one, 10, "bad")) for one in stalled[2:]]
+        await settle()
+        assert (budget.used_bytes, budget.waiting) == (80, 3)
+        other = object()
+        await asyncio.wait_for(budget.take(other, 15, "good"), 5)  # not behind those that wait
+        assert budget.used_bytes == 95
+        budget.give_back(other, 15, "good")
+        budget.give_back(stalled[1], 60, "bad")
+        await settle()
+        # One within nothing but the right to go beyond, then the next has to wait for it.
+        assert [task.done() for task in waiting] == [True, False, False]
+        for holder, task in zip(stalled[2:], waiting, strict=True):
+            await task
+            budget.give_back(holder, 10, "bad")
+            await settle()
+        budget.give_back(stalled[0], 20, "bad")
+        assert (budget.used_bytes, budget.waiting) == (0, 0)
+        assert not budget._used_by
+        assert not budget._over_share
+
+    asyncio.run(scenario())
+
+
 def test_who_stops_waiting_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         budget = ByteBudget(100)
