@@ -1302,6 +1302,13 @@ MUTANTS = (
         "        elif False:\n",
         "tests/server/network/test_connection.py",
     ),
+    Mutant(
+        "doctor warns of a root that everybody may write to",
+        "sparklog/cli/root_checks.py",
+        "if path.stat().st_mode & stat.S_IWOTH]",
+        "if False]",
+        "tests/cli/test_doctor.py",
+    ),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,7 @@ def check_directory(store: Store) -> Iterator[Finding]:
         return
     directory = Path(unquote(parts.path))
     yield check_file_system(str(directory))
+    yield check_permissions(directory)
     free = shutil.disk_usage(directory).free
     status = Status.OK if free >= LOW_SPACE_BYTES else Status.WARN
     yield Finding("free space", status, human_bytes(free), "" if status is Status.OK else "free some space")
@@ -105,6 +107,21 @@ def check_directory(store: Store) -> Iterator[Finding]:
         )
     else:
         yield Finding("temporary files", Status.OK, "none left behind")
+
+
+def check_permissions(directory: Path) -> Finding:
+    """Who else may write there could replace what is committed: everything in a root is trusted."""
+    seen = (path for path in (directory, *directory.iterdir()) if path.is_dir() or path.is_file())
+    open_to_all = [path for path in seen if path.stat().st_mode & stat.S_IWOTH]
+    if not open_to_all:
+        return Finding("permissions", Status.OK, "not writable for everybody")
+    names = ", ".join(str(path) for path in open_to_all[:MAX_NAMED])
+    return Finding(
+        "permissions",
+        Status.WARN,
+        f"everybody on this machine may write to {names}",
+        f"chmod -R o-w {directory}, and run writers with umask 0027",
+    )
 
 
 def check_lifecycle(store: Store) -> Iterator[Finding]:

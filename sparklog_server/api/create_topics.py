@@ -20,6 +20,7 @@ from sparklog_server.admin.assignments import validate_assignment, validate_repl
 from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates, make_changes
 from sparklog_server.admin.config_changes import invalid_request
 from sparklog_server.admin.config_entries import topic_entries
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.registry import RequestContext, api
 
@@ -43,10 +44,13 @@ async def handle_create_topics(request: Any, context: RequestContext, broker: "B
     outcomes = await make_changes(
         broker, parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
     )
-    return make(
-        context.types.CreateTopicsResponse,
-        topics=[_result(context.types, broker, name, outcomes[name]) for name in dict.fromkeys(names)],
-    )
+    told: _Told = {}
+    pieces = (_result(context.types, broker, name, outcomes[name], told) for name in dict.fromkeys(names))
+    return make(context.types.CreateTopicsResponse, topics=await in_slices(pieces))
+
+
+# What is told of settings, by those that a topic has of its own: thousands of topics have the same.
+_Told = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
 
 
 def _part(broker: "Broker", topic: Any, *, duplicate: bool, colliding: bool) -> Part:
@@ -123,7 +127,7 @@ def _configs(topic: Any) -> dict[str, str]:
     return configs
 
 
-def _result(types: Any, broker: "Broker", name: str, outcome: Outcome) -> Any:
+def _result(types: Any, broker: "Broker", name: str, outcome: Outcome, told: _Told) -> Any:
     action = outcome.action
     if outcome.is_error or not isinstance(action, CreateTopic):
         return make(
@@ -135,6 +139,7 @@ def _result(types: Any, broker: "Broker", name: str, outcome: Outcome) -> Any:
             replication_factor=-1,
             configs=None,
         )
+    has_configs = hasattr(types, "CreatableTopicConfigs")
     return make(
         types.CreatableTopicResult,
         name=name,
@@ -142,12 +147,19 @@ def _result(types: Any, broker: "Broker", name: str, outcome: Outcome) -> Any:
         error_code=ErrorCode.none,
         num_partitions=action.partitions,
         replication_factor=1,
-        configs=_created_configs(types, broker, action) if hasattr(types, "CreatableTopicConfigs") else None,
+        configs=_created_configs(types, broker, action, told) if has_configs else None,
     )
 
 
-def _created_configs(types: Any, broker: "Broker", action: CreateTopic) -> list[Any]:
-    return [
+def _created_configs(types: Any, broker: "Broker", action: CreateTopic, told: _Told) -> tuple[Any, ...]:
+    key = tuple(sorted(action.configs.items()))
+    if key not in told:
+        told[key] = _described(types, broker, action)
+    return told[key]
+
+
+def _described(types: Any, broker: "Broker", action: CreateTopic) -> tuple[Any, ...]:
+    return tuple(
         make(
             types.CreatableTopicConfigs,
             name=entry.name,
@@ -157,4 +169,4 @@ def _created_configs(types: Any, broker: "Broker", action: CreateTopic) -> list[
             is_sensitive=False,
         )
         for entry in topic_entries(broker.config, broker.image, action.configs)
-    ]
+    )

@@ -6,6 +6,7 @@ Beyond 32 MiB of members the rest of the groups is answered UNKNOWN_SERVER_ERROR
 Versions: 3 authorized operations; 4 static members; 5 flexible.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from sparklog_server.coordinator.group import Group
 from sparklog_server.coordinator.transitions import GroupState
 from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.entities import field, make, maker
 from sparklog_server.protocol.operations import GROUP_OPERATIONS, NOT_ASKED_FOR
 from sparklog_server.protocol.registry import RequestContext, api
 
@@ -34,10 +35,12 @@ async def handle_describe_groups(request: Any, context: RequestContext, broker: 
     names = dict.fromkeys(request.groups)
     fitting = {name for name in names if context.answer.fits(_size_of(broker.groups.find(name)))}
     await context.answer.reserve()
+    told: _Told = {}
     return make(
         types.DescribeGroupsResponse,
         groups=await in_slices(
-            _described(types, broker, group_id, operations, fits=group_id in fitting) for group_id in names
+            _described(types, broker, group_id, operations, told, fits=group_id in fitting)
+            for group_id in names
         ),
     )
 
@@ -47,22 +50,31 @@ def _size_of(group: Group | None) -> int:
     return 0 if group is None else group.roster.held_bytes + _MEMBER_BYTES * len(group.roster)
 
 
-def _described(types: ModuleType, broker: "Broker", group_id: str, operations: int, *, fits: bool) -> Any:
+# What is told of groups without members, by error and state: thousands may be asked for.
+_Told = dict[tuple[ErrorCode, str], Callable[[str], Any]]
+
+
+def _described(
+    types: ModuleType, broker: "Broker", group_id: str, operations: int, told: _Told, *, fits: bool
+) -> Any:
     error = broker.groups.describe_error(group_id)
     group = None if error else broker.groups.find(group_id)
     if group is not None and not fits:
         error, group = ErrorCode.unknown_server_error, None
     if group is None:
-        state = GroupState.EMPTY if not error and broker.groups.exists(group_id) else GroupState.DEAD
-        return make(
-            types.DescribedGroup,
-            error_code=error,
-            group_id=group_id,
-            group_state="" if error else state.value,
-            protocol_type="",
-            protocol_data="",
-            authorized_operations=operations,
-        )
+        exists = not error and broker.groups.exists(group_id)
+        state = "" if error else (GroupState.EMPTY if exists else GroupState.DEAD).value
+        if (error, state) not in told:
+            told[error, state] = maker(
+                types.DescribedGroup,
+                "group_id",
+                error_code=error,
+                group_state=state,
+                protocol_type="",
+                protocol_data="",
+                authorized_operations=operations,
+            )
+        return told[error, state](group_id)
     # During a rebalance the members' metadata and assignments are not those of any generation.
     is_stable = group.state is GroupState.STABLE
     return make(

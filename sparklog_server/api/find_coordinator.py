@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.entities import field, make, maker
 from sparklog_server.protocol.registry import RequestContext, api
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def handle_find_coordinator(request: Any, context: RequestContext, broker:
     return make(
         types.FindCoordinatorResponse,
         coordinators=await in_slices(
-            make(types.Coordinator, key=key, **where) for key in dict.fromkeys(request.coordinator_keys)
+            map(maker(types.Coordinator, "key", **where), dict.fromkeys(request.coordinator_keys))
         ),
     )
 

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.format.consumer_offsets import OffsetValue
 from sparklog_server.protocol.answers import in_slices
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.entities import make, maker
 from sparklog_server.protocol.registry import RequestContext, api
 
 if TYPE_CHECKING:
@@ -84,12 +84,14 @@ def _found(broker: "Broker", group_id: str, asked: Any) -> tuple[ErrorCode, _Wan
 
 async def _topics(types: ModuleType, wanted: _Wanted, suffix: str, error: ErrorCode) -> list[Any]:
     kind = getattr(types, f"OffsetFetchResponsePartition{suffix.removeprefix('Topic')}")
+    nothing = maker(kind, "partition_index", **_told(_NOTHING, error))
     return [
         make(
             getattr(types, f"OffsetFetchResponse{suffix}"),
             name=name,
             partitions=await in_slices(
-                _partition(kind, partition, value, error) for partition, value in found.items()
+                nothing(partition) if value is _NOTHING else _partition(kind, partition, value, error)
+                for partition, value in found.items()
             ),
         )
         for name, found in wanted.items()
@@ -97,11 +99,13 @@ async def _topics(types: ModuleType, wanted: _Wanted, suffix: str, error: ErrorC
 
 
 def _partition(kind: type, partition: int, value: OffsetValue, error: ErrorCode) -> Any:
-    return make(
-        kind,
-        partition_index=partition,
-        committed_offset=value.offset,
-        committed_leader_epoch=value.leader_epoch,
-        metadata=value.metadata,
-        error_code=error,
-    )
+    return make(kind, partition_index=partition, **_told(value, error))
+
+
+def _told(value: OffsetValue, error: ErrorCode) -> dict[str, Any]:
+    return {
+        "committed_offset": value.offset,
+        "committed_leader_epoch": value.leader_epoch,
+        "metadata": value.metadata,
+        "error_code": error,
+    }

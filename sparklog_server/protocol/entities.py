@@ -45,6 +45,14 @@ def make(cls: type[T], /, **fields: Any) -> T:
     return cls(**values)
 
 
+def maker(cls: type[T], varying: str, /, **fields: Any) -> Callable[[Any], T]:
+    """What makes instances that differ in one field alone: thousands of them, at a quarter of the price."""
+    first = make(cls, **fields)
+    same = {one.name: getattr(first, one.name) for one in dataclasses.fields(cast("Any", cls))}
+    del same[varying]
+    return lambda value: cls(**{varying: value}, **same)
+
+
 def field(entity: Any, name: str, default: Any = None) -> Any:
     """A field of a request, or `default` where its version has none; durations and times in int ms."""
     value = getattr(entity, name, default)

@@ -12,7 +12,7 @@ from click.testing import Result
 import sparklog
 from sparklog.cli import environment_checks as checks
 from sparklog.cli.environment_checks import Finding, Status
-from sparklog.cli.root_checks import check_put_if_absent, check_root
+from sparklog.cli.root_checks import check_permissions, check_put_if_absent, check_root
 from sparklog.errors import StorageError
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, filesystems, open_store
@@ -118,6 +118,19 @@ def test_good_root_leaves_no_trace_of_the_probe(run: Run, root: Path) -> None:
     assert {found.status for found in findings} == {Status.OK}
     assert findings[-1].detail == "1 extents read, 2 records, all checksums right"
     assert sorted(path for path in root.rglob("*") if path.is_file()) == before
+
+
+@pytest.mark.parametrize("writable", [".", "_metadata"])
+def test_a_root_that_everybody_may_write_to_is_a_warning(tmp_path: Path, writable: str) -> None:
+    (tmp_path / "_metadata").mkdir(mode=0o755)
+    (tmp_path / "loop").symlink_to(tmp_path / "nowhere")
+    assert check_permissions(tmp_path).status is Status.OK
+    path = tmp_path / writable
+    path.chmod(0o777)
+    found = check_permissions(tmp_path)
+    assert found.status is Status.WARN
+    assert str(path) in found.detail
+    assert "umask" in found.fix
 
 
 def on_nfs(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:

@@ -13,7 +13,7 @@ from kio.static.constants import EntityType
 import sparklog.errors
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.metadata import new_id
-from sparklog_server.protocol.entities import field, make, topic_id_text, topic_uuid
+from sparklog_server.protocol.entities import field, make, maker, topic_id_text, topic_uuid
 from sparklog_server.protocol.errors import _BY_CODE, error_code
 
 
@@ -74,3 +74,12 @@ def test_exact_codes_win_and_are_declared() -> None:
     assert error_code(InvalidRequestError("INVALID_ROWS", "x", fix="y")) is ErrorCode.invalid_request
     assert error_code(KeyError()) is ErrorCode.unknown_server_error
     assert error_code(TimeoutError()) is ErrorCode.request_timed_out
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+def test_a_maker_makes_what_make_makes(version: int) -> None:
+    types = load_payload_module(15, version, EntityType.response)
+    fields = {"group_state": "Dead", "error_code": 3}
+    one = maker(types.DescribedGroup, "group_id", **fields)
+    for name in ("a", "b"):
+        assert one(name) == make(types.DescribedGroup, group_id=name, **fields)
