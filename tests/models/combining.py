@@ -163,7 +163,12 @@ class Combining(Model):
     @step(
         "posts a request",
         at="idle",
-        code=(f"{COMBINER}.publish", "sparklog.metadata.requests:RequestBox.post"),
+        code=(
+            f"{COMBINER}.publish",
+            f"{COMBINER}.start_anew",
+            "sparklog.metadata.image:Image.has_settled",
+            "sparklog.metadata.requests:RequestBox.post",
+        ),
     )
     def post(self, s: State, i: int, p: Process) -> Next:
         for t, q in self._calling(s, p):

@@ -7,9 +7,10 @@ import pytest
 from tests.models.combining import Combining
 from tests.models.explorer import Model, Next, Violation, explore, replaced, resolve, step, world
 from tests.models.hours_on_object_store import Hours
+from tests.models.opening import Opening
 from tests.models.publish_on_directory import Directory
 
-MODELS = [Combining, Directory, Hours]
+MODELS = [Combining, Directory, Hours, Opening]
 
 
 class Clerk(NamedTuple):
