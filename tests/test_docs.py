@@ -20,6 +20,13 @@ def test_generated_pages_are_up_to_date() -> None:
     assert result.returncode == 0, result.stdout + result.stderr + "run: make docs"
 
 
+def test_no_two_decisions_have_one_number() -> None:
+    numbers = [path.name[:4] for path in (PROJECT / "docs" / "adr").glob("0*.md")]
+    assert sorted(set(numbers)) == sorted(numbers)
+    for path in (PROJECT / "docs" / "adr").glob("0*.md"):
+        assert path.read_text().startswith(f"# {path.name[:4]}: "), path.name
+
+
 def test_every_error_code_is_raised_somewhere() -> None:
     text = "\n".join(path.read_text() for path in SOURCES if path.name != "errors.py")
     unused = [code for code in CODES if f'"{code}"' not in text]

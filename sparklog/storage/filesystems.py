@@ -11,7 +11,7 @@ another, knows NFS's options, and has a name for types that have no number of th
     trusted   local ones
     untried   cluster file systems whose clients keep their caches coherent, NFS that caches no names, and
               what nobody here knows: a new or rare local one must not lock its users out. Said once
-    unsafe    those that cache names: refused, unless the user says that he knows (ADR 0013)
+    unsafe    those that cache names: refused, unless the user says that he knows (ADR 0016)
 Not here: object stores.
 Concurrency: pure, but for the set of mounts that were spoken about.
 Sources: proc(5), nfs(5), FORMAT.md#layout-of-a-root.
