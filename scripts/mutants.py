@@ -210,6 +210,13 @@ MUTANTS = (
         "tests/spark/test_ranges.py",
     ),
     Mutant(
+        "a table in Spark's catalog with options that Spark would drop is refused",
+        "sparklog/spark/catalog_tables.py",
+        "    if dropped:\n",
+        "    if False:\n",
+        "tests/spark/test_catalog_tables.py",
+    ),
+    Mutant(
         "a pattern never finds internal topics",
         "sparklog/spark/subscription.py",
         "compiled.search(topic) and not is_internal(topic)",

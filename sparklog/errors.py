@@ -126,6 +126,7 @@ CODES: dict[str, tuple[str, str]] = {
     "UNSUPPORTED_META_VERSION": ("0A000", "a root written by a newer version"),
     "UNSUPPORTED_SAVE_MODE": ("0A000", "only append makes sense for a log"),
     "UNSUPPORTED_STORE": ("0A000", "a kind of storage that this version does not support"),
+    "UNSUPPORTED_TABLE": ("0A000", "a table in Spark's catalog with options, which Spark would drop"),
     "UNSUPPORTED_TRANSACTION": ("0A000", "a Kafka transaction, which this broker does not have"),
     "WRITER_FAILED": ("58030", "a segment could not be written or made durable"),
     "WRONG_PYTHON": ("55000", "Spark runs another Python than the one sparklog is installed for"),

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
+from sparklog.spark.catalog_tables import refuse_options_of_a_table
 from sparklog.spark.notices import log_with_time_and_level
 from sparklog.spark.options import parse_sink_options, parse_source_options
 from sparklog.spark.plain_errors import plain_errors
@@ -39,6 +40,7 @@ class SparklogDataSource(DataSource):
         return "sparklog"
 
     def schema(self) -> str:
+        refuse_options_of_a_table(self._given())
         return sql_schema(include_headers=self._include_headers())
 
     def reader(self, schema: StructType) -> "SparklogBatchReader":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sparklog.errors import InvalidRequestError
 from sparklog.redaction import shown
+from sparklog.spark.catalog_tables import FIX
 from sparklog.spark.kafka_options import OTHER_SIDE, check_kafka_option
 from sparklog.spark.notices import Notices
 from sparklog.spark.offset_spec import (
@@ -278,5 +279,5 @@ def _root(given: Mapping[str, str], method: str, notices: Notices) -> str:
         "MISSING_OPTION",
         "no root directory is given, and no broker",
         fix=f"call {method}(root), or set option path to the log's directory, or kafka.bootstrap.servers to "
-        "a sparklog broker",
+        "a sparklog broker; a table in Spark's catalog keeps no options: " + FIX,
     )
