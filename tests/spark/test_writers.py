@@ -23,6 +23,12 @@ from sparklog.storage import open_store
 QUERY = "7a7e0c4e-0000-4000-8000-000000000001"
 
 
+@pytest.fixture(autouse=True)
+def _only_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever level another test has left behind: these count what users see as it comes."""
+    caplog.set_level(logging.WARNING, logger="sparklog")
+
+
 @pytest.fixture
 def log(root: str) -> SparkLog:
     return sparklog.open(root, create=True)
