@@ -9,7 +9,8 @@ So the commit also says (query id, 7), for each topic that it writes to. In step
 the log, and nothing is done. The query id comes from the checkpoint, so it survives restarts; the tasks
 tell it to the driver. A copy of the checkpoint has it too, and may write to other topics of the root.
 If it writes to the same ones, or an older copy is put back, a batch of the same number may hold other rows:
-what the checkpoint says of it (checkpoint.py) goes into the commit and is compared.
+what the checkpoint says of it (checkpoint.py) goes into the commit and is compared. A batch below the topic's
+last one has nothing to be compared with, and Spark never repeats one: it is refused.
 """
 
 import logging
