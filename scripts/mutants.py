@@ -1235,7 +1235,7 @@ MUTANTS = (
     Mutant(
         "fetches that wait have a bound on bytes",
         "sparklog_server/fetch/service.py",
-        " > self._broker.config.fetch_waiting_bytes",
+        " > self._broker.config.fetch.fetch_waiting_bytes",
         " > 1 << 62",
         "tests/server/fetch/test_bounds.py",
     ),

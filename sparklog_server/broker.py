@@ -24,7 +24,6 @@ from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.metadata import Image, Plan, PublishResult, Topic
 from sparklog_server.admin.topic_listing import TopicListing
-from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.metrics import Metrics
@@ -35,6 +34,7 @@ from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.purgatory.timer import Timer
 from sparklog_server.role import Role
+from sparklog_server.settings.config import ServerConfig
 
 _log = logging.getLogger("sparklog_server")
 _state_log = logging.getLogger("sparklog_server.state_change")
@@ -84,11 +84,11 @@ class Broker:
         self.config = config
         self.log = log
         self.clock = clock
-        self.node_id = config.node_id
+        self.node_id = config.broker.node_id
         self.state = BrokerState.NOT_RUNNING
         self.failure: BaseException | None = None
         self.apis = load_apis()
-        self._threads = concurrent.futures.ThreadPoolExecutor(config.num_io_threads, "storage")
+        self._threads = concurrent.futures.ThreadPoolExecutor(config.broker.num_io_threads, "storage")
         self._image_callbacks: list[ImageCallback] = []
         self._shown = log.image
         self._stop_requested = asyncio.Event()
@@ -99,7 +99,7 @@ class Broker:
         # Components, in the order in which they start.
         self.publisher = Publisher(self)
         self.producer_ids = ProducerIds(self)
-        self.topic_listing = TopicListing(config.node_id)
+        self.topic_listing = TopicListing(config.broker.node_id)
         self.fetches = FetchService(self)
         self.groups = GroupCoordinator(self)
         self.http = HttpEndpoint(self)
@@ -206,7 +206,7 @@ class Broker:
 
     async def stop(self, timeout_ms: int | None = None) -> None:
         """Answer what is in progress, for at most so long, and close everything."""
-        timeout_ms = self.config.shutdown_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self.config.broker.shutdown_timeout_ms if timeout_ms is None else timeout_ms
         if self.state is BrokerState.RUNNING:
             self._change_state(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
         # Having failed, nothing is acknowledged any more; errors that are on their way still go out.
@@ -243,7 +243,7 @@ class Broker:
     async def _follow(self) -> None:
         """Look for commits of others; the naps also show how far behind the loop is."""
         loop = asyncio.get_running_loop()
-        nap = self.config.metadata_poll_ms / 1000
+        nap = self.config.broker.metadata_poll_ms / 1000
         problem = ""
         while True:
             began = loop.time()

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from sparklog.clock import Clock, SystemClock
-from sparklog_server.config import ServerConfig
+from sparklog_server.settings.logs import LogSettings
 
 KINDS = {
     "server": ("sparklog_server", "sparklog"),
@@ -65,12 +65,12 @@ class Throttle(logging.Filter):
         return self._seen[record.msg] <= self._limit
 
 
-def configure_logs(config: ServerConfig) -> list[logging.Handler]:
+def configure_logs(settings: LogSettings) -> list[logging.Handler]:
     """Set the loggers up; returns their handlers, for `close_logs`."""
     formatter: logging.Formatter = (
-        JsonFormatter() if config.logs_format == "json" else logging.Formatter(_FORMAT)
+        JsonFormatter() if settings.logs_format == "json" else logging.Formatter(_FORMAT)
     )
-    directory = Path(config.logs_dir) if config.logs_dir else None
+    directory = Path(settings.logs_dir) if settings.logs_dir else None
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
     to_stderr = logging.StreamHandler(sys.stderr)
@@ -82,7 +82,7 @@ def configure_logs(config: ServerConfig) -> list[logging.Handler]:
                 directory / f"{kind}.log",
                 when="midnight",
                 utc=True,
-                backupCount=config.logs_keep_days,
+                backupCount=settings.logs_keep_days,
                 encoding="utf-8",
                 delay=True,
             )
@@ -92,10 +92,10 @@ def configure_logs(config: ServerConfig) -> list[logging.Handler]:
             logger = logging.getLogger(name)
             logger.handlers[:] = [handler]
             logger.propagate = False
-            logger.setLevel(config.logs_level)
+            logger.setLevel(settings.logs_level)
     network = logging.getLogger("sparklog_server.network")
     network.filters[:] = [Throttle(SystemClock())]
-    request_level = logging.DEBUG if config.logs_requests else logging.WARNING
+    request_level = logging.DEBUG if settings.logs_requests else logging.WARNING
     logging.getLogger("sparklog_server.request").setLevel(request_level)
     return handlers
 

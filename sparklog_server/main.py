@@ -62,7 +62,7 @@ def cli(
     config = running.load_config(
         file=file, environment=os.environ, flags=_flag_settings(root, listeners, overrides)
     )
-    if not config.log_dirs or "," in config.log_dirs:
+    if not config.broker.log_dirs or "," in config.broker.log_dirs:
         raise click.UsageError("Give exactly one root: --root DIR, or log.dirs=DIR.")
     code = running.run(config)
     if code == running.EXIT_FAILED:

@@ -34,7 +34,7 @@ class Role:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._max_age_ms = broker.config.broker_session_timeout_ms
+        self._max_age_ms = broker.config.broker.broker_session_timeout_ms
         self._has_resigned = False
 
     @property

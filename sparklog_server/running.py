@@ -21,9 +21,9 @@ from sparklog.clock import SystemClock
 from sparklog.errors import SparklogError
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.broker import Broker, BrokerState
-from sparklog_server.config import ServerConfig
 from sparklog_server.logs import close_logs, configure_logs
-from sparklog_server.settings_sources import load_config
+from sparklog_server.settings.config import ServerConfig
+from sparklog_server.settings.sources import load_config
 
 __all__ = ["EXIT_AT_ONCE", "EXIT_FAILED", "load_config", "run", "serve"]
 
@@ -38,7 +38,7 @@ def run(config: ServerConfig) -> int:
     # first touch of every fresh page is very slow on virtual machines (figures: allocator.py).
     keep_freed_memory()
     _allow_many_files()
-    handlers = configure_logs(config)
+    handlers = configure_logs(config.logs)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(serve(config))
@@ -52,8 +52,8 @@ def run(config: ServerConfig) -> int:
 async def serve(config: ServerConfig) -> int:
     """Run a broker until it is asked to stop; the exit code."""
     clock = SystemClock()
-    options = {ALLOW_UNSAFE: True} if config.allow_unsafe_filesystem else None
-    with open_log(config.log_dirs, create=True, storage_options=options, clock=clock) as log:
+    options = {ALLOW_UNSAFE: True} if config.broker.allow_unsafe_filesystem else None
+    with open_log(config.broker.log_dirs, create=True, storage_options=options, clock=clock) as log:
         broker = Broker(config, log, clock)
         _handle_signals(broker)
         try:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparklog.log.config import validate_root_configs, validate_topic_configs
-from sparklog.log.setting import declared_settings, lookup_setting
+from sparklog.log.setting import lookup_setting
 from sparklog.metadata import Action, Image, plan_set_configs
 from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates, make_changes, outcome_of
 from sparklog_server.admin.setting_names import ROOT_KEYS, root_setting
-from sparklog_server.config import ServerConfig
+from sparklog_server.settings.config import SETTINGS
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
@@ -197,7 +197,7 @@ def _that_matter(changes: Mapping[str, str | None], current: Mapping[str, str]) 
 def _validate_cluster_wide(name: str) -> None:
     if name in ROOT_KEYS:
         return
-    if name in declared_settings(ServerConfig):
+    if name in SETTINGS:
         raise invalid_request(f"Cannot update these configs dynamically: Set({name})")
     known = {name: (name, root_setting(key)) for name, key in ROOT_KEYS.items()}
     lookup_setting(name, known, "cluster")

@@ -16,7 +16,8 @@ from sparklog.log.config import TopicConfig
 from sparklog.log.setting import Setting, declared_settings
 from sparklog.metadata import Image
 from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS, root_setting
-from sparklog_server.config import INT_MAX, ServerConfig
+from sparklog_server.settings.config import SETTINGS, ServerConfig
+from sparklog_server.settings.units import INT_MAX
 
 
 class ConfigSource(enum.IntEnum):
@@ -96,10 +97,10 @@ def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:
         one = root_setting(key)
         layers = _broker_layers(config, image, name, key, one)
         entries[name] = ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False)
-    for name, (field, one) in declared_settings(ServerConfig).items():
+    for name, (_, one) in SETTINGS.items():
         if name not in entries:
             default = Synonym(name, one.format(one.default), ConfigSource.DEFAULT_CONFIG)
-            value = one.format(getattr(config, field))
+            value = config.text_of(name)
             given = (
                 [Synonym(name, value, ConfigSource.STATIC_BROKER_CONFIG)] if value != default.value else []
             )

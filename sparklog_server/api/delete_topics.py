@@ -54,7 +54,7 @@ def _asked(request: Any) -> list[Asked]:
 
 def _validate(context: RequestContext, broker: "Broker", asked: Asked, *, duplicate: bool) -> None:
     name, topic_id = asked
-    if not broker.config.delete_topic_enable:
+    if not broker.config.topics.delete_topic_enable:
         known = context.api_version >= _DISABLED_SINCE
         code = ErrorCode.topic_deletion_disabled if known else ErrorCode.invalid_request
         raise RefusedError(code, "Topic deletion is disabled.")

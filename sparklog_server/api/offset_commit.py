@@ -31,7 +31,7 @@ async def handle_offset_commit(request: Any, context: RequestContext, broker: "B
     if any(_unknown(broker.image.topics.get(topic.name), topic.partitions) for topic in request.topics):
         # Created a moment ago, by somebody else?
         await broker.look()
-    topics, longest = broker.image.topics, broker.config.offset_metadata_max_bytes
+    topics, longest = broker.image.topics, broker.config.groups.offset_metadata_max_bytes
     refused: dict[tuple[str, int], ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
     for topic in request.topics:

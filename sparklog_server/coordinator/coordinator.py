@@ -336,7 +336,10 @@ class GroupCoordinator:
 
     def _refuse_join(self, request: JoinRequest) -> ErrorCode:
         config = self._host.config
-        shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        shortest_ms, longest_ms = (
+            config.groups.group_min_session_timeout_ms,
+            config.groups.group_max_session_timeout_ms,
+        )
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             return ErrorCode.invalid_session_timeout
         if request.instance_id is not None and not 0 < len(request.instance_id) <= MAX_INSTANCE_ID_CHARACTERS:
@@ -351,7 +354,7 @@ class GroupCoordinator:
     ) -> bool:
         member = None if handle is None else handle.group.roster.get(member_id)
         growth = more_bytes - (0 if member is None else member.held_bytes)
-        return growth > 0 and self._directory.held_bytes + growth > self._host.config.group_max_bytes
+        return growth > 0 and self._directory.held_bytes + growth > self._host.config.groups.group_max_bytes
 
 
 def _fits(text: str, most_bytes: int) -> bool:

@@ -25,12 +25,12 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.format.group_metadata import GroupValue
 from sparklog.log.config import RootConfig
 from sparklog.metadata import Action, Image, new_id, plan_create_topic
-from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.group import Group, GroupLimits
 from sparklog_server.coordinator.messages import Answer, Effect, Instant, StoreGroup, refusal_of
 from sparklog_server.coordinator.shard import Host, Record, Shard
 from sparklog_server.coordinator.transitions import GroupState
 from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.settings.config import ServerConfig
 
 _log = logging.getLogger("sparklog_server.coordinator")
 
@@ -190,7 +190,7 @@ class Directory:
     def is_full(self) -> bool:
         """May there be no more groups?"""
         with_offsets = sum(len(shard.offsets) for shard in self.shards)
-        return len(self.groups) + with_offsets >= self.host.config.group_max_groups
+        return len(self.groups) + with_offsets >= self.host.config.groups.group_max_groups
 
     def create(self, group_id: str) -> Handle:
         """A new group, empty."""
@@ -228,8 +228,8 @@ class Directory:
     def _hold(self, group_id: str, shard: Shard, now: Instant) -> Handle:
         config = self.host.config
         limits = GroupLimits(
-            max_size=config.group_max_size,
-            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            max_size=config.groups.group_max_size,
+            initial_rebalance_delay_ms=config.groups.group_initial_rebalance_delay_ms,
         )
         handle = self.groups[group_id] = Handle(Group(group_id, limits, now), shard)
         return handle

@@ -37,7 +37,7 @@ class Retention:
     def start(self) -> None:
         """Look for expired offsets from time to time."""
         host = self._directory.host
-        delay_ms = host.config.offsets_retention_check_interval_ms
+        delay_ms = host.config.groups.offsets_retention_check_interval_ms
         self._alarm = host.timer.schedule(delay_ms, lambda: self._directory.spawn(self._expire_and_go_on()))
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ class Retention:
             offsets,
             group,
             now_ms=self._now_ms(),
-            retention_ms=host.config.offsets_retention_minutes * 60_000,
+            retention_ms=host.config.groups.offsets_retention_minutes * 60_000,
         )
         is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
         if is_empty and len(expired) == len(offsets):

@@ -80,11 +80,13 @@ class FetchService:
     def __init__(self, broker: "Broker") -> None:
         config = broker.config
         self._broker = broker
-        self.cache = TailCache(config.fetch_cache_bytes)
+        self.cache = TailCache(config.fetch.fetch_cache_bytes)
         self._followed = FollowedPartitions(broker.clock.monotonic_ms)
         self.reader = StoredReader(broker.log.store)
         self.sessions = FetchSessions(
-            slots=config.fetch_session_slots, new_id=_new_session_id, max_bytes=config.fetch_session_bytes
+            slots=config.fetch.fetch_session_slots,
+            new_id=_new_session_id,
+            max_bytes=config.fetch.fetch_session_bytes,
         )
         self.purgatory = Purgatory(broker.timer.schedule)
         self.in_flight_bytes = 0
@@ -113,7 +115,7 @@ class FetchService:
         is_read_committed: bool = False,
     ) -> Fetched:
         """One answer per partition, in the order given. The caller releases it after sending."""
-        max_bytes = min(max_bytes, self._broker.config.fetch_max_bytes)
+        max_bytes = min(max_bytes, self._broker.config.fetch.fetch_max_bytes)
         min_bytes = min(min_bytes, max_bytes)
         image = self._broker.image  # before the check: it may advance at any time, in other threads
         wanted = await self._checked(fetches, min_bytes)
@@ -173,7 +175,7 @@ class FetchService:
 
     def _is_crowded_by(self, partitions: int) -> bool:
         """Would it be too much to wait for so many partitions more?"""
-        return self.waiting_bytes + WAITING_BYTES * partitions > self._broker.config.fetch_waiting_bytes
+        return self.waiting_bytes + WAITING_BYTES * partitions > self._broker.config.fetch.fetch_waiting_bytes
 
     async def _wait(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -194,7 +196,7 @@ class FetchService:
         """Read what there is, within the bytes that all fetches together may hold."""
         todo = [one for one in wanted if one.readable]
         possible = min(max_bytes, sum(max(0, one.fetch.max_bytes) for one in todo))
-        reserved = max(0, min(possible, self._broker.config.fetch_buffer_bytes - self.in_flight_bytes))
+        reserved = max(0, min(possible, self._broker.config.fetch.fetch_buffer_bytes - self.in_flight_bytes))
         self.in_flight_bytes += reserved
         try:
             await self._read_in_turn(todo, reserved, fetched)

@@ -25,7 +25,7 @@ from sparklog_server.metrics.collector import Scraper
 from sparklog_server.metrics.http_connections import HttpConnection
 from sparklog_server.metrics.observation import are_groups_loaded, is_registered, is_root_visible
 from sparklog_server.metrics.utilization import Utilization
-from sparklog_server.network.addresses import bind_host
+from sparklog_server.settings.addresses import bind_host
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
@@ -48,7 +48,7 @@ class HttpEndpoint:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._utilization = Utilization(broker.config.num_io_threads)
+        self._utilization = Utilization(broker.config.broker.num_io_threads)
         self._scraper = Scraper(broker, self._utilization)
         self._scrapes = asyncio.Semaphore(MAX_SCRAPES)
         self._server: _Server | None = None
@@ -58,7 +58,7 @@ class HttpEndpoint:
 
     async def start(self) -> None:
         """Listen; /ready says no until the broker runs."""
-        wanted = self._broker.config.parsed_http_listener()
+        wanted = self._broker.config.http.parsed_http_listener()
         if wanted is None:
             return
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)

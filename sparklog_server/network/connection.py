@@ -35,13 +35,13 @@ from sparklog_server.protocol.messages import (
 )
 from sparklog_server.protocol.registry import (
     WAITING_APIS,
-    AdvertisedListener,
     ApiEntry,
     Chunk,
     CloseConnectionError,
     RequestContext,
     Response,
 )
+from sparklog_server.settings.addresses import AdvertisedListener
 
 if TYPE_CHECKING:
     from sparklog_server.network.server import Network

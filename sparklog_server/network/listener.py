@@ -11,8 +11,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from sparklog_server.network.addresses import ListenerAddress, bind_host
-from sparklog_server.protocol.registry import AdvertisedListener
+from sparklog_server.settings.addresses import AdvertisedListener, ListenerAddress, bind_host
 
 if TYPE_CHECKING:
     from sparklog_server.network.server import Network

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparklog.clock import Clock
-from sparklog_server.config import ServerConfig
 from sparklog_server.metrics import Gauge
 from sparklog_server.network.connection import Connection
 from sparklog_server.network.limits import ByteBudget, ConnectionQuota
 from sparklog_server.network.listener import Listener
-from sparklog_server.protocol.registry import AdvertisedListener, ApiEntry
+from sparklog_server.protocol.registry import ApiEntry
+from sparklog_server.settings.addresses import AdvertisedListener
+from sparklog_server.settings.network import NetworkSettings
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
@@ -33,7 +34,7 @@ class Network:
 
     def __init__(self, broker: "Broker", apis: Mapping[int, ApiEntry]) -> None:
         self.broker = broker
-        self.config: ServerConfig = broker.config
+        self.config: NetworkSettings = broker.config.network
         self.clock: Clock = broker.clock
         self.apis = apis
         self.run_blocking = broker.run_storage

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sparklog_server.protocol.answers import HeldAnswer
+from sparklog_server.settings.addresses import AdvertisedListener
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
@@ -28,14 +29,6 @@ API_VERSIONS = 18
 # Requests that wait for something to happen elsewhere (records, other members). They do not count as
 # being worked on: five hundred idle consumers must not use up queued.max.requests.
 WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
-
-
-@dataclass(frozen=True, slots=True)
-class AdvertisedListener:
-    """Where clients of one listener reach this broker."""
-
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

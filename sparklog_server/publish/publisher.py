@@ -65,10 +65,10 @@ class Publisher:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._config = broker.config
+        self._settings = broker.config.publish
         self._inbox: queue.SimpleQueue[Submission | _PlanSubmission | None] = queue.SimpleQueue()
         self._checkers = Checkers(lambda: self._inbox.put(_WAKE))
-        self.check_memory = CheckMemory(self._config.produce_check_bytes)
+        self.check_memory = CheckMemory(self._settings.produce_check_bytes)
         self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
         self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
         self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
@@ -165,7 +165,7 @@ class Publisher:
         if known is None or known[0] is not config:
             if len(self._rules) > _MAX_REMEMBERED:
                 self._rules.clear()
-            rules = BatchRules.of(config, self._config.max_decompressed_message_bytes)
+            rules = BatchRules.of(config, self._settings.max_decompressed_message_bytes)
             known = self._rules[topic.topic_id] = (config, rules)
         return known[1]
 
@@ -174,15 +174,15 @@ class Publisher:
             return self._failure
         if self._stopping:
             return _stopping_error()
-        config = self._config
+        settings = self._settings
         if (
-            self.pending_bytes + size > config.publish_backlog_bytes and self.pending_submissions
-        ) or self.pending_submissions >= config.publish_backlog_requests:
+            self.pending_bytes + size > settings.publish_backlog_bytes and self.pending_submissions
+        ) or self.pending_submissions >= settings.publish_backlog_requests:
             return RetriableError(
                 "PUBLISH_BACKLOG_FULL",
                 f"found {self.pending_submissions} requests of {self.pending_bytes} bytes waiting to be "
-                f"published, expected at most {config.publish_backlog_requests} and "
-                f"{config.publish_backlog_bytes}",
+                f"published, expected at most {settings.publish_backlog_requests} and "
+                f"{settings.publish_backlog_bytes}",
                 fix="send again, slower",
             )
         return None
@@ -264,8 +264,8 @@ class Publisher:
                 rest.append(one)
                 continue
             is_full = group and (
-                size + one.size_bytes > self._config.publish_group_bytes
-                or parts + len(one.parts) > self._config.publish_group_parts
+                size + one.size_bytes > self._settings.publish_group_bytes
+                or parts + len(one.parts) > self._settings.publish_group_parts
             )
             if is_full:
                 rest.append(one)
@@ -302,7 +302,7 @@ class Publisher:
             commit_ms=times.commit_ms,
         )
         self._last_parts = len(group)
-        linger_ms = self._config.publish_linger_ms
+        linger_ms = self._settings.publish_linger_ms
         self._busy_until = done + linger_ms / 1000 if linger_ms else 0.0
         self._tell(lambda: self._resolve(group, results))
 

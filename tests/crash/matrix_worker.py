@@ -35,10 +35,10 @@ from sparklog.log.writer import LogWriter
 from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.storage import open_store
 from sparklog_server.broker import Broker
-from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.coordinator import OffsetToCommit
 from sparklog_server.protocol.registry import load_apis
 from sparklog_server.publish.parts import AppendPart
+from sparklog_server.settings.config import ServerConfig
 from tests.history.recorder import HistoryWriter
 from tests.server.publish.batches import batch, part
 

@@ -18,7 +18,7 @@ import pytest
 import sparklog
 from sparklog.clock import Clock, SystemClock
 from sparklog_server.broker import Broker
-from sparklog_server.config import ServerConfig
+from sparklog_server.settings.config import ServerConfig
 
 T = TypeVar("T")
 _TIMEOUT_SECONDS = 30

@@ -13,7 +13,7 @@ from sparklog.clock import SystemClock
 from sparklog.errors import FatalStorageError
 from sparklog.metadata import Image
 from sparklog_server.broker import Broker, BrokerState
-from sparklog_server.config import ServerConfig
+from sparklog_server.settings.config import ServerConfig
 from tests.server.conftest import BrokerProcess, RunningBroker
 
 CONFIGS = {"listeners": "PLAINTEXT://127.0.0.1:0", "sparklog.metadata.poll.ms": "1"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog_server.config import ServerConfig
 from sparklog_server.logs import KINDS, Throttle, close_logs, configure_logs
+from sparklog_server.settings.config import ServerConfig
 
 SAID_BY = {kind: names[0] for kind, names in KINDS.items()}
 
@@ -18,7 +18,7 @@ SAID_BY = {kind: names[0] for kind, names in KINDS.items()}
 @pytest.fixture
 def configured(tmp_path: Path) -> Iterator[Path]:
     handlers = configure_logs(
-        ServerConfig.parse({"sparklog.logs.dir": str(tmp_path / "logs"), "sparklog.logs.format": "json"})
+        ServerConfig.parse({"sparklog.logs.dir": str(tmp_path / "logs"), "sparklog.logs.format": "json"}).logs
     )
     yield tmp_path / "logs"
     close_logs(handlers)
@@ -41,7 +41,7 @@ def test_requests_are_not_logged_unless_asked_for(configured: Path) -> None:
     logging.getLogger("sparklog_server.request").debug("a request")
     assert lines(configured / "request.log") == []
     handlers = configure_logs(
-        ServerConfig.parse({"sparklog.logs.dir": str(configured), "sparklog.logs.requests": "true"})
+        ServerConfig.parse({"sparklog.logs.dir": str(configured), "sparklog.logs.requests": "true"}).logs
     )
     logging.getLogger("sparklog_server.request").debug("a request")
     close_logs(handlers)
@@ -59,7 +59,7 @@ def test_exceptions_are_part_of_the_line(configured: Path) -> None:
 
 def test_files_are_rolled_at_midnight_and_some_are_kept(tmp_path: Path) -> None:
     handlers = configure_logs(
-        ServerConfig.parse({"sparklog.logs.dir": str(tmp_path), "sparklog.logs.keep.days": "2"})
+        ServerConfig.parse({"sparklog.logs.dir": str(tmp_path), "sparklog.logs.keep.days": "2"}).logs
     )
     try:
         for handler in handlers:
@@ -70,7 +70,7 @@ def test_files_are_rolled_at_midnight_and_some_are_kept(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_everything_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    handlers = configure_logs(ServerConfig.parse({}))
+    handlers = configure_logs(ServerConfig.parse({}).logs)
     logging.getLogger("sparklog_server.controller").info("changed")
     close_logs(handlers)
     assert "INFO changed (sparklog_server.controller)" in capsys.readouterr().err

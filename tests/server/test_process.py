@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.conftest import BrokerProcess, RawClient
 from tests.server.fuzzing import fuzzed_frames
-from tests.server.test_settings_sources import KAFKAS_OWN
+from tests.server.settings.test_sources import KAFKAS_OWN
 
 Start = Callable[..., BrokerProcess]
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)

@@ -10,8 +10,8 @@ import pytest
 import sparklog
 from sparklog.errors import FencedError, InvalidRequestError, StorageError
 from sparklog_server.broker import Broker, BrokerState
-from sparklog_server.config import ServerConfig
 from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.settings.config import ServerConfig
 from tests.compat.server_process import until
 from tests.server.admin.asking import Asker
 from tests.server.api.test_group_apis import commit, join, sync

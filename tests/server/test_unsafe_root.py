@@ -9,7 +9,7 @@ import pytest
 from sparklog.errors import InvalidRequestError
 from sparklog.storage import filesystems
 from sparklog_server import running
-from sparklog_server.config import ServerConfig
+from sparklog_server.settings.config import ServerConfig
 
 
 class OpenedError(Exception):
@@ -27,6 +27,8 @@ def test_the_setting_opens_an_unsafe_root(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(running, "Broker", broker)
     root = str(tmp_path / "root")
     with pytest.raises(InvalidRequestError, match="UNSAFE_FILESYSTEM"):
-        asyncio.run(running.serve(ServerConfig(log_dirs=root)))
+        asyncio.run(running.serve(ServerConfig.parse({"log.dirs": root})))
     with pytest.raises(OpenedError):
-        asyncio.run(running.serve(ServerConfig(log_dirs=root, allow_unsafe_filesystem=True)))
+        asyncio.run(
+            running.serve(ServerConfig.parse({"log.dirs": root, "sparklog.allow.unsafe.filesystem": "true"}))
+        )

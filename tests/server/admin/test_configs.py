@@ -8,7 +8,7 @@ import sparklog
 from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.log.setting import NOT_ACTED_ON, declared_settings
 from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS
-from sparklog_server.config import ServerConfig
+from sparklog_server.settings.config import SETTINGS
 from tests.server.admin.asking import Asker
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
@@ -101,7 +101,7 @@ def test_the_layers_of_a_topics_setting(asker: Asker, log: sparklog.SparkLog) ->
 def test_what_server_properties_says_is_a_layer(start_broker: Any, connect: Any) -> None:
     asker = Asker(connect(start_broker({"message.max.bytes": "2000000", "num.partitions": "3"})))
     _, entries = describe(asker, BROKER, "1")
-    assert set(entries) == set(ROOT_KEYS) | set(declared_settings(ServerConfig))
+    assert set(entries) == set(ROOT_KEYS) | set(SETTINGS)
     assert synonyms(entries["message.max.bytes"]) == [
         ("message.max.bytes", "2000000", 4), ("message.max.bytes", "1048588", 5)]  # fmt: skip
     assert (entries["num.partitions"].config_source, entries["num.partitions"].read_only) == (4, False)

@@ -11,12 +11,12 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.metadata import Image, PublishResult, plan_append
-from sparklog_server.config import ServerConfig
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.coordinator.messages import JoinRequest, JoinResult, SyncRequest, SyncResult
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.purgatory.timer import Timer
+from sparklog_server.settings.config import ServerConfig
 
 T = TypeVar("T")
 SETTINGS = {

@@ -134,7 +134,7 @@ def test_what_is_being_sent_counts(
     """While slow consumers hold much, everybody gets a batch at a time."""
     stored.append(500, value_bytes=100)
     service = broker.broker.fetches
-    monkeypatch.setattr(service, "in_flight_bytes", broker.broker.config.fetch_buffer_bytes)
+    monkeypatch.setattr(service, "in_flight_bytes", broker.broker.config.fetch.fetch_buffer_bytes)
     found = partitions_of(fetch(client, asked((0, 0))))
     assert 0 < len(found[0].records) < 1000
     fetch(client, asked((0, 500)))  # the answer before is no longer counted by now

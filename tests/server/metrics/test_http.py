@@ -19,10 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import sparklog
 from sparklog.errors import InvalidRequestError
 from sparklog_server.broker import BrokerState
-from sparklog_server.config import ServerConfig
 from sparklog_server.metrics import http_connections
 from sparklog_server.metrics.documentation import describe_metrics
 from sparklog_server.metrics.http_connections import MAX_CONNECTIONS
+from sparklog_server.settings.config import ServerConfig
 from tests.server.conftest import BrokerProcess, RunningBroker
 from tests.server.coordinator.test_coordinator import to_commit
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sparklog.clock import Clock, SystemClock
-from sparklog_server.config import ServerConfig
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.registry import ApiEntry, load_apis
+from sparklog_server.settings.config import ServerConfig
 
 METADATA_V0 = struct.pack(">i", 0)
 

@@ -9,10 +9,10 @@ from sparklog.client import SparkLog
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Topic
-from sparklog_server.config import ServerConfig
 from sparklog_server.metrics import Metrics
-from sparklog_server.protocol.registry import AdvertisedListener
 from sparklog_server.publish.publisher import Publisher
+from sparklog_server.settings.addresses import AdvertisedListener
+from sparklog_server.settings.config import ServerConfig
 
 
 class Surroundings:

@@ -3,8 +3,8 @@
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog_server.config import ServerConfig
-from sparklog_server.network.addresses import parse_addresses
+from sparklog_server.settings.addresses import parse_addresses
+from sparklog_server.settings.config import ServerConfig
 
 
 def test_hosts_ports_and_names() -> None:
@@ -61,12 +61,18 @@ def test_what_clients_are_told() -> None:
             "max.connections.per.ip.overrides": "10.0.0.1:5, [::1]:7",
         }
     )
-    outside, inside = (one.with_port(4711) for one in config.parsed_listeners())
-    assert (config.advertised(outside).host, config.advertised(outside).port) == ("kafka.example", 19092)
-    assert (config.advertised(inside).host, config.advertised(inside).port) == ("127.0.0.1", 4711)
-    assert config.per_ip_overrides() == {"10.0.0.1": 5, "::1": 7}
+    outside, inside = (one.with_port(4711) for one in config.network.parsed_listeners())
+    assert (config.network.advertised(outside).host, config.network.advertised(outside).port) == (
+        "kafka.example",
+        19092,
+    )
+    assert (config.network.advertised(inside).host, config.network.advertised(inside).port) == (
+        "127.0.0.1",
+        4711,
+    )
+    assert config.network.per_ip_overrides() == {"10.0.0.1": 5, "::1": 7}
 
 
 def test_everywhere_is_advertised_by_name() -> None:
     config = ServerConfig.parse({"listeners": "PLAINTEXT://0.0.0.0:9092"})
-    assert config.advertised(config.parsed_listeners()[0]).host not in {"", "0.0.0.0"}
+    assert config.network.advertised(config.network.parsed_listeners()[0]).host not in {"", "0.0.0.0"}

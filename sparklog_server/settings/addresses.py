@@ -34,6 +34,14 @@ class ListenerAddress:
         return dataclasses.replace(self, port=port)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AdvertisedListener:
+    """Where clients of one listener reach this broker."""
+
+    host: str
+    port: int
+
+
 def parse_addresses(key: str, text: str) -> list[ListenerAddress]:
     """The listeners of a setting."""
     addresses = []

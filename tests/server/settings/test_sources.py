@@ -1,17 +1,15 @@
 """Settings of the broker: sources, precedence, refusals, the generated example."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.log.setting import declared_settings
-from sparklog_server.config import ServerConfig, render_server_properties
-from sparklog_server.kafka_only import _HARMLESS, why_kafka_only
-from sparklog_server.settings_sources import load_config
+from sparklog_server.settings.config import SETTINGS, ServerConfig, render_server_properties
+from sparklog_server.settings.kafka_only import _HARMLESS, why_kafka_only
+from sparklog_server.settings.sources import load_config
 
-PROPERTIES = Path(__file__).parents[2] / "conf" / "server.properties"
+PROPERTIES = Path(__file__).parents[3] / "conf" / "server.properties"
 
 
 def load(
@@ -30,16 +28,20 @@ def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path)
     text = "num.partitions = 2\nnode.id=2\nqueued.max.requests: 2\n# no\nlog.dirs=/data\\ with\\u0020space\n"
     environment = {"SPARKLOG_SERVER_NUM_PARTITIONS": "3", "SPARKLOG_SERVER_NODE_ID": "3", "HOME": "/root"}
     config = load(tmp_path, text, environment, num_partitions="4")
-    assert (config.num_partitions, config.node_id, config.queued_max_requests) == (4, 3, 2)
-    assert config.log_dirs == "/data with space"
-    assert config.num_io_threads == ServerConfig().num_io_threads
+    assert (config.topics.num_partitions, config.broker.node_id, config.network.queued_max_requests) == (
+        4,
+        3,
+        2,
+    )
+    assert config.broker.log_dirs == "/data with space"
+    assert config.broker.num_io_threads == ServerConfig.parse({}).broker.num_io_threads
 
 
 def test_every_key_has_a_name_in_the_environment(tmp_path: Path) -> None:
-    for key, (name, one) in declared_settings(ServerConfig).items():
+    for key, (_, one) in SETTINGS.items():
         variable = "SPARKLOG_SERVER_" + key.upper().replace(".", "_")
         text = one.format(one.default)
-        assert getattr(load(tmp_path, "", {variable: text}), name) == one.default
+        assert load(tmp_path, "", {variable: text}).text_of(key) == text
 
 
 def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_what_cannot_be_is_refused_with_its_place(
 
 def test_synonyms(tmp_path: Path) -> None:
     config = load(tmp_path, "broker.id=7\nlog.dir=/x")
-    assert (config.node_id, config.log_dirs) == (7, "/x")
+    assert (config.broker.node_id, config.broker.log_dirs) == (7, "/x")
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
@@ -90,11 +92,11 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 
 def test_no_setting_is_declared_and_refused_at_once() -> None:
-    assert [key for key in declared_settings(ServerConfig) if why_kafka_only(key) is not None] == []
+    assert [key for key in SETTINGS if why_kafka_only(key) is not None] == []
 
 
 def test_every_default_parses_to_itself_and_is_documented() -> None:
-    for key, (_, one) in declared_settings(ServerConfig).items():
+    for key, (_, one) in SETTINGS.items():
         assert one.parse(one.format(one.default)) == one.default, key
         assert len(one.doc) > 15, key
 
@@ -103,12 +105,12 @@ def test_the_example_file_matches_the_declarations(tmp_path: Path) -> None:
     text = render_server_properties()
     assert PROPERTIES.read_text() == text, "run: make docs"
     settings = [line[1:] for line in text.splitlines() if line.startswith("#") and not line.startswith("# ")]
-    assert len(settings) == len(dataclasses.fields(ServerConfig))
-    assert load(tmp_path, "\n".join(settings)) == ServerConfig()
+    assert len(settings) == len(SETTINGS)
+    assert load(tmp_path, "\n".join(settings)) == ServerConfig.parse({})
     # What it sets is what Kafka's own sets.
     set_there = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert set_there == ["group.initial.rebalance.delay.ms=0"]
-    assert load(tmp_path, text).group_initial_rebalance_delay_ms == 0
+    assert load(tmp_path, text).groups.group_initial_rebalance_delay_ms == 0
 
 
 # The settings of config/server.properties in Kafka 4.3, as it is delivered.
@@ -146,12 +148,12 @@ def test_kafkas_own_file_is_accepted_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = load(tmp_path, KAFKAS_OWN)
-    assert config.log_dirs == "/tmp/kraft-combined-logs"
-    assert [str(one) for one in config.parsed_listeners()] == ["PLAINTEXT://:9092"]
-    assert config.advertised(config.parsed_listeners()[0]).host == "localhost"
+    assert config.broker.log_dirs == "/tmp/kraft-combined-logs"
+    assert [str(one) for one in config.network.parsed_listeners()] == ["PLAINTEXT://:9092"]
+    assert config.network.advertised(config.network.parsed_listeners()[0]).host == "localhost"
     (warning,) = caplog.messages
     keys = [line.partition("=")[0] for line in KAFKAS_OWN.splitlines() if "=" in line]
-    declared = declared_settings(ServerConfig)
+    declared = SETTINGS
     for key in keys:
         assert (f"{key} (" in warning) == (key not in declared), key
 

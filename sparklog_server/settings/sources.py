@@ -16,8 +16,8 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.config import TopicConfig
 from sparklog.log.setting import declared_settings, lookup_setting
 from sparklog_server import CONFIG_VARIABLE
-from sparklog_server.config import ServerConfig
-from sparklog_server.kafka_only import why_harmless, why_kafka_only
+from sparklog_server.settings.config import SETTINGS, ServerConfig
+from sparklog_server.settings.kafka_only import why_harmless, why_kafka_only
 
 _log = logging.getLogger("sparklog_server")
 ENVIRONMENT_PREFIX = "SPARKLOG_SERVER_"
@@ -92,7 +92,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings from SPARKLOG_SERVER_*; a name that fits no key becomes one that is refused."""
-    names = {key.upper().replace(".", "_"): key for key in (*declared_settings(ServerConfig), *SYNONYMS)}
+    names = {key.upper().replace(".", "_"): key for key in (*SETTINGS, *SYNONYMS)}
     settings = {}
     for name, text in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX) and name != CONFIG_VARIABLE:
@@ -117,22 +117,21 @@ def canonical(settings: Mapping[str, str], where: str) -> dict[str, str]:
 
 
 def _why_wrong(key: str, text: str, where: str) -> SparklogError | None:
-    declared = declared_settings(ServerConfig)
-    why = None if key in declared else why_kafka_only(key)
+    why = None if key in SETTINGS else why_kafka_only(key)
     if why is not None:
         return InvalidRequestError(
             "UNKNOWN_CONFIG",
             f"{where}: found {key}, a setting of Kafka's that means nothing here: {why}",
             fix=f"remove {key}",
         )
-    if key not in declared and key in declared_settings(TopicConfig):
+    if key not in SETTINGS and key in declared_settings(TopicConfig):
         return InvalidRequestError(
             "UNKNOWN_CONFIG",
             f"{where}: found {key}, a setting of topics",
             fix=f"set it on a topic, or for all: sparklog root alter --config {key}={text}",
         )
     try:
-        lookup_setting(key, declared, "broker").parse(text)
+        lookup_setting(key, SETTINGS, "broker").parse(text)
     except SparklogError as error:
         return InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix)
     return None

@@ -1,0 +1,113 @@
+"""Settings of the broker, all areas together: Kafka's names, each declared once; those without a counterpart
+in Kafka begin with `sparklog.`.
+
+Invariants: an unknown key is refused with the nearest known one, a key that means something only to Kafka
+    is refused by saying so (kafka_only.py); nothing is ignored. A key is declared in one area.
+Layers for what a root can say too (num.partitions, ...): the root's value, then the broker's, as in Kafka
+    a cluster-wide value wins over server.properties. `root_defaults` is the broker's layer.
+Not here: the declarations (a file an area, beside this one), reading files, flags and the environment
+    (sources.py). A part of the broker gets the settings of its area, not all of them.
+Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig.
+"""
+
+import dataclasses
+import textwrap
+from collections.abc import Mapping
+from typing import Any, Self
+
+from sparklog.log.setting import TYPE_NAMES, Setting, declared_settings, parse_settings, validate_settings
+from sparklog_server.settings.broker import BrokerSettings
+from sparklog_server.settings.fetch import FetchSettings
+from sparklog_server.settings.groups import GroupSettings
+from sparklog_server.settings.http import HttpSettings
+from sparklog_server.settings.logs import LogSettings
+from sparklog_server.settings.network import NetworkSettings
+from sparklog_server.settings.publish import PublishSettings
+from sparklog_server.settings.topics import TopicSettings
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The broker's settings, typed, an area each."""
+
+    broker: BrokerSettings
+    network: NetworkSettings
+    topics: TopicSettings
+    publish: PublishSettings
+    fetch: FetchSettings
+    groups: GroupSettings
+    http: HttpSettings
+    logs: LogSettings
+
+    @classmethod
+    def parse(cls, configs: Mapping[str, str]) -> Self:
+        """Typed settings; what is not given has its default."""
+        validate_settings(configs, SETTINGS, "broker")
+        return cls(**{name: parse_settings(area, configs, {}) for name, area in _AREAS.items()})
+
+    def text_of(self, key: str) -> str:
+        """The value of a declared key, as it is written."""
+        path, one = SETTINGS[key]
+        area, field = path.split(".")
+        return one.format(getattr(getattr(self, area), field))
+
+    def root_defaults(self) -> dict[str, str]:
+        """The layer below the root's own settings: what the broker says of the same things."""
+        return {
+            "auto.create.topics.enable": self.text_of("auto.create.topics.enable"),
+            "num.partitions": self.text_of("num.partitions"),
+            "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
+            "max.message.bytes": self.text_of("message.max.bytes"),
+        }
+
+
+_AREAS: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(ServerConfig)}
+# Key -> (area.field, declaration), sorted by key.
+SETTINGS: dict[str, tuple[str, Setting]] = {
+    key: (f"{area}.{field}", one)
+    for key, area, field, one in sorted(
+        (key, area, field, one)
+        for area, declared in _AREAS.items()
+        for key, (field, one) in declared_settings(declared).items()
+    )
+}
+
+
+def describe_server_configs() -> str:
+    """A Markdown table of every setting, for the documentation."""
+    lines = ["|key|type|unit|default|allowed|meaning|", "|-|-|-|-|-|-|"]
+    for key, (_, one) in SETTINGS.items():
+        cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds, one.doc)
+        lines.append("|" + "|".join(cells) + "|")
+    return "\n".join(lines) + "\n"
+
+
+# What conf/server.properties sets, and why.
+_EXAMPLES = {
+    "group.initial.rebalance.delay.ms": (
+        "0",
+        "As in Kafka's own file: who tries something out does not wait. In production, comment it out.",
+    )
+}
+
+
+def render_server_properties() -> str:
+    """The text of conf/server.properties: every setting with its default, commented out, but for examples."""
+    lines = [
+        "# Settings of sparklog-server, with their defaults. Generated from sparklog_server/settings/.",
+        "# sparklog-server --config FILE reads it; flags and SPARKLOG_SERVER_NUM_PARTITIONS=3 (for",
+        "# num.partitions) win over it. Unknown keys are refused. Kafka's names mean what they mean in",
+        "# Kafka; those that begin with sparklog. are our own.",
+    ]
+    declared = [field for area in _AREAS.values() for field in dataclasses.fields(area)]
+    for one in (field.metadata["setting"] for field in declared):
+        unit = f" ({one.unit})" if one.unit else ""
+        bounds = one.bounds + unit
+        lines += ["", *textwrap.wrap(one.doc, 100, initial_indent="# ", subsequent_indent="# ")]
+        lines += [f"# Allowed: {bounds}."] if bounds else []
+        lines.append(f"#{one.key}={one.format(one.default)}")
+        if one.key in _EXAMPLES:
+            value, why = _EXAMPLES[one.key]
+            lines += [*textwrap.wrap(why, 100, initial_indent="# ", subsequent_indent="# ")]
+            lines.append(f"{one.key}={value}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,42 @@
+"""Settings of the broker's own log files."""
+
+import dataclasses
+
+from sparklog.log.setting import setting
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The fields' names are the keys with underscores."""
+
+    logs_dir: str = setting(
+        "sparklog.logs.dir",
+        default="",
+        doc="""Directory of the broker's own log files (server.log, request.log, controller.log,
+        state-change.log, log-cleaner.log), rolled every midnight; empty: to stderr.""",
+    )
+    logs_format: str = setting(
+        "sparklog.logs.format",
+        default="text",
+        choices=("text", "json"),
+        doc="""text: a line to read; json: an object per line, for log collectors.""",
+    )
+    logs_level: str = setting(
+        "sparklog.logs.level",
+        default="INFO",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        doc="""What is logged at least.""",
+    )
+    logs_requests: bool = setting(
+        "sparklog.logs.requests",
+        default=False,
+        doc="""Log every request and how long it took. Costs a line per request.""",
+    )
+    logs_keep_days: int = setting(
+        "sparklog.logs.keep.days",
+        default=7,
+        minimum=1,
+        maximum=3650,
+        unit="days",
+        doc="""How many rolled log files of each kind are kept.""",
+    )
