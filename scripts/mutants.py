@@ -1,7 +1,9 @@
 """Mutants: sparklog with one safeguard switched off; some test must notice each. `make mutants`.
 
-    python scripts/mutants.py              all of them; the table goes to docs/mutants.md with --write
+    python scripts/mutants.py              all of them
     python scripts/mutants.py fsync uuid   those whose name or file contains one of the words
+    --missing                              those that docs/mutants.md does not have yet
+    --write                                what came of them goes into docs/mutants.md
     --trust                                do not run the tests without any mutant first
 
 Every mutant is a text that occurs once in a file, and what is put in its place. It is applied to a copy of
@@ -1334,6 +1336,9 @@ def main(words: list[str]) -> int:
     flags = {word for word in words if word.startswith("-")}
     words = [word.lower() for word in words if not word.startswith("-")]
     chosen = [one for one in MUTANTS if not words or any(word in _text_of(one) for word in words)]
+    known = _rows(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    if "--missing" in flags:
+        chosen = [one for one in chosen if one.safeguard not in known]
     with tempfile.TemporaryDirectory(prefix="sparklog-mutants-") as directory:
         tree = Path(directory)
         for name in COPIED:
@@ -1353,8 +1358,9 @@ def main(words: list[str]) -> int:
             results.append(_try(tree, one))
             result = results[-1]
             print(f"{result.outcome:9}{result.seconds:6.1f} s  {one.safeguard}  [{result.by}]", flush=True)
-    if "--write" in flags:
-        TABLE.write_text(_table(results), encoding="utf-8")
+            if "--write" in flags:
+                known[one.safeguard] = (result.outcome, result.by)
+                TABLE.write_text(_table(known), encoding="utf-8")
     bad = [result for result in results if result.outcome != "caught"]
     print(f"{len(results)} mutants, {len(results) - len(bad)} caught")
     return 1 if bad else 0
@@ -1409,17 +1415,27 @@ def _run(tree: Path, tests: list[str], timeout_seconds: int = TIMEOUT_SECONDS) -
     return done.returncode, done.stdout + done.stderr
 
 
-def _table(results: list[Result]) -> str:
+def _rows(table: str) -> dict[str, tuple[str, str]]:
+    """What a table says of each safeguard: the outcome, and the test."""
+    found = re.findall(r"^\|([^|]+)\|`[^|]+`\|([^|]+)\|`([^|]+)`\|$", table, re.MULTILINE)
+    return {safeguard: (outcome, by) for safeguard, outcome, by in found}
+
+
+def _table(rows: dict[str, tuple[str, str]]) -> str:
+    """Those that have been run, in the order of MUTANTS."""
     lines = [
         "# Mutants",
         "",
-        "sparklog with one safeguard switched off at a time, and the test that noticed. Written by",
-        "`make mutants`; how each is switched off: `scripts/mutants.py`.",
+        "sparklog with one safeguard switched off at a time, and the test that noticed when it was last run.",
+        "Written by `make mutants`; how each is switched off: `scripts/mutants.py`.",
         "",
         "|safeguard|where|outcome|first noticed by|",
         "|-|-|-|-|",
     ]
-    lines += [f"|{one.mutant.safeguard}|`{one.mutant.path}`|{one.outcome}|`{one.by}`|" for one in results]
+    for one in MUTANTS:
+        if one.safeguard in rows:
+            outcome, by = rows[one.safeguard]
+            lines.append(f"|{one.safeguard}|`{one.path}`|{outcome}|`{by}`|")
     return "\n".join(lines) + "\n"
 
 
