@@ -11,7 +11,7 @@ from sparklog.errors import CODES
 from sparklog.failpoints import FAILPOINTS, VARIABLE
 from sparklog.log.config import describe_configs, render_properties
 from sparklog.spark.option_table import SINK_OPTIONS, SOURCE_OPTIONS, Option
-from sparklog_server.metrics.documentation import describe_metrics
+from sparklog_server.observe.documentation import describe_metrics
 from sparklog_server.settings.config import describe_server_configs, render_server_properties
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -967,17 +967,17 @@ MUTANTS = (
     ),
     Mutant(
         "purgatory: a completed operation is forgotten everywhere",
-        "sparklog_server/purgatory/purgatory.py",
+        "sparklog_server/runtime/purgatory.py",
         "                self._release(operation)\n                operation.on_complete(expired=False)\n",
         "                operation.on_complete(expired=False)\n",
-        "tests/server/purgatory/test_purgatory.py",
+        "tests/server/runtime/test_purgatory.py",
     ),
     Mutant(
         "purgatory: an operation ends when its time is over",
-        "sparklog_server/purgatory/purgatory.py",
+        "sparklog_server/runtime/purgatory.py",
         "            self.on_complete(expired=True)\n",
         "            pass\n",
-        "tests/server/purgatory/test_purgatory.py",
+        "tests/server/runtime/test_purgatory.py",
     ),
     Mutant(
         "group: an old generation is refused",
@@ -1278,17 +1278,17 @@ MUTANTS = (
     ),
     Mutant(
         "idle HTTP connections give way",
-        "sparklog_server/metrics/http_connections.py",
+        "sparklog_server/http/connections.py",
         "        if len(connections) > MAX_CONNECTIONS:\n",
         "        if False:\n",
-        "tests/server/metrics/test_http.py::test_idle_connections_do_not_make_a_broker_ill",
+        "tests/server/http/test_endpoint.py::test_idle_connections_do_not_make_a_broker_ill",
     ),
     Mutant(
         "an HTTP connection without a request ends",
-        "sparklog_server/metrics/http_connections.py",
+        "sparklog_server/http/connections.py",
         "        if self.is_idle:\n",
         "        if False:\n",
-        "tests/server/metrics/test_http.py::test_a_connection_without_a_request_ends",
+        "tests/server/http/test_endpoint.py::test_a_connection_without_a_request_ends",
     ),
     Mutant(
         "an address has a share of the bytes of requests",

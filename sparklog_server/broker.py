@@ -26,14 +26,14 @@ from sparklog.metadata import Image, Plan, PublishResult, Topic
 from sparklog_server.admin.topic_listing import TopicListing
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService
+from sparklog_server.http.endpoint import HttpEndpoint
 from sparklog_server.metrics import Metrics
-from sparklog_server.metrics.http import HttpEndpoint
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.registry import load_apis
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
-from sparklog_server.purgatory.timer import Timer
 from sparklog_server.role import Role
+from sparklog_server.runtime.timer import Timer
 from sparklog_server.settings.config import ServerConfig
 
 _log = logging.getLogger("sparklog_server")

@@ -21,7 +21,7 @@ from sparklog.clock import SystemClock
 from sparklog.errors import SparklogError
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.broker import Broker, BrokerState
-from sparklog_server.logs import close_logs, configure_logs
+from sparklog_server.runtime.log_files import close_logs, configure_logs
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.sources import load_config
 

@@ -38,7 +38,7 @@ from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes, readabl
 from sparklog_server.metrics import Gauge
 from sparklog_server.protocol.errors import error_code
 from sparklog_server.protocol.leadership import leader_epoch_error
-from sparklog_server.purgatory.purgatory import Purgatory
+from sparklog_server.runtime.purgatory import Purgatory
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker

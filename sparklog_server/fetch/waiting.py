@@ -2,7 +2,7 @@
 
 Invariants: the sum over an operation's partitions is kept up to date by looking only at the partition that
     changed; an error or a deleted topic ends the wait at once.
-Not here: reading (service.py), waking up (purgatory/).
+Not here: reading (service.py), waking up (runtime/purgatory.py).
 Concurrency: event loop only.
 Sources: Kafka DelayedFetch.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sparklog.metadata import Image, PartitionState
 from sparklog_server.fetch.sessions import PartitionFetch
-from sparklog_server.purgatory.purgatory import DelayedOperation, WatchKey
+from sparklog_server.runtime.purgatory import DelayedOperation, WatchKey
 
 EXTENTS_AT_ONCE = 16
 

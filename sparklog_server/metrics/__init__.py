@@ -1,4 +1,4 @@
-"""Metrics: counters on the hot path, names for Prometheus, and the HTTP endpoint that serves them."""
+"""Metrics: counters on the hot path. Their names for Prometheus are in observe/."""
 
 from sparklog_server.metrics.metrics import Gauge, Metrics
 

@@ -3,7 +3,7 @@
 Invariants: nothing here grows with traffic: per topic one record (at most MAX_TOPICS, those of deleted
     topics are dropped at the next scrape), per API one, histograms of fixed size. A metric exists only
     when something feeds it: gauges are read from callables that their owners register.
-Not here: names and labels for Prometheus (collector.py), HTTP (http.py).
+Not here: names and labels for Prometheus (observe/), HTTP (http/).
 Concurrency: each counter has one writing thread: requests, fetches and topics are counted on the event
     loop; `published` on the publisher's thread; `storage_call` wherever it is called, under a lock.
 Sources: Kafka's BrokerTopicMetrics, RequestChannel metrics, LogFlushStats.

@@ -15,7 +15,7 @@ from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.coordinator.messages import JoinRequest, JoinResult, SyncRequest, SyncResult
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import AppendPart, PartOutcome
-from sparklog_server.purgatory.timer import Timer
+from sparklog_server.runtime.timer import Timer
 from sparklog_server.settings.config import ServerConfig
 
 T = TypeVar("T")

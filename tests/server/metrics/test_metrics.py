@@ -2,7 +2,6 @@
 
 from sparklog_server.metrics import metrics as module
 from sparklog_server.metrics.metrics import WINDOW_MS, Metrics
-from sparklog_server.metrics.utilization import WINDOW_SAMPLES, Sample, Utilization
 
 
 def test_a_topics_traffic_is_in_the_sum_too() -> None:
@@ -60,17 +59,3 @@ def test_windows_end_with_the_clock() -> None:
     metrics.loop_lag.record(50)
     metrics.tick(9 * WINDOW_MS)
     assert metrics.loop_lag.quantiles([0.5]) == [0], "nobody looked for a long time"
-
-
-def test_utilization_is_that_of_the_last_minute() -> None:
-    utilization = Utilization(storage_threads=4)
-    assert (utilization.loop_idle, utilization.storage_idle) == (1.0, 1.0)
-    utilization.add(Sample(0.0, 0.0, 0.0))
-    utilization.add(Sample(10.0, 2.5, 10.0))
-    assert (utilization.loop_idle, utilization.storage_idle) == (0.75, 0.75)
-    utilization.add(Sample(10.0, 99.0, 999.0))
-    assert (utilization.loop_idle, utilization.storage_idle) == (0.0, 0.0)
-    for second in range(WINDOW_SAMPLES):
-        utilization.add(Sample(100.0 + second, 99.0, 999.0))
-    assert (utilization.loop_idle, utilization.storage_idle) == (1.0, 1.0)
-    utilization.sample(5.0)

@@ -6,20 +6,20 @@ Sources: style.md, distant claims rot: so the page is made by a scrape of a brok
 from prometheus_client.core import Metric
 
 from sparklog.metadata.image import empty_image
-from sparklog_server.metrics.broker_families import (
+from sparklog_server.metrics.metrics import Gauge, Metrics
+from sparklog_server.observe.broker_families import (
     internal_families,
     request_families,
     saturation_families,
     traffic_families,
 )
-from sparklog_server.metrics.log_families import (
+from sparklog_server.observe.log_families import (
     SizeCache,
     cluster_families,
     group_families,
     partition_families,
 )
-from sparklog_server.metrics.metrics import Gauge, Metrics
-from sparklog_server.metrics.observation import Observation
+from sparklog_server.observe.observation import Observation
 
 _LABELS = {
     "kafka_server_brokertopicmetrics_": "topic (none: all topics)",

@@ -15,8 +15,8 @@ from prometheus_client.core import Metric
 
 from sparklog.client.admin import partition_size_bytes
 from sparklog.metadata import Image, PartitionState
-from sparklog_server.metrics.families import Labels, gauge, gauges
-from sparklog_server.metrics.observation import GroupView, Observation
+from sparklog_server.observe.families import Labels, gauge, gauges
+from sparklog_server.observe.observation import GroupView, Observation
 
 
 class SizeCache:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sparklog.clock import Clock
-from sparklog_server.purgatory.timing_wheel import TimerEntry, TimingWheel
+from sparklog_server.runtime.timing_wheel import TimerEntry, TimingWheel
 
 CALLS_AT_ONCE = 500
 

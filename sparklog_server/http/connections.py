@@ -4,7 +4,7 @@ uvicorn answers 503 when there are too many connections, idle ones included: for
 that the broker is ill. Here a connection that has sent no whole request for IDLE_SECONDS is closed, and
 beyond MAX_CONNECTIONS the address with most of them loses the one that has been idle for longest.
 
-Invariants: at most MAX_CONNECTIONS, but for those that are being answered (http.py bounds these).
+Invariants: at most MAX_CONNECTIONS, but for those that are being answered (endpoint.py bounds these).
 Concurrency: event loop only.
 """
 

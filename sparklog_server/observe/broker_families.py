@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from kio.schema.errors import ErrorCode
 from prometheus_client.core import Metric
 
-from sparklog_server.metrics.families import counter, counters, gauge, gauges, quantiles
 from sparklog_server.metrics.metrics import Gauge, RequestCounters
-from sparklog_server.metrics.observation import Observation
+from sparklog_server.observe.families import counter, counters, gauge, gauges, quantiles
+from sparklog_server.observe.observation import Observation
 
 _TRAFFIC = {
     "messagesin": ("messages_in", "Records acknowledged to producers."),

@@ -2,7 +2,7 @@
 
 Measured, not estimated: the processor time of the loop's thread, and the time that storage calls took.
 Invariants: at most WINDOW_SAMPLES samples are kept; a share is between 0 and 1.
-Not here: who takes the samples (http.py, once a second).
+Not here: who takes the samples (http/endpoint.py, once a second).
 Concurrency: `sample` on the event loop's thread only, since it asks for the time of the calling thread.
 Sources: Kafka SocketServer (NetworkProcessorAvgIdlePercent), KafkaRequestHandlerPool.
 """

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog_server.purgatory.purgatory import DelayedOperation, Purgatory, WatchKey
-from sparklog_server.purgatory.timing_wheel import TimerEntry, TimingWheel
+from sparklog_server.runtime.purgatory import DelayedOperation, Purgatory, WatchKey
+from sparklog_server.runtime.timing_wheel import TimerEntry, TimingWheel
 
 
 class WheelSchedule:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog_server.logs import KINDS, Throttle, close_logs, configure_logs
+from sparklog_server.runtime.log_files import KINDS, Throttle, close_logs, configure_logs
 from sparklog_server.settings.config import ServerConfig
 
 SAID_BY = {kind: names[0] for kind, names in KINDS.items()}

@@ -14,20 +14,20 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from sparklog_server.metrics.broker_families import (
+from sparklog_server.observe.broker_families import (
     internal_families,
     request_families,
     saturation_families,
     traffic_families,
 )
-from sparklog_server.metrics.log_families import (
+from sparklog_server.observe.log_families import (
     SizeCache,
     cluster_families,
     group_families,
     partition_families,
 )
-from sparklog_server.metrics.observation import Observation, observe
-from sparklog_server.metrics.utilization import Utilization
+from sparklog_server.observe.observation import Observation, observe
+from sparklog_server.observe.utilization import Utilization
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker

@@ -4,7 +4,7 @@
 /ready: it serves: registered, groups loaded, root visible, accepting. Send it no clients if not.
 Invariants: at most MAX_SCRAPES are made at once, further ones wait; a probe waits for nobody; nothing is read
     from clients but the path and headers.
-Not here: what the numbers are (collector.py). Logins: this port must not be public.
+Not here: what the numbers are (observe/collector.py). Logins: this port must not be public.
 Concurrency: uvicorn in the broker's event loop; texts are made in a storage thread.
 """
 
@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sparklog_server.metrics.collector import Scraper
-from sparklog_server.metrics.http_connections import HttpConnection
-from sparklog_server.metrics.observation import are_groups_loaded, is_registered, is_root_visible
-from sparklog_server.metrics.utilization import Utilization
+from sparklog_server.http.connections import HttpConnection
+from sparklog_server.observe.collector import Scraper
+from sparklog_server.observe.observation import are_groups_loaded, is_registered, is_root_visible
+from sparklog_server.observe.utilization import Utilization
 from sparklog_server.settings.addresses import bind_host
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What every part may need, and what knows nothing of Kafka: states, deadlines, waiting, log files."""
