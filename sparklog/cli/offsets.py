@@ -55,7 +55,7 @@ def get(
     exclude_internal_topics: bool,
 ) -> None:
     """Print topic:partition:offset; no offset when no record is that new."""
-    from sparklog.metadata.topic_names import is_internal
+    from sparklog.metadata import is_internal
 
     log = current().open_log()
     rows = []

@@ -61,24 +61,6 @@ def show_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def note(message: str) -> None:
-    """Tell the user something that is not a result."""
-    click.echo(message, err=True)
-
-
-def show_warnings() -> None:
-    """From now on, what sparklog's modules warn of goes to stderr."""
-    import logging
-
-    class Notes(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            note(f"Warning: {record.getMessage()}.")
-
-    logger = logging.getLogger("sparklog")
-    if not any(type(one).__name__ == Notes.__name__ for one in logger.handlers):
-        logger.addHandler(Notes(logging.WARNING))
-
-
 def cell(value: object) -> str:
     """The text of a value in a table; nothing known is Kafka's dash."""
     if value is None:

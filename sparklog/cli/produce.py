@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_groups
-from sparklog.cli.output import note, show_json
+from sparklog.cli.notes import note
+from sparklog.cli.output import show_json
 from sparklog.cli.record_format import FormatError, unescape
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import SparklogError

@@ -31,12 +31,12 @@ MAX_NAMED = 5
 
 def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
     """All checks of one root; ends at the first failure that hides the others."""
-    import sparklog
+    from sparklog.client import open_log
     from sparklog.storage import open_store
 
     try:
         store = open_store(root)
-        log = sparklog.open(root, create=False)
+        log = open_log(root, create=False)
     except (SparklogError, OSError) as error:
         fix = error.fix if isinstance(error, SparklogError) else "name the directory that sparklog made"
         yield Finding("root", Status.FAIL, str(error), fix)

@@ -56,11 +56,11 @@ class Settings:
 
     def open_log(self, *, create: bool = False) -> SparkLog:
         """Open the log; imports the engine, so `--help` does not pay for it."""
-        import sparklog
-        from sparklog.cli.output import show_warnings
+        from sparklog.cli.notes import show_warnings
+        from sparklog.client import open_log
 
         show_warnings()
-        return sparklog.open(self.required_root(), create=create)
+        return open_log(self.required_root(), create=create)
 
 
 def current() -> Settings:

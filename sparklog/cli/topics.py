@@ -14,7 +14,8 @@ import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import require_topics
-from sparklog.cli.output import Column, cell, note, show_json, show_rows
+from sparklog.cli.notes import note
+from sparklog.cli.output import Column, cell, show_json, show_rows
 from sparklog.cli.settings import common_options, current
 
 if TYPE_CHECKING:

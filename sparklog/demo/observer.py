@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import sparklog
+from sparklog.client import open_log
 
 READ_RECORDS = 50_000
 
@@ -18,7 +18,7 @@ class Observer:
     """A reader of one root and one checkpoint."""
 
     def __init__(self, root: Path | str, checkpoint: Path) -> None:
-        self._log = sparklog.open(root, create=True)
+        self._log = open_log(root, create=True)
         self._checkpoint = checkpoint
         self._seen: dict[str, int] = {}
 

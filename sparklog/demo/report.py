@@ -8,12 +8,9 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from sparklog.demo.figures import Figures
 from sparklog.demo.workspace import Workspace
-
-if TYPE_CHECKING:
-    from sparklog.demo.run import Figures
 
 MEGABYTE = 1_000_000
 

@@ -12,13 +12,13 @@ Not here: what is compared (verify.py), and how it looks (report.py, plot.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from sparklog.clock import Clock
 from sparklog.demo import dataset, plot, report, verify
+from sparklog.demo.figures import Figures
 from sparklog.demo.observer import Observer
 from sparklog.demo.processes import SparkJob
 from sparklog.demo.progress import Reporter
@@ -31,27 +31,6 @@ RECORDS_PER_BATCH = 30_000
 KILL_AFTER_BATCHES = 5
 POLL_MS = 2
 SLOW_POLL_MS = 100
-
-
-@dataclass(slots=True)
-class Figures:
-    """What the demo found out."""
-
-    flights: int = 0
-    csv_bytes: int = 0
-    json_bytes: int = 0
-    log_bytes: int = 0
-    backfill_s: float = 0.0
-    stream_s: float = 0.0
-    killed_processes: int = 0
-    published_at_kill: int = 0
-    noted_at_kill: int = 0
-    published_in_all: int = 0
-    delay_records: int = 0
-    lag: int = 0
-    rows: verify.Difference | None = None
-    sums: verify.Difference | None = None
-    problems: list[str] = field(default_factory=list)
 
 
 def run(output: Path, root: Path | str | None, *, keep: bool, clock: Clock, reporter: Reporter) -> Figures:

@@ -24,14 +24,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from sparklog.format.byte_views import ByteViews
 
 Int64Array = npt.NDArray[np.int64]
 UInt8Array = npt.NDArray[np.uint8]
@@ -54,6 +51,17 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "views": (None, [_p, _i, _p, _p, _p]),
     "murmur2": (None, [_p, _i, _p, _p, _p]),
 }
+
+
+class Column(Protocol):
+    """What a loop needs of a byte_views.ByteViews, which stands above this module."""
+
+    @property
+    def views(self) -> UInt64Array: ...
+    @property
+    def buffers(self) -> tuple[UInt8Array, ...]: ...
+    @property
+    def is_null(self) -> npt.NDArray[np.bool_] | None: ...
 
 
 class _Views(ctypes.Structure):
@@ -170,7 +178,7 @@ def lay_out(
     timestamp_delta: Int64Array,
     offset_delta: Int64Array,
     rest: Int64Array,
-    columns: Sequence["ByteViews | None"],
+    columns: Sequence[Column | None],
     header_counts: Int64Array | None,
 ) -> tuple[UInt8Array, npt.NDArray[np.int32]]:
     """Records one after the other, and where each starts and the last one ends.
@@ -219,7 +227,7 @@ def murmur2(
     return hashes
 
 
-def _views_of(column: "ByteViews | None", kept: list[object]) -> _Views:
+def _views_of(column: Column | None, kept: list[object]) -> _Views:
     """The column as C sees it; what it points to lives as long as `kept`."""
     if column is None:
         return _Views(None, None, None, None)

@@ -18,7 +18,6 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-import sparklog
 from sparklog.errors import RetriableError
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
 
@@ -74,7 +73,9 @@ def open_root(
     log = _opened.get(key)
     writing = create if writing is None else writing
     if log is None or (refresh and _is_due(key, log, writing=writing) and not log.is_same_root()):
-        log = _opened[key] = sparklog.open(root, create=create, storage_options=storage.to_dict())
+        from sparklog.client import open_log  # noqa: PLC0415 - options are parsed without the engine
+
+        log = _opened[key] = open_log(root, create=create, storage_options=storage.to_dict())
     elif refresh:
         log.refresh()
     return log

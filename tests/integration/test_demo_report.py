@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from sparklog.demo import report
-from sparklog.demo.run import Figures, problems
+from sparklog.demo.figures import Figures
+from sparklog.demo.run import problems
 from sparklog.demo.verify import Difference
 from sparklog.demo.workspace import Workspace
 
