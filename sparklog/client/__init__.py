@@ -7,7 +7,7 @@ from sparklog.client.log import SparkLog, open_log
 from sparklog.client.partitioner import StickyPartitioner, partition_rows
 from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, later_versions, publish
 from sparklog.client.topic_plan import PlannedTopic
-from sparklog.metadata.topic_names import is_internal
+from sparklog.metadata import is_internal
 
 __all__ = [
     "OFFSETS_TOPIC",

@@ -19,18 +19,18 @@ from sparklog.log.config import (
 )
 from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.metadata import (
+    NUMBER_COLUMNS,
     Action,
     Image,
     MetadataLog,
     PartitionState,
+    is_internal,
     new_id,
     plan_add_partitions,
     plan_create_topic,
     plan_delete_topic,
     plan_set_configs,
 )
-from sparklog.metadata.extent_list import NUMBER_COLUMNS
-from sparklog.metadata.topic_names import is_internal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from sparklog.errors import (
     RetriableError,
     SparklogError,
 )
-from sparklog.metadata.properties import META_PROPERTIES, decode_properties
+from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties
 from sparklog.redaction import shown, without_user_info
 from sparklog.storage import open_store
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE

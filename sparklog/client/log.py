@@ -27,9 +27,8 @@ from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import Image, MetadataLog
-from sparklog.metadata.properties import META_PROPERTIES, decode_properties
-from sparklog.metadata.topic_names import is_internal
+from sparklog.metadata import Image, MetadataLog, is_internal
+from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties
 from sparklog.storage import Store, open_store
 
 TopicPartition = tuple[str, int]

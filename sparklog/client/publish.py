@@ -31,6 +31,8 @@ from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import RetriableError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import (
+    MAX_WRITER_TXNS,
+    NO_COMMIT,
     Action,
     AppendExtents,
     CreateTopic,
@@ -39,13 +41,12 @@ from sparklog.metadata import (
     MetadataLog,
     Plan,
     SharedPlan,
+    WriterTxnState,
+    apply_actions,
     plan_append,
     plan_create_topic,
     plan_writer_txn,
 )
-from sparklog.metadata.apply import apply_actions
-from sparklog.metadata.drafts import MAX_WRITER_TXNS
-from sparklog.metadata.image import NO_COMMIT, WriterTxnState
 
 _log = logging.getLogger(__name__)
 _warned_topics: set[str] = set()  # once per process

@@ -14,7 +14,7 @@ from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import DraftExtent
-from sparklog.metadata.actions import Int64
+from sparklog.metadata.model.numbers import Int64
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -8,9 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata import Action, Image, WriterTxn
-from sparklog.metadata.drafts import MAX_WRITER_TXNS
-from sparklog.metadata.validate import why_illegal_writer_txn
+from sparklog.metadata import MAX_WRITER_TXNS, Action, Image, WriterTxn, why_illegal_writer_txn
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,7 @@ from sparklog.format.batch_table import scan_batches
 from sparklog.format.decode import decode_records
 from sparklog.log.read_plan import extent_span
 from sparklog.log.segment_file import SegmentFile
-from sparklog.metadata import Extent, PartitionState
-from sparklog.metadata.extent_list import NUMBER_COLUMNS
+from sparklog.metadata import NUMBER_COLUMNS, Extent, PartitionState
 from sparklog.storage import Store
 
 

@@ -1,51 +1,66 @@
 """The metadata log: what is where in a root, and the only source of truth."""
 
-from sparklog.metadata.actions import (
-    Action,
-    AddPartitions,
-    AdvanceLogStart,
-    AllocateProducerIds,
-    AppendExtents,
+from sparklog.metadata.log import MetadataLog, MetadataSettings, PublishResult
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
+from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
+from sparklog.metadata.model.extent import DraftExtent, Extent
+from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentList
+from sparklog.metadata.model.extents import AppendExtents, plan_append
+from sparklog.metadata.model.ids import new_id
+from sparklog.metadata.model.image import (
+    NO_COMMIT,
     BrokerListener,
+    BrokerRegistration,
+    Image,
+    PartitionState,
+    ProducerState,
+    Topic,
+    WriterTxnState,
+    empty_image,
+)
+from sparklog.metadata.model.producers import AllocateProducerIds, plan_allocate_producer_ids
+from sparklog.metadata.model.publishers import RequestApplied
+from sparklog.metadata.model.rewriting import (
+    AdvanceLogStart,
+    ReplaceExtents,
+    plan_advance_log_start,
+    plan_replace_extents,
+)
+from sparklog.metadata.model.sequences import (
+    SequenceCheck,
+    appended_offset,
+    check_sequence,
+    last_batch,
+    last_sequence,
+)
+from sparklog.metadata.model.settings import SetConfigs, plan_set_configs
+from sparklog.metadata.model.topic_names import collision_key, is_internal, why_illegal_topic_name
+from sparklog.metadata.model.topics import (
+    AddPartitions,
     CreateTopic,
     DeleteTopic,
-    DraftExtent,
-    Extent,
-    RegisterBroker,
-    ReplaceExtents,
-    RequestApplied,
-    SetConfigs,
-    WriterTxn,
-)
-from sparklog.metadata.capacity import (
-    DEFAULT_MAX_PARTITIONS,
-    MAX_PARTITIONS_KEY,
     added_partitions,
-    validate_room,
-)
-from sparklog.metadata.extent_list import ExtentList
-from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import BrokerRegistration, Image, PartitionState, ProducerState, Topic
-from sparklog.metadata.log import MetadataLog, MetadataSettings, PublishResult
-from sparklog.metadata.others import Plan, SharedPlan
-from sparklog.metadata.plan import (
     plan_add_partitions,
-    plan_advance_log_start,
-    plan_allocate_producer_ids,
-    plan_append,
     plan_create_topic,
     plan_delete_topic,
-    plan_register_broker,
-    plan_replace_extents,
-    plan_set_configs,
-    plan_writer_txn,
 )
-from sparklog.metadata.sequences import SequenceCheck, appended_offset, check_sequence, last_batch
-from sparklog.metadata.topic_names import why_illegal_topic_name
+from sparklog.metadata.model.writers import (
+    MAX_WRITER_TXNS,
+    WriterTxn,
+    plan_writer_txn,
+    why_illegal_writer_txn,
+)
+from sparklog.metadata.others import Plan, SharedPlan
 
 __all__ = [
     "DEFAULT_MAX_PARTITIONS",
     "MAX_PARTITIONS_KEY",
+    "MAX_WRITER_TXNS",
+    "NO_COMMIT",
+    "NUMBER_COLUMNS",
+    "SEQUENCES",
     "Action",
     "AddPartitions",
     "AdvanceLogStart",
@@ -73,10 +88,16 @@ __all__ = [
     "SharedPlan",
     "Topic",
     "WriterTxn",
+    "WriterTxnState",
     "added_partitions",
     "appended_offset",
+    "apply_actions",
     "check_sequence",
+    "collision_key",
+    "empty_image",
+    "is_internal",
     "last_batch",
+    "last_sequence",
     "new_id",
     "plan_add_partitions",
     "plan_advance_log_start",
@@ -90,4 +111,5 @@ __all__ = [
     "plan_writer_txn",
     "validate_room",
     "why_illegal_topic_name",
+    "why_illegal_writer_txn",
 ]

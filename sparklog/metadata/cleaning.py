@@ -39,8 +39,7 @@ from collections.abc import Iterable, Iterator
 
 from sparklog.errors import AlreadyExistsError, CorruptLogError, NotFoundError, UnsupportedVersionError
 from sparklog.failpoints import failpoint
-from sparklog.metadata.image import Image
-from sparklog.metadata.paths import (
+from sparklog.metadata.documents.paths import (
     CLEANED_MARKER,
     DIRECTORY,
     commit_name,
@@ -50,7 +49,8 @@ from sparklog.metadata.paths import (
     snapshot_directory,
     snapshot_of,
 )
-from sparklog.metadata.snapshot import verify_snapshot
+from sparklog.metadata.documents.snapshot import verify_snapshot
+from sparklog.metadata.model.image import Image
 from sparklog.storage import Store, StoredFile
 
 # Far above the hour that publishers and followers trust what they know, and the life of a put on its way.

@@ -34,16 +34,16 @@ from dataclasses import dataclass
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
-from sparklog.metadata.actions import Action, RequestApplied
-from sparklog.metadata.apply import ActionRefusedError
 from sparklog.metadata.creating import CommitCreator, make_candidate, refused_error
 from sparklog.metadata.following import Follower
-from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import Image
 from sparklog.metadata.loading import Commit
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.ids import new_id
+from sparklog.metadata.model.image import Image
+from sparklog.metadata.model.publishers import RequestApplied, can_settle
 from sparklog.metadata.others import OtherRequests, Plan, SharedPlan, image_after
 from sparklog.metadata.posted import Posted, find_outcome
-from sparklog.metadata.publishers import can_settle
 from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket
 from sparklog.storage import Store
 

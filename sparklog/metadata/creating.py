@@ -26,14 +26,15 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.metadata.actions import Action
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
-from sparklog.metadata.document import CommitBody, Header, encode_document, required_version
+from sparklog.metadata.documents.document import CommitBody, Header, encode_document, required_version
+from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.following import Follower
-from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import Image
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.paths import DIRECTORY, commit_name
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.ids import new_id
+from sparklog.metadata.model.image import Image
 from sparklog.storage import IndefinitePutError, Store
 
 _log = logging.getLogger(__name__)

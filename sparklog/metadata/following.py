@@ -20,9 +20,9 @@ from typing import NamedTuple, Protocol
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.metadata.cleaning import commit_was_cleaned
-from sparklog.metadata.image import NO_COMMIT, Image
+from sparklog.metadata.documents.paths import commit_name
 from sparklog.metadata.loading import Commit, follow, reload_image
-from sparklog.metadata.paths import commit_name
+from sparklog.metadata.model.image import NO_COMMIT, Image
 from sparklog.storage import Store
 
 TRUST_MS = 3_600_000

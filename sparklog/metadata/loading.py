@@ -12,14 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
-from sparklog.metadata.actions import Action
-from sparklog.metadata.apply import ActionRefusedError, ImageBuilder
 from sparklog.metadata.cleaning import commit_was_cleaned
-from sparklog.metadata.document import MAX_DOCUMENT_BYTES, Header, corrupt, decode_commit
-from sparklog.metadata.image import Image, empty_image
-from sparklog.metadata.paths import DIRECTORY, commit_name, commit_of, manifest_name, manifest_of
-from sparklog.metadata.snapshot import read_snapshot
-from sparklog.metadata.snapshot_hint import read_hint
+from sparklog.metadata.documents.document import MAX_DOCUMENT_BYTES, Header, corrupt, decode_commit
+from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_name, manifest_of
+from sparklog.metadata.documents.snapshot import read_snapshot
+from sparklog.metadata.documents.snapshot_hint import read_hint
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.apply import ImageBuilder
+from sparklog.metadata.model.image import Image, empty_image
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ Invariants (numbers: design.md section 4):
     4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a
        follower syncs the directory before it shows, or answers by, commits that somebody else linked;
     5, 6. see creating.py.
-Not here: what actions do (apply.py), how they are planned (plan.py), what the end of the log is
+Not here: what actions say and do, and how they are planned (model/), what the end of the log is
 (following.py), why commit numbers are never used twice although old commits are removed (cleaning.py), how
 publishers of a slow store publish for each other (combining.py).
 Concurrency: one lock; the image is replaced, never changed, so readers need no lock. After a fork the
@@ -29,20 +29,20 @@ from typing import Self
 
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError
-from sparklog.metadata.actions import Action
 from sparklog.metadata.cleaning import clean_metadata
 from sparklog.metadata.combining import CROWDED_MS, Combiner
 from sparklog.metadata.creating import CommitCreator, make_candidate
+from sparklog.metadata.documents.paths import DIRECTORY, commit_name
+from sparklog.metadata.documents.properties import open_properties
+from sparklog.metadata.documents.snapshot import write_snapshot
+from sparklog.metadata.documents.snapshot_hint import write_hint
 from sparklog.metadata.following import make_follower
-from sparklog.metadata.ids import new_id
-from sparklog.metadata.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.loading import reload_image
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.ids import new_id
+from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.others import Plan, SharedPlan
-from sparklog.metadata.paths import DIRECTORY, commit_name
-from sparklog.metadata.properties import open_properties
 from sparklog.metadata.requests import RequestBox
-from sparklog.metadata.snapshot import write_snapshot
-from sparklog.metadata.snapshot_hint import write_hint
 from sparklog.metadata.turns import Turns
 from sparklog.storage import Store
 

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sparklog.metadata.actions import Action
-from sparklog.metadata.apply import apply_actions
-from sparklog.metadata.image import Image
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.image import Image
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import RequestBox, Ticket
 

@@ -12,10 +12,10 @@ Sources: FORMAT.md#metadata-log, requests.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sparklog.metadata.actions import Action, RequestApplied
-from sparklog.metadata.image import Image
 from sparklog.metadata.loading import Commit, read_commits
-from sparklog.metadata.publishers import last_commit_for, remembers_all_of
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.image import Image
+from sparklog.metadata.model.publishers import RequestApplied, last_commit_for, remembers_all_of
 from sparklog.storage import Store
 
 

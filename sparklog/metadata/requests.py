@@ -24,16 +24,16 @@ import msgspec
 
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, StorageError, UnsupportedVersionError
-from sparklog.metadata.document import (
+from sparklog.metadata.documents.document import (
     REQUEST_VERSION,
     Header,
     RequestBody,
     decode_request,
     encode_document,
 )
-from sparklog.metadata.ids import is_id
-from sparklog.metadata.image import Image
-from sparklog.metadata.paths import REQUESTS, request_name, request_of
+from sparklog.metadata.documents.paths import REQUESTS, request_name, request_of
+from sparklog.metadata.model.ids import is_id
+from sparklog.metadata.model.image import Image
 from sparklog.metadata.posted import Posted
 from sparklog.storage import Store
 

@@ -10,7 +10,7 @@ only which entries of its own log the batch has (sources/<number>/), so these co
 
 Invariants: what cannot be known is "", which is compared with nothing; the same files give the same text,
 wherever they lie and whoever reads them. Nothing of it is an error.
-Not here: comparing (metadata/plan.py).
+Not here: comparing (metadata/model/writers.py).
 Sources: Spark's OffsetSeqLog, StreamMetadata, FileStreamSourceLog.
 """
 

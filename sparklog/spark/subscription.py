@@ -54,7 +54,7 @@ class Subscription:
                 raise _missing(missing, image)
             names = [topic for topic in self.topics if topic in image.topics]
         else:
-            from sparklog.metadata.topic_names import is_internal  # noqa: PLC0415 - options need no Arrow
+            from sparklog.metadata import is_internal  # noqa: PLC0415 - options need no Arrow
 
             compiled = re.compile(self.pattern or "")
             names = [topic for topic in image.topics if compiled.search(topic) and not is_internal(topic)]
@@ -62,7 +62,7 @@ class Subscription:
 
 
 def _missing(names: list[str], image: "Image") -> UnknownTopicError:
-    from sparklog.metadata.topic_names import is_internal  # noqa: PLC0415 - as above
+    from sparklog.metadata import is_internal  # noqa: PLC0415 - as above
 
     known = ", ".join(sorted(name for name in image.topics if not is_internal(name))[:10]) or "none yet"
     return UnknownTopicError(

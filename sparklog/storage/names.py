@@ -2,7 +2,7 @@
 
 Invariants: a validated name has no empty, '.' or '..' part, no NUL, and never enters the store's own
 temporary directory. Names are compared byte for byte.
-Not here: topic names (metadata/plan.py), which are stricter.
+Not here: topic names (metadata/model/topic_names.py), which are stricter.
 Sources: FORMAT.md#layout-of-a-root.
 """
 

@@ -7,8 +7,7 @@ Concurrency: event loop only.
 
 from collections import OrderedDict
 
-from sparklog.metadata import Image, Topic
-from sparklog.metadata.topic_names import is_internal
+from sparklog.metadata import Image, Topic, is_internal
 from sparklog_server.protocol.entities import topic_uuid
 from sparklog_server.protocol.metadata_response import encode_topic, encode_topics
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparklog.log.config import RootConfig, validate_topic_configs
-from sparklog.metadata import Action, CreateTopic, Image, new_id, plan_create_topic
-from sparklog.metadata.topic_names import collision_key
+from sparklog.metadata import Action, CreateTopic, Image, collision_key, new_id, plan_create_topic
 from sparklog_server.admin.assignments import validate_assignment, validate_replication_factor
 from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates, make_changes
 from sparklog_server.admin.config_changes import invalid_request

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.metadata import Action, Image, plan_advance_log_start
-from sparklog.metadata.topic_names import is_internal
+from sparklog.metadata import Action, Image, is_internal, plan_advance_log_start
 from sparklog_server.admin.changes import Part, RefusedError, make_changes
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.registry import RequestContext, api

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.metadata.topic_names import why_illegal_topic_name
+from sparklog.metadata import why_illegal_topic_name
 from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
 from sparklog_server.fetch.service import Fetched
 from sparklog_server.fetch.sessions import FINAL_EPOCH, NO_SESSION, PartitionFetch

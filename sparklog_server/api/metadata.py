@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
-from sparklog.metadata import Action, Image, new_id, plan_create_topic
-from sparklog.metadata.topic_names import collision_key, is_internal, why_illegal_topic_name
+from sparklog.metadata import (
+    Action,
+    Image,
+    collision_key,
+    is_internal,
+    new_id,
+    plan_create_topic,
+    why_illegal_topic_name,
+)
 from sparklog_server.admin.changes import Part, make_changes
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.entities import field, make, topic_id_text

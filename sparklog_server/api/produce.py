@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparklog.errors import SparklogError, as_value
-from sparklog.metadata import BrokerRegistration, Image
-from sparklog.metadata.topic_names import is_internal
+from sparklog.metadata import BrokerRegistration, Image, is_internal
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import error_code
 from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success

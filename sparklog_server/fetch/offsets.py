@@ -9,8 +9,7 @@ import numpy as np
 
 from sparklog.log.reader import plan_read, read_ranges
 from sparklog.log.time_lookup import offset_for_time
-from sparklog.metadata import PartitionState
-from sparklog.metadata.extent_list import NUMBER_COLUMNS
+from sparklog.metadata import NUMBER_COLUMNS, PartitionState
 from sparklog.storage import Store
 
 _MAX_TIMESTAMP = NUMBER_COLUMNS.index("max_timestamp_ms")

@@ -5,7 +5,7 @@ Sources: style.md, distant claims rot: so the page is made by a scrape of a brok
 
 from prometheus_client.core import Metric
 
-from sparklog.metadata.image import empty_image
+from sparklog.metadata import empty_image
 from sparklog_server.metrics.metrics import Gauge, Metrics
 from sparklog_server.observe.broker_families import (
     internal_families,

@@ -24,6 +24,7 @@ from typing import assert_never
 
 from sparklog.errors import FencedError, InvalidRequestError, SparklogError, UnknownTopicError
 from sparklog.metadata import (
+    SEQUENCES,
     Image,
     PartitionState,
     ProducerState,
@@ -31,9 +32,8 @@ from sparklog.metadata import (
     appended_offset,
     check_sequence,
     last_batch,
+    last_sequence,
 )
-from sparklog.metadata.extent_list import SEQUENCES
-from sparklog.metadata.sequences import last_sequence
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparklog.format.codec import BytesLike
 from sparklog.format.encoded_batches import EncodedBatches
-from sparklog.metadata.extent_list import SEQUENCES
+from sparklog.metadata import SEQUENCES
 from sparklog_server.publish.parts import AppendPart
 
 _BASE_OFFSET = struct.Struct(">q")

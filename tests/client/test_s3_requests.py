@@ -12,8 +12,8 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.metadata import RequestApplied
+from sparklog.metadata.documents.paths import REQUESTS
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.paths import REQUESTS
 from sparklog.storage.s3 import S3Store
 
 WRITERS, APPENDS = 4, 6

@@ -12,7 +12,7 @@ from sparklog.client.request_payload import encode_payload
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError, InvalidRequestError, RetriableError
 from sparklog.metadata import WriterTxn
-from sparklog.metadata import drafts as drafts_module
+from sparklog.metadata.model import writers as writers_module
 
 
 def stage(log: SparkLog, topic: str, *values: str, key: str | None = None) -> StagedAppend:
@@ -120,7 +120,7 @@ def test_others_plan_the_same_from_a_request(log: SparkLog, content: str) -> Non
 def test_forgetting_is_said_once(
     log: SparkLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(drafts_module, "MAX_WRITER_TXNS", 2)
+    monkeypatch.setattr(writers_module, "MAX_WRITER_TXNS", 2)
     monkeypatch.setattr("sparklog.client.writer_version.MAX_WRITER_TXNS", 2)
     monkeypatch.setattr(importlib.import_module("sparklog.client.publish"), "_warned_topics", set())
     with caplog.at_level(logging.WARNING):

@@ -30,9 +30,9 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.failpoints import FAILPOINTS
 from sparklog.metadata import Image
+from sparklog.metadata.documents.paths import DIRECTORY, manifest_of
+from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.loading import follow
-from sparklog.metadata.paths import DIRECTORY, manifest_of
-from sparklog.metadata.snapshot import read_snapshot
 from tests.crash.matrix_worker import PARTITIONS, ROWS, read_acked, values_of
 from tests.history.checker import check
 from tests.history.events import read_history

@@ -19,7 +19,7 @@ import pytest
 
 from sparklog.clock import SystemClock
 from sparklog.metadata import Extent, MetadataLog, new_id, plan_create_topic
-from sparklog.metadata.paths import DIRECTORY, commit_of
+from sparklog.metadata.documents.paths import DIRECTORY, commit_of
 from sparklog.storage import open_store
 
 WORKER = Path(__file__).with_name("publish_worker.py")

@@ -20,10 +20,11 @@ from sparklog.metadata import (
     plan_allocate_producer_ids,
     plan_register_broker,
 )
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
-from sparklog.metadata.document import ManifestBody, encode_document
-from sparklog.metadata.paths import commit_name, manifest_name
-from sparklog.metadata.snapshot import read_manifest, read_snapshot
+from sparklog.metadata.documents.document import ManifestBody, encode_document
+from sparklog.metadata.documents.paths import commit_name, manifest_name
+from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.apply import apply_actions
 from sparklog.storage import MemoryStore
 
 LISTENERS = (BrokerListener(host="localhost", port=9092),)

@@ -19,7 +19,7 @@ from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
 from sparklog.metadata import Action, Image, MetadataLog, MetadataSettings, SetConfigs
 from sparklog.metadata import cleaning as cleaning_module
 from sparklog.metadata.cleaning import commit_was_cleaned
-from sparklog.metadata.paths import (
+from sparklog.metadata.documents.paths import (
     CLEANED_MARKER,
     DIRECTORY,
     commit_name,

@@ -21,14 +21,15 @@ from sparklog.metadata import (
     WriterTxn,
     new_id,
 )
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
 from sparklog.metadata.combining import PATIENCE_MS
-from sparklog.metadata.image import empty_image
+from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS
+from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.paths import DIRECTORY, REQUESTS
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.image import empty_image
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import MAX_AGE_MS, MAX_REQUEST_BYTES, SWEEP_AGE_MS, RequestBox
-from sparklog.metadata.snapshot import read_snapshot
 from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog.storage.base import StoreTraits
 

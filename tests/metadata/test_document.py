@@ -22,9 +22,8 @@ from sparklog.metadata import (
     SetConfigs,
     WriterTxn,
 )
-from sparklog.metadata import document as document_module
-from sparklog.metadata.actions import ACTION_TYPES, version_of
-from sparklog.metadata.document import (
+from sparklog.metadata.documents import document as document_module
+from sparklog.metadata.documents.document import (
     CommitBody,
     Header,
     checksum,
@@ -32,6 +31,7 @@ from sparklog.metadata.document import (
     encode_document,
     required_version,
 )
+from sparklog.metadata.model.actions import ACTION_TYPES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
 GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
@@ -166,7 +166,7 @@ def test_every_action_type_is_in_the_golden_commits() -> None:
     golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4]
     assert {type(action) for action in golden} == set(ACTION_TYPES)
     versions = [
-        {version_of(one) for one in actions} for actions in (ACTIONS, ACTIONS_2, ACTIONS_3, ACTIONS_4)
+        {one.document_version for one in actions} for actions in (ACTIONS, ACTIONS_2, ACTIONS_3, ACTIONS_4)
     ]
     assert [max(found) for found in versions] == [1, 2, 3, 4]
 

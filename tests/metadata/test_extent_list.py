@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sparklog.metadata import Extent, ExtentList, PartitionState, appended_offset
-from sparklog.metadata.extent_list import SEQUENCES, columns_of, concat_columns
+from sparklog.metadata.model.extent_list import SEQUENCES, columns_of, concat_columns
 
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 

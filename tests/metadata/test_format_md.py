@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 
 from sparklog.metadata import Extent, WriterTxn
-from sparklog.metadata.actions import ACTION_TYPES
-from sparklog.metadata.document import CommitBody, Header, decode_commit, encode_document
-from sparklog.metadata.extent_list import NUMBER_COLUMNS
-from sparklog.metadata.properties import encode_properties
-from sparklog.metadata.snapshot import _State
+from sparklog.metadata.documents.document import CommitBody, Header, decode_commit, encode_document
+from sparklog.metadata.documents.properties import encode_properties
+from sparklog.metadata.documents.snapshot import _State
+from sparklog.metadata.model.actions import ACTION_TYPES, EFFECTS
+from sparklog.metadata.model.extent_list import NUMBER_COLUMNS
 
 TEXT = (Path(__file__).parent.parent.parent / "FORMAT.md").read_text("utf-8")
 
@@ -45,6 +45,11 @@ def test_actions_and_their_fields() -> None:
     assert names(rows) == [kind.__struct_config__.tag for kind in ACTION_TYPES]
     for row, kind in zip(rows, ACTION_TYPES, strict=True):
         assert row[1].split(", ") == list(kind.__struct_fields__)
+
+
+def test_every_action_has_an_effect() -> None:
+    assert tuple(EFFECTS) == ACTION_TYPES
+    assert len(set(EFFECTS.values())) == len(EFFECTS)
 
 
 def test_fields_of_the_snapshot_state() -> None:

@@ -30,8 +30,8 @@ from sparklog.metadata import (
     plan_append,
     plan_create_topic,
 )
-from sparklog.metadata.document import VERSION, CommitBody, Header, encode_document
-from sparklog.metadata.paths import DIRECTORY, commit_name
+from sparklog.metadata.documents.document import VERSION, CommitBody, Header, encode_document
+from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore, open_store
 
 Draft = Callable[..., DraftExtent]
@@ -460,7 +460,7 @@ def test_commit_that_does_not_apply_halts_the_log(
 
 def encoded_after(source: MetadataLog, target: MetadataLog) -> bytes:
     """A commit planned against `source`, dressed up as the next one of `target`."""
-    from sparklog.metadata.document import CommitBody, Header, encode_document
+    from sparklog.metadata.documents.document import CommitBody, Header, encode_document
 
     state = source.image.partition("orders", 0)
     header = Header(
@@ -611,7 +611,7 @@ def test_fork_while_another_thread_holds_the_lock(local: LocalStore) -> None:
 def test_exports() -> None:
     import sparklog.metadata
 
-    assert len(set(sparklog.metadata.__all__)) == len(sparklog.metadata.__all__) == 46
+    assert len(set(sparklog.metadata.__all__)) == len(sparklog.metadata.__all__) == 57
     for name in sparklog.metadata.__all__:
         assert hasattr(sparklog.metadata, name)
 

@@ -40,10 +40,11 @@ from sparklog.metadata import (
     plan_replace_extents,
     plan_set_configs,
 )
-from sparklog.metadata import image as image_module
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
-from sparklog.metadata.sequences import MAX_PRODUCERS
-from sparklog.metadata.topic_names import collision_key
+from sparklog.metadata.model import image as image_module
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.sequences import MAX_PRODUCERS
+from sparklog.metadata.model.topic_names import collision_key
 from sparklog.storage.memory import MemoryStore
 
 Draft = Callable[..., DraftExtent]

@@ -7,9 +7,9 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
 from sparklog.metadata import MetadataLog, SetConfigs
-from sparklog.metadata.document import checksum
-from sparklog.metadata.ids import is_id, new_id
-from sparklog.metadata.properties import decode_properties, encode_properties, open_properties
+from sparklog.metadata.documents.document import checksum
+from sparklog.metadata.documents.properties import decode_properties, encode_properties, open_properties
+from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.storage import LocalStore, MemoryStore, Store
 
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"

@@ -9,8 +9,14 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import CorruptLogError, InvalidRequestError, RetriableError, StorageError
 from sparklog.metadata import Action, Image, MetadataLog, MetadataSettings, SetConfigs, Topic
-from sparklog.metadata.paths import DIRECTORY, SNAPSHOT_HINT, commit_name, manifest_name, snapshot_directory
-from sparklog.metadata.snapshot_hint import write_hint
+from sparklog.metadata.documents.paths import (
+    DIRECTORY,
+    SNAPSHOT_HINT,
+    commit_name,
+    manifest_name,
+    snapshot_directory,
+)
+from sparklog.metadata.documents.snapshot_hint import write_hint
 from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog.storage.base import StoreTraits
 

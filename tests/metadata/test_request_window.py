@@ -27,13 +27,14 @@ from sparklog.metadata import (
     SharedPlan,
     WriterTxn,
     new_id,
-    publishers,
 )
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
-from sparklog.metadata.document import CommitBody, Header, encode_document
-from sparklog.metadata.image import PublisherState, empty_image
+from sparklog.metadata.documents.document import CommitBody, Header, encode_document
+from sparklog.metadata.documents.paths import REQUESTS, commit_name
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.paths import REQUESTS, commit_name
+from sparklog.metadata.model import publishers
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.image import PublisherState, empty_image
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore

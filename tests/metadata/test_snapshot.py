@@ -22,10 +22,10 @@ from sparklog.metadata import (
     plan_advance_log_start,
     plan_append,
 )
-from sparklog.metadata.document import ManifestBody, encode_document
+from sparklog.metadata.documents.document import ManifestBody, encode_document
+from sparklog.metadata.documents.paths import DIRECTORY, commit_name, manifest_name, manifest_of
+from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, verify_snapshot, write_snapshot
 from sparklog.metadata.loading import load_image
-from sparklog.metadata.paths import DIRECTORY, commit_name, manifest_name, manifest_of
-from sparklog.metadata.snapshot import read_manifest, read_snapshot, verify_snapshot, write_snapshot
 from sparklog.storage import MemoryStore
 
 Create = Callable[..., Topic]
@@ -288,7 +288,7 @@ def test_state_that_contradicts_itself(
     """Bytes that match their checksum, and are wrong all the same."""
     import msgspec
 
-    from sparklog.metadata.document import checksum
+    from sparklog.metadata.documents.document import checksum
 
     log = rich_log(memory, create, draft)
     commit = log.write_snapshot()
@@ -310,7 +310,7 @@ def test_state_that_contradicts_itself(
 
 @pytest.mark.parametrize("data", [b"", b"ARROW1", b"ARROW1\0\0" + bytes(100) + b"ARROW1"])
 def test_extents_that_are_no_arrow_file(data: bytes) -> None:
-    from sparklog.metadata.snapshot_extents import decode_extents
+    from sparklog.metadata.documents.snapshot_extents import decode_extents
 
     with pytest.raises(CorruptLogError, match="here"):
         decode_extents(memoryview(data), "here")

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.metadata import MetadataLog, SetConfigs
-from sparklog.metadata.paths import DIRECTORY
+from sparklog.metadata.documents.paths import DIRECTORY
 from sparklog.metadata.turns import DISTRUST_MS, MAX_WAIT_MS, Turns
 from sparklog.storage import LocalStore, MemoryStore
 

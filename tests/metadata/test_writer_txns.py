@@ -18,12 +18,13 @@ from sparklog.metadata import (
     plan_delete_topic,
     plan_writer_txn,
 )
-from sparklog.metadata import document as document_module
-from sparklog.metadata import drafts as drafts_module
-from sparklog.metadata.apply import ActionRefusedError, apply_actions
-from sparklog.metadata.image import NO_COMMIT, WriterTxnState
+from sparklog.metadata.documents import document as document_module
+from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.snapshot import read_manifest, read_snapshot
+from sparklog.metadata.model import writers as writers_module
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.image import NO_COMMIT, WriterTxnState
 from sparklog.storage.memory import MemoryStore
 
 A, B = "A" * 22, "B" * 22
@@ -192,7 +193,7 @@ def test_malformed_actions(image: Image, action: WriterTxn, why: str) -> None:
 def test_a_topic_forgets_who_has_not_written_for_the_longest_time(
     log: MetadataLog, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafts_module, "MAX_WRITER_TXNS", 3)
+    monkeypatch.setattr(writers_module, "MAX_WRITER_TXNS", 3)
     assert image.commit == log.image.commit
     for number, name in enumerate("abcad"):
         log.publish(lambda image, name=name, number=number: [txn(number, A, application=name)])  # type: ignore[misc]

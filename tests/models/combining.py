@@ -166,7 +166,7 @@ class Combining(Model):
         code=(
             f"{COMBINER}.publish",
             f"{COMBINER}.start_anew",
-            "sparklog.metadata.image:Image.has_settled",
+            "sparklog.metadata.model.image:Image.has_settled",
             "sparklog.metadata.requests:RequestBox.post",
         ),
     )
@@ -220,7 +220,7 @@ class Combining(Model):
     @step(
         "publishes its request",
         at="waiting",
-        code=(f"{COMBINER}._publish_all", "sparklog.metadata.apply:apply_actions"),
+        code=(f"{COMBINER}._publish_all", "sparklog.metadata.model.apply:apply_actions"),
     )
     def publish_all(self, s: State, i: int, p: Process) -> Next:
         request = p.posted

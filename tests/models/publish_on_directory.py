@@ -240,7 +240,7 @@ class Directory(Model):
 
     # --- cleaning --------------------------------------------------------------------------------------
 
-    @step("links a snapshot", at="shown", code="sparklog.metadata.snapshot:write_snapshot")
+    @step("links a snapshot", at="shown", code="sparklog.metadata.documents.snapshot:write_snapshot")
     def write_snapshot(self, s: State, i: int, p: Process) -> Next:
         if has(s.snapshots, p.image):
             yield ": it is there", self._with(s, i, p._replace(at="choosing"))

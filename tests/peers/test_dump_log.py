@@ -15,7 +15,7 @@ from sparklog.client import SparkLog
 from sparklog.format.index import encode_offset_entries, encode_time_entries
 from sparklog.format.record_batch import parse_header
 from sparklog.log.reader import plan_read
-from sparklog.metadata.image import PartitionState
+from sparklog.metadata.model.image import PartitionState
 from tests.peers.conftest import Tool
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -34,11 +34,11 @@ from sparklog.metadata import (
     plan_set_configs,
     plan_writer_txn,
 )
-from sparklog.metadata.apply import ImageBuilder
-from sparklog.metadata.document import decode_commit
-from sparklog.metadata.image import empty_image
-from sparklog.metadata.paths import commit_name
-from sparklog.metadata.snapshot import read_snapshot
+from sparklog.metadata.documents.document import decode_commit
+from sparklog.metadata.documents.paths import commit_name
+from sparklog.metadata.documents.snapshot import read_snapshot
+from sparklog.metadata.model.apply import ImageBuilder
+from sparklog.metadata.model.image import empty_image
 from sparklog.storage import MemoryStore
 
 NAMES = st.sampled_from(["a", "b", "orders.eu", "c-1"])

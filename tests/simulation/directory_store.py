@@ -20,7 +20,7 @@ from sparklog.errors import (
     RetriableError,
     StorageError,
 )
-from sparklog.metadata.paths import commit_of
+from sparklog.metadata.documents.paths import commit_of
 from sparklog.storage import BytesLike, StoredFile
 from sparklog.storage.base import StoreTraits
 from sparklog.storage.memory import MemoryReadFile

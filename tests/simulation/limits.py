@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from sparklog.metadata import publishers, sequences
+from sparklog.metadata.model import publishers, sequences
 from tests.simulation.setting import Setting
 
 

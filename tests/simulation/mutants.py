@@ -23,15 +23,15 @@ from sparklog.metadata import (
     ProducerState,
     cleaning,
     loading,
-    plan,
     posted,
-    publishers,
 )
-from sparklog.metadata.actions import RequestApplied, WriterTxn
 from sparklog.metadata.creating import Candidate, CommitCreator
+from sparklog.metadata.documents.paths import commit_of
 from sparklog.metadata.following import TRUST_MS, RemoteFollower
-from sparklog.metadata.image import PublisherState, WriterTxnState, empty_image
-from sparklog.metadata.paths import commit_of
+from sparklog.metadata.model import extents, publishers
+from sparklog.metadata.model.image import PublisherState, WriterTxnState, empty_image
+from sparklog.metadata.model.publishers import RequestApplied
+from sparklog.metadata.model.writers import WriterTxn, plan_writer_txn
 from sparklog.metadata.posted import Posted
 from sparklog.storage import IndefinitePutError, Store, s3_errors
 from tests.simulation import setting
@@ -180,7 +180,7 @@ def _of_that_number(self: Posted, actions: Sequence[Action]) -> tuple[Action, ..
 
 @contextmanager
 def _whatever_it_holds() -> Iterator[None]:
-    original = plan.plan_writer_txn
+    original = plan_writer_txn
 
     def planned(
         image: Image, application: str, version: int, topic_ids: Sequence[str], *, content: str = ""
@@ -311,7 +311,7 @@ MUTANTS = (
     Mutant(
         "a producer that was forgotten is new",
         "directory",
-        lambda: mock.patch.object(plan, "last_batch", _as_the_image_remembers),
+        lambda: mock.patch.object(extents, "last_batch", _as_the_image_remembers),
         focus=("kill", "cut_power"),
     ),
     Mutant(

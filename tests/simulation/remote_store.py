@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.metadata.paths import REQUESTS, commit_of
+from sparklog.metadata.documents.paths import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
 from sparklog.storage.base import StoreTraits
 from sparklog.storage.memory import MemoryReadFile

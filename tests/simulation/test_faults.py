@@ -6,9 +6,10 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError, StorageError
-from sparklog.metadata import MetadataLog, MetadataSettings, publishers
-from sparklog.metadata.paths import REQUESTS
-from sparklog.metadata.snapshot import read_snapshot
+from sparklog.metadata import MetadataLog, MetadataSettings
+from sparklog.metadata.documents.paths import REQUESTS
+from sparklog.metadata.documents.snapshot import read_snapshot
+from sparklog.metadata.model import publishers
 from sparklog.storage import IndefinitePutError
 from tests.simulation.cloning import clone_of
 from tests.simulation.damage import damage_newest_snapshot

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.metadata.document import checksum
+from sparklog.metadata.documents.document import checksum
 from tests.spark.conftest import Write
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("directory")]

@@ -12,7 +12,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError, InvalidRequestError, StorageError
-from sparklog.metadata.actions import AdvanceLogStart
+from sparklog.metadata.model.rewriting import AdvanceLogStart
 from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options
 from sparklog.spark.stream_planner import StreamPlanner

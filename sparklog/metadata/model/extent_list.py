@@ -4,7 +4,7 @@ A root may hold a million extents. As Python objects they would cost hundreds of
 to load; as columns they are a few arrays that an Arrow file hands over without copying. New extents
 gather in a short tail of objects, and become columns when it is full.
 
-Invariants: base offsets ascend and extents do not overlap (checked by whoever appends, apply.py).
+Invariants: base offsets ascend and extents do not overlap (checked by whoever appends, extents.py).
 Concurrency: immutable; every change makes a new list that shares the columns.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.metadata.actions import Extent
+from sparklog.metadata.model.extent import Extent
 
 NUMBER_COLUMNS = (
     "position",

@@ -17,8 +17,11 @@ Sources: FORMAT.md#metadata-log, requests; adr/0007.
 
 from collections.abc import Mapping
 
-from sparklog.metadata.actions import RequestApplied
-from sparklog.metadata.image import PublisherState
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, refuse
+from sparklog.metadata.model.draft import ImageDraft
+from sparklog.metadata.model.ids import is_id
+from sparklog.metadata.model.image import PublisherState
+from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
 
 # Commits. Longer: a publisher that waits in a busy log need not post again; shorter: less to remember.
 REQUEST_WINDOW = 4096
@@ -27,6 +30,52 @@ REQUEST_WINDOW = 4096
 MAX_PUBLISHERS = 65_536
 # Before requests had a base, images remembered so many publishers, whatever the commit.
 LEGACY_PUBLISHERS = 4096
+
+
+class RequestApplied(ActionBase, tag="request_applied", frozen=True, kw_only=True):
+    """The `actions` actions that follow are what request `sequence` of `publisher` asked for.
+
+    Sequences of a publisher only grow: what is applied, or passed over, can never be applied (again).
+    Without actions it takes the sequence out of the world.
+    `base` and `nonce` are the request's own: after which commit it was posted, and which of the requests of
+    this number, should there be clones of its process. The first version had neither.
+    """
+
+    publisher: str
+    sequence: Int64
+    actions: Int64 = 0
+    base: Int64 = -1
+    nonce: str = ""
+
+    @property
+    def document_version(self) -> int:
+        """The first version of requests is still read."""
+        return 4 if self.nonce else 3
+
+
+def why_illegal_request(request: RequestApplied) -> str | None:
+    """Bounds of every field; whether the sequence is new is for `settle`."""
+    if not is_id(request.publisher):
+        return f"publisher {request.publisher!r} is malformed"
+    if not 0 <= request.sequence <= MAX_OFFSET:
+        return f"sequence {request.sequence}, expected 0 to {MAX_OFFSET}"
+    if request.actions < 0:
+        return f"{request.actions} actions, expected at least 0"
+    if request.nonce and not is_id(request.nonce):
+        return f"nonce {request.nonce!r} is malformed"
+    if not -1 <= request.base < MAX_OFFSET:
+        return f"base {request.base}, expected -1 to {MAX_OFFSET - 1}"
+    return None
+
+
+def settle_request(draft: ImageDraft, action: RequestApplied) -> None:
+    """The effect: nobody can apply the request again."""
+    refuse(why_illegal_request(action), "request")
+    if action.actions > draft.actions_left:
+        raise ActionRefusedError(f"{action.actions} actions of a request, found {draft.actions_left}")
+    refusal = settle(draft.publishers, action, draft.commit)
+    if refusal is not None:
+        raise ActionRefusedError(refusal)
 
 
 def last_commit_for(base: int) -> int:

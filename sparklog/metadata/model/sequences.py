@@ -9,8 +9,8 @@ Sources: KIP-98; Kafka ProducerAppendInfo.checkSequence.
 
 import enum
 
-from sparklog.metadata.extent_list import SEQUENCES
-from sparklog.metadata.image import PartitionState, ProducerState
+from sparklog.metadata.model.extent_list import SEQUENCES
+from sparklog.metadata.model.image import PartitionState, ProducerState
 
 # Idempotent producers that an image remembers of a partition; beyond that it forgets the one that has not
 # written for the longest time. Kafka forgets by time, a day after the last batch.

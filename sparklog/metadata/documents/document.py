@@ -5,7 +5,7 @@ its own eight digits, so that no bit can flip unnoticed, not even in the header.
 
 Invariants: the same input gives the same bytes; a document that does not check out in every respect is
 CorruptLogError, one that is intact but says things we do not know is UnsupportedVersionError.
-Not here: what the body means to the image (apply.py), files (log.py, snapshot.py).
+Not here: what the body means to the image (model/), files (creating.py, loading.py, snapshot.py).
 Sources: FORMAT.md#metadata-log; invariants 1, 6 and 9.
 """
 
@@ -16,17 +16,13 @@ import crc32c
 import msgspec
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
-from sparklog.metadata.actions import (
-    ACTION_TYPES,
-    Action,
-    BrokerListener,
-    Extent,
-    Int64,
-    version_of,
-)
+from sparklog.metadata.model.action import FIRST_VERSION
+from sparklog.metadata.model.actions import ACTION_TYPES, Action
+from sparklog.metadata.model.extent import Extent
+from sparklog.metadata.model.image import BrokerListener
+from sparklog.metadata.model.numbers import Int64
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
-FIRST_VERSION = 1
 VERSION = 4  # the newest that we know
 # Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
 REQUEST_VERSION = 4
@@ -93,7 +89,7 @@ def checksum(*chunks: bytes | memoryview) -> str:
 
 def required_version(actions: Sequence[Action]) -> int:
     """The version of a commit with these actions."""
-    return max(map(version_of, actions), default=FIRST_VERSION)
+    return max((action.document_version for action in actions), default=FIRST_VERSION)
 
 
 def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBody) -> bytes:

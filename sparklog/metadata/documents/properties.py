@@ -15,8 +15,8 @@ from sparklog.errors import (
     NotFoundError,
     UnsupportedVersionError,
 )
-from sparklog.metadata.document import checksum
-from sparklog.metadata.ids import is_id
+from sparklog.metadata.documents.document import checksum
+from sparklog.metadata.model.ids import is_id
 from sparklog.storage import IndefinitePutError, Store
 
 META_PROPERTIES = "meta.properties"

@@ -16,9 +16,7 @@ import numpy as np
 
 from sparklog.errors import AlreadyExistsError, InvalidRequestError
 from sparklog.failpoints import failpoint
-from sparklog.metadata.actions import Int64
-from sparklog.metadata.document import (
-    FIRST_VERSION,
+from sparklog.metadata.documents.document import (
     Header,
     ManifestBody,
     SnapshotPart,
@@ -27,9 +25,12 @@ from sparklog.metadata.document import (
     decode_manifest,
     encode_document,
 )
-from sparklog.metadata.extent_list import ExtentColumns, ExtentList
-from sparklog.metadata.ids import is_id, new_id
-from sparklog.metadata.image import (
+from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
+from sparklog.metadata.documents.snapshot_extents import decode_extents, encode_extents
+from sparklog.metadata.model.action import FIRST_VERSION
+from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
+from sparklog.metadata.model.ids import is_id, new_id
+from sparklog.metadata.model.image import (
     BrokerRegistration,
     Image,
     PartitionState,
@@ -38,9 +39,8 @@ from sparklog.metadata.image import (
     Topic,
     WriterTxnState,
 )
-from sparklog.metadata.paths import manifest_name, snapshot_directory
-from sparklog.metadata.snapshot_extents import decode_extents, encode_extents
-from sparklog.metadata.topic_names import why_illegal_topic_name
+from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.topic_names import why_illegal_topic_name
 from sparklog.storage import Store, validate_name
 
 _CODE = "CORRUPT_METADATA_SNAPSHOT"

@@ -10,7 +10,7 @@ Sources: FORMAT.md#metadata-log.
 import logging
 
 from sparklog.errors import NotFoundError, StorageError
-from sparklog.metadata.paths import SNAPSHOT_HINT
+from sparklog.metadata.documents.paths import SNAPSHOT_HINT
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)

@@ -3,29 +3,17 @@
 A bound on what is planned, not on what a log may hold: roots with more are read as they are.
 
 Invariants: a plan that passes does not take the root beyond its setting, `sparklog.max.partitions`.
-Not here: what a topic alone may have (validate.py), or one request (sparklog_server/admin/changes.py).
+Not here: what a topic alone may have (topics.py), or one request (sparklog_server/admin/changes.py).
 Concurrency: pure functions.
 """
 
 from collections.abc import Mapping
 
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata.actions import Action, AddPartitions, CreateTopic
-from sparklog.metadata.image import Image
+from sparklog.metadata.model.image import Image
 
 MAX_PARTITIONS_KEY = "sparklog.max.partitions"  # a setting of the root; declared in log/config.py
 DEFAULT_MAX_PARTITIONS = 200_000
-
-
-def added_partitions(image: Image, action: Action | None) -> int:
-    """How many partitions there are more once the action is applied."""
-    match action:
-        case CreateTopic():
-            return action.partitions
-        case AddPartitions():
-            return action.partitions - len(image.topic_by_id[action.topic_id].partitions)
-        case _:
-            return 0
 
 
 def validate_room(image: Image, added: int) -> None:

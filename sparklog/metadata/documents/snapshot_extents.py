@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata.document import corrupt
-from sparklog.metadata.extent_list import NUMBER_COLUMNS, ExtentColumns, concat_columns
+from sparklog.metadata.documents.document import corrupt
+from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, ExtentColumns, concat_columns
 
 _CODE = "CORRUPT_METADATA_SNAPSHOT"
 _MAX_TEXT_BYTES = (1 << 31) - 1

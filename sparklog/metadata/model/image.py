@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sparklog.errors import UnknownTopicError
-from sparklog.metadata.actions import BrokerListener, Extent, Int64
-from sparklog.metadata.extent_list import ExtentList
-from sparklog.metadata.topic_names import collision_key
+from sparklog.metadata.model.extent import Extent
+from sparklog.metadata.model.extent_list import ExtentList
+from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.topic_names import collision_key
 
 NO_COMMIT = -1
 
@@ -41,6 +42,13 @@ class WriterTxnState(msgspec.Struct, frozen=True, array_like=True):
     version: Int64
     commit: Int64  # NO_COMMIT: not known
     content: str = ""
+
+
+class BrokerListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Kafka clients reach a broker."""
+
+    host: str
+    port: Int64
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,7 +84,7 @@ class Topic:
     name: str
     partitions: Sequence[PartitionState]
     configs: Mapping[str, str]
-    # By application, the least recent first; beyond a number that one is forgotten (apply.py).
+    # By application, the least recent first; beyond a number that one is forgotten (writers.py).
     writer_txns: Mapping[str, WriterTxnState] = field(default_factory=dict)
 
 
@@ -94,7 +102,7 @@ class Image:
     configs: Mapping[str, str]
     broker: BrokerRegistration | None = None
     next_producer_id: int = 0
-    # The least recent first; those that were silent for longest are forgotten (apply.py).
+    # The least recent first; those that were silent for longest are forgotten (publishers.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
     _by_collision_key: list[Mapping[str, str]] = field(
         default_factory=list, init=False, compare=False, repr=False
@@ -123,6 +131,23 @@ class Image:
                 "PARTITION_MISSING",
                 f"topic {name!r}: no partition {partition}, it has {len(topic.partitions)}",
                 fix=f"Use {_any_of(len(topic.partitions))}, or add partitions",
+            )
+        return topic.partitions[partition]
+
+    def partition_of(self, topic_id: str, partition: int) -> PartitionState:
+        """One partition by topic id, or UnknownTopicError."""
+        topic = self.topic_by_id.get(topic_id)
+        if topic is None:
+            raise UnknownTopicError(
+                "TOPIC_MISSING",
+                f"topic id {topic_id}: no such topic; it was deleted, or deleted and created again",
+                fix="Look the topic up by name again, and decide whether the new one is meant",
+            )
+        if not 0 <= partition < len(topic.partitions):
+            raise UnknownTopicError(
+                "PARTITION_MISSING",
+                f"topic {topic.name!r}: no partition {partition}, it has {len(topic.partitions)}",
+                fix="Use a partition that exists, or add partitions",
             )
         return topic.partitions[partition]
 

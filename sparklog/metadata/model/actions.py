@@ -1,0 +1,61 @@
+"""All kinds of actions: what one metadata commit can say, and the table of what each does.
+
+Invariants: unknown action types and unknown fields are refused (decode in documents/document.py), never
+skipped; what a document can hold, the table can apply (a test compares both with FORMAT.md).
+Not here: a kind itself (its subject's module), a commit's actions in order (apply.py).
+Sources: FORMAT.md#metadata-log.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from sparklog.metadata.model import (
+    brokers,
+    extents,
+    producers,
+    publishers,
+    rewriting,
+    settings,
+    topics,
+    writers,
+)
+from sparklog.metadata.model.action import ActionBase
+from sparklog.metadata.model.brokers import RegisterBroker
+from sparklog.metadata.model.draft import ImageDraft
+from sparklog.metadata.model.extents import AppendExtents
+from sparklog.metadata.model.producers import AllocateProducerIds
+from sparklog.metadata.model.publishers import RequestApplied
+from sparklog.metadata.model.rewriting import AdvanceLogStart, ReplaceExtents
+from sparklog.metadata.model.settings import SetConfigs
+from sparklog.metadata.model.topics import AddPartitions, CreateTopic, DeleteTopic
+from sparklog.metadata.model.writers import WriterTxn
+
+Action = (
+    CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | SetConfigs
+    | AppendExtents
+    | ReplaceExtents
+    | AdvanceLogStart
+    | WriterTxn
+    | RegisterBroker
+    | AllocateProducerIds
+    | RequestApplied
+)
+ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
+
+# What each kind does to an image; it refuses what does not apply.
+EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
+    CreateTopic: topics.create_topic,
+    DeleteTopic: topics.delete_topic,
+    AddPartitions: topics.add_partitions,
+    SetConfigs: settings.set_configs,
+    AppendExtents: extents.append_extents,
+    ReplaceExtents: rewriting.replace_extents,
+    AdvanceLogStart: rewriting.advance_log_start,
+    WriterTxn: writers.note_writer_txn,
+    RegisterBroker: brokers.register_broker,
+    AllocateProducerIds: producers.allocate_producer_ids,
+    RequestApplied: publishers.settle_request,
+}

@@ -1,0 +1,157 @@
+"""An image while actions are being applied to it: what images share is copied once, when it first changes.
+
+Invariants: a topic or partition that has a draft is only to be looked at through the draft. After a refused
+action the draft is of no more use.
+Not here: what an action does (its subject's module), in which order, and to which commits (apply.py).
+Concurrency: a draft belongs to one thread; the images it takes and gives are immutable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.extent import Extent
+from sparklog.metadata.model.image import Image, PartitionState, ProducerState, Topic, WriterTxnState
+
+
+@dataclass(slots=True)
+class PartitionDraft:
+    """A partition, and what has been appended to it since."""
+
+    state: PartitionState
+    log_end_offset: int
+    pending: list[Extent]
+    own_producers: dict[int, ProducerState] | None = None  # a copy, made with the first change
+
+    def changing_producers(self) -> dict[int, ProducerState]:
+        """Its producers' last batches, to be changed in place."""
+        if self.own_producers is None:
+            self.own_producers = dict(self.state.producers)
+        return self.own_producers
+
+    def flushed(self) -> PartitionState:
+        """With everything that was appended."""
+        if self.pending:
+            self.state = replace(
+                self.state,
+                log_end_offset=self.log_end_offset,
+                extents=self.state.extents.appended(self.pending),
+                producers=self.state.producers if self.own_producers is None else self.own_producers,
+            )
+            self.pending, self.own_producers = [], None
+        return self.state
+
+
+@dataclass(slots=True)
+class TopicDraft:
+    """A topic that is being changed."""
+
+    topic_id: str
+    name: str
+    partitions: list[PartitionState]
+    configs: dict[str, str]
+    writer_txns: Mapping[str, WriterTxnState]
+    own_writer_txns: dict[str, WriterTxnState] | None = None  # a copy, made with the first change
+
+    def changing_writer_txns(self) -> dict[str, WriterTxnState]:
+        """The versions that it remembers, to be changed in place."""
+        if self.own_writer_txns is None:
+            self.writer_txns = self.own_writer_txns = dict(self.writer_txns)
+        return self.own_writer_txns
+
+
+class ImageDraft:
+    """Everything that an effect may change.
+
+    Fields:
+        commit: the one whose actions are being applied.
+        actions_left: how many of them come after the action that is being applied.
+        writer_txns, configs, broker, next_producer_id, publishers: as in the image, to be changed in place.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self.commit = image.commit
+        self.actions_left = 0
+        self.writer_txns = dict(image.writer_txns)
+        self.configs = dict(image.configs)
+        self.broker = image.broker
+        self.next_producer_id = image.next_producer_id
+        self.publishers = dict(image.publishers)
+        self._cluster_id = image.cluster_id
+        # Topics that have a draft are stale in these two, until image() puts the drafts in.
+        self._by_name = dict(image.topics)
+        self._by_id = dict(image.topic_by_id)
+        self._topics: dict[str, TopicDraft] = {}
+        self._partitions: dict[tuple[str, int], PartitionDraft] = {}
+
+    def has_topic(self, topic_id: str) -> bool:
+        """Is the id taken?"""
+        return topic_id in self._by_id
+
+    def has_name(self, name: str) -> bool:
+        """Is the topic name taken?"""
+        return name in self._by_name
+
+    def topic(self, topic_id: str) -> TopicDraft:
+        """A topic, to be changed; ActionRefusedError when there is none."""
+        draft = self._topics.get(topic_id)
+        if draft is None:
+            topic = self._by_id.get(topic_id)
+            if topic is None:
+                raise ActionRefusedError(f"no topic has the id {topic_id!r}")
+            draft = TopicDraft(
+                topic_id, topic.name, list(topic.partitions), dict(topic.configs), topic.writer_txns
+            )
+            self._topics[topic_id] = draft
+        return draft
+
+    def partition(self, topic_id: str, partition: int) -> PartitionDraft:
+        """A partition, to be changed; ActionRefusedError when there is none."""
+        draft = self._partitions.get((topic_id, partition))
+        if draft is None:
+            partitions = self.topic(topic_id).partitions
+            if not 0 <= partition < len(partitions):
+                raise ActionRefusedError(
+                    f"topic {topic_id} has no partition {partition}, only {len(partitions)}"
+                )
+            state = partitions[partition]
+            draft = PartitionDraft(state, state.log_end_offset, [])
+            self._partitions[topic_id, partition] = draft
+        return draft
+
+    def add_topic(self, draft: TopicDraft) -> None:
+        """A topic whose id and name are free."""
+        topic = Topic(topic_id=draft.topic_id, name=draft.name, partitions=(), configs={})
+        self._by_name[draft.name] = self._by_id[draft.topic_id] = topic
+        self._topics[draft.topic_id] = draft
+
+    def remove_topic(self, draft: TopicDraft) -> None:
+        """The topic, and its partitions with it."""
+        del self._by_id[draft.topic_id], self._by_name[draft.name], self._topics[draft.topic_id]
+        self._partitions = {key: state for key, state in self._partitions.items() if key[0] != draft.topic_id}
+
+    def image(self, *, commit: int, commit_uuid: str) -> Image:
+        """The image after everything applied; it takes over the draft's state, so call this last."""
+        for (topic_id, partition), draft in self._partitions.items():
+            self._topics[topic_id].partitions[partition] = draft.flushed()
+        for made in self._topics.values():
+            topic = Topic(
+                topic_id=made.topic_id,
+                name=made.name,
+                partitions=tuple(made.partitions),
+                configs=made.configs,
+                writer_txns=made.writer_txns,
+            )
+            self._by_name[made.name] = self._by_id[made.topic_id] = topic
+        return Image(
+            commit=commit,
+            commit_uuid=commit_uuid,
+            cluster_id=self._cluster_id,
+            topics=self._by_name,
+            topic_by_id=self._by_id,
+            writer_txns=self.writer_txns,
+            configs=self.configs,
+            broker=self.broker,
+            next_producer_id=self.next_producer_id,
+            publishers=self.publishers,
+        )

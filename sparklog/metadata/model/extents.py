@@ -1,0 +1,123 @@
+"""Appended extents: append_extents.
+
+Invariants: an extent starts where its partition ends; a batch of an idempotent producer continues what the
+partition has of it (invariant 8).
+Not here: bounds of an extent's fields (extent.py), what a batch's sequence means (sequences.py), changing
+extents that are there (rewriting.py).
+"""
+
+from collections.abc import Sequence
+
+from sparklog.errors import FencedError, InvalidRequestError
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
+from sparklog.metadata.model.draft import ImageDraft, PartitionDraft
+from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent, why_illegal_extent
+from sparklog.metadata.model.image import Image, ProducerState
+from sparklog.metadata.model.sequences import (
+    SequenceCheck,
+    check_sequence,
+    last_batch,
+    last_sequence,
+    remember,
+)
+
+
+class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True):
+    """Each extent starts at the log end offset of its partition, in the order given."""
+
+    extents: tuple[Extent, ...]
+
+
+# --- effect ------------------------------------------------------------------------------------------
+
+
+def append_extents(draft: ImageDraft, action: AppendExtents) -> None:
+    """Each becomes the last of its partition."""
+    for extent in action.extents:
+        _append(draft, extent)
+
+
+def _append(draft: ImageDraft, extent: Extent) -> None:
+    where = f"partition {extent.partition} of topic {extent.topic_id}"
+    refuse(why_illegal_extent(extent), where)
+    partition = draft.partition(extent.topic_id, extent.partition)
+    if extent.base_offset != partition.log_end_offset:
+        raise ActionRefusedError(
+            f"{where}: base offset {extent.base_offset}, expected the log end {partition.log_end_offset}"
+        )
+    if extent.producer_id != NO_PRODUCER_ID:
+        _produce(partition, extent, where)
+    partition.pending.append(extent)
+    partition.log_end_offset = extent.end_offset
+
+
+def _produce(partition: PartitionDraft, extent: Extent, where: str) -> None:
+    producers = partition.changing_producers()
+    known = producers.get(extent.producer_id)
+    check = check_sequence(known, extent.producer_epoch, extent.base_sequence)
+    if check is not SequenceCheck.NEXT:
+        raise ActionRefusedError(
+            f"{where}: producer {extent.producer_id} epoch {extent.producer_epoch} sequence "
+            f"{extent.base_sequence} {check.value}, known is {known}"
+        )
+    last = last_sequence(extent.base_sequence, extent.record_count)
+    remember(producers, extent.producer_id, ProducerState(extent.producer_epoch, last, extent.end_offset - 1))
+
+
+# --- plan --------------------------------------------------------------------------------------------
+
+
+def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
+    """Give the drafts their offsets, per partition in the order given.
+
+    Raises:
+        UnknownTopicError: no topic has this id (any more), or no such partition.
+        FencedError: a newer epoch of the producer has written.
+        InvalidRequestError: DUPLICATE_SEQUENCE, OUT_OF_ORDER_SEQUENCE, or a malformed draft.
+    """
+    ends: dict[tuple[str, int], int] = {}
+    producers: dict[tuple[str, int, int], ProducerState] = {}
+    extents = []
+    for draft in drafts:
+        state = image.partition_of(draft.topic_id, draft.partition)
+        key = (draft.topic_id, draft.partition)
+        base_offset = ends.get(key, state.log_end_offset)
+        extent = _with_offset(draft, base_offset)
+        reason = why_illegal_extent(extent)
+        if reason is not None:
+            raise invalid_plan(f"extent of partition {draft.partition} of topic {draft.topic_id}: {reason}")
+        if draft.producer_id != NO_PRODUCER_ID:
+            producer = (*key, draft.producer_id)
+            _check_producer(draft, producers.get(producer) or last_batch(state, draft.producer_id))
+            producers[producer] = ProducerState(
+                draft.producer_epoch,
+                last_sequence(draft.base_sequence, draft.record_count),
+                extent.end_offset - 1,
+            )
+        ends[key] = extent.end_offset
+        extents.append(extent)
+    return AppendExtents(extents=tuple(extents))
+
+
+def _with_offset(draft: DraftExtent, base_offset: int) -> Extent:
+    fields = {field: getattr(draft, field) for field in draft.__struct_fields__}
+    return Extent(base_offset=base_offset, offset_delta=base_offset, **fields)
+
+
+def _check_producer(draft: DraftExtent, known: ProducerState | None) -> None:
+    check = check_sequence(known, draft.producer_epoch, draft.base_sequence)
+    found = (
+        f"partition {draft.partition} of topic {draft.topic_id}: producer {draft.producer_id} epoch "
+        f"{draft.producer_epoch} sequence {draft.base_sequence} {check.value}; last is {known}"
+    )
+    match check:
+        case SequenceCheck.FENCED:
+            raise FencedError("PRODUCER_FENCED", found, fix="Close this producer; a newer one has taken over")
+        case SequenceCheck.DUPLICATE:
+            raise InvalidRequestError(
+                "DUPLICATE_SEQUENCE", found, fix="Treat the batch as appended; do not repeat it"
+            )
+        case SequenceCheck.OUT_OF_ORDER:
+            raise InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="Send the missing batches first")
+        case SequenceCheck.NEXT:
+            return

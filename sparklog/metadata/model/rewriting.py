@@ -1,0 +1,146 @@
+"""Changing what a partition holds already: replace_extents and advance_log_start.
+
+Invariants: offsets stay what they were. Replaced extents fill the range that the action names, and what is
+added lies within it; the log start offset only goes up, and never beyond the log's end.
+Not here: which extents to replace, and what retention removes (their callers).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sparklog.errors import RetriableError
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
+from sparklog.metadata.model.draft import ImageDraft
+from sparklog.metadata.model.extent import Extent, why_illegal_extent
+from sparklog.metadata.model.image import Image, PartitionState
+from sparklog.metadata.model.numbers import Int64
+
+
+class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=True):
+    """The `removed_count` extents that cover [start_offset, end_offset) make way for `added`.
+
+    Offsets stay what they were: `added` lies within the range, ascends, and may leave gaps.
+    """
+
+    topic_id: str
+    partition: Int64
+    start_offset: Int64
+    end_offset: Int64
+    removed_count: Int64
+    added: tuple[Extent, ...] = ()
+
+
+class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=True):
+    """Records below log_start_offset are gone; extents wholly below it are dropped."""
+
+    topic_id: str
+    partition: Int64
+    log_start_offset: Int64
+
+
+# --- effects -----------------------------------------------------------------------------------------
+
+
+def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
+    """The added ones stand where the others were."""
+    where = f"partition {action.partition} of topic {action.topic_id}"
+    partition = draft.partition(action.topic_id, action.partition)
+    state = partition.flushed()
+    start, stop = _replaced_range(state, action, where)
+    _refuse_unordered(action, where)
+    partition.state = replace(state, extents=state.extents.replaced(start, stop, action.added))
+
+
+def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -> tuple[int, int]:
+    """Indexes [start, stop) of the extents that the action replaces, which must fill its range exactly."""
+    start = state.extents.index_after(action.start_offset)
+    stop = state.extents.index_from(action.end_offset)
+    if stop - start != action.removed_count or action.removed_count < 1:
+        raise ActionRefusedError(
+            f"{where}: offsets {action.start_offset} to {action.end_offset} hold {stop - start} extents, "
+            f"expected {action.removed_count}"
+        )
+    first, last = state.extents[start], state.extents[stop - 1]
+    if first.base_offset < action.start_offset or last.end_offset > action.end_offset:
+        raise ActionRefusedError(
+            f"{where}: offsets {action.start_offset} to {action.end_offset} cut through extents that "
+            f"cover {first.base_offset} to {last.end_offset}"
+        )
+    return start, stop
+
+
+def _refuse_unordered(action: ReplaceExtents, where: str) -> None:
+    """Added extents are of the partition, legal, ascend, and lie within the range."""
+    next_offset = action.start_offset
+    for extent in action.added:
+        if (extent.topic_id, extent.partition) != (action.topic_id, action.partition):
+            raise ActionRefusedError(f"{where}: an added extent is of another partition")
+        refuse(why_illegal_extent(extent), where)
+        if not next_offset <= extent.base_offset < extent.end_offset <= action.end_offset:
+            raise ActionRefusedError(
+                f"{where}: added extent {extent.base_offset} to {extent.end_offset}, expected one within "
+                f"{next_offset} to {action.end_offset}"
+            )
+        next_offset = extent.end_offset
+
+
+def advance_log_start(draft: ImageDraft, action: AdvanceLogStart) -> None:
+    """Drops the extents that hold nothing else."""
+    where = f"partition {action.partition} of topic {action.topic_id}"
+    partition = draft.partition(action.topic_id, action.partition)
+    state = partition.flushed()
+    if not state.log_start_offset < action.log_start_offset <= state.log_end_offset:
+        raise ActionRefusedError(
+            f"{where}: log start offset {action.log_start_offset}, expected above "
+            f"{state.log_start_offset} and at most {state.log_end_offset}"
+        )
+    partition.state = replace(
+        state,
+        log_start_offset=action.log_start_offset,
+        extents=state.extents.dropped_before(action.log_start_offset),
+    )
+
+
+# --- plans -------------------------------------------------------------------------------------------
+
+
+def plan_replace_extents(image: Image, removed: Sequence[Extent], added: Sequence[Extent]) -> ReplaceExtents:
+    """Put `added` in the place of `removed`: consecutive extents of one partition, as found in an image.
+
+    Raises:
+        RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
+    """
+    if not removed:
+        raise invalid_plan("nothing to replace")
+    first, last = removed[0], removed[-1]
+    state = image.partition_of(first.topic_id, first.partition)
+    if state.extents_between(first.base_offset, last.end_offset) != list(removed):
+        raise RetriableError(
+            "EXTENTS_CHANGED",
+            f"partition {first.partition} of topic {first.topic_id}: offsets {first.base_offset} to "
+            f"{last.end_offset} are in other extents now",
+            fix="Read the extents again and redo the work; nothing was changed",
+        )
+    return ReplaceExtents(
+        topic_id=first.topic_id,
+        partition=first.partition,
+        start_offset=first.base_offset,
+        end_offset=last.end_offset,
+        removed_count=len(removed),
+        added=tuple(added),
+    )
+
+
+def plan_advance_log_start(
+    image: Image, topic_id: str, partition: int, log_start_offset: int
+) -> AdvanceLogStart | None:
+    """Drop records below an offset; None when they are gone already. At most the log end offset."""
+    state = image.partition_of(topic_id, partition)
+    if not 0 <= log_start_offset <= state.log_end_offset:
+        raise invalid_plan(
+            f"partition {partition} of topic {topic_id}: log start offset {log_start_offset}, "
+            f"expected 0 to {state.log_end_offset}"
+        )
+    if log_start_offset <= state.log_start_offset:
+        return None
+    return AdvanceLogStart(topic_id=topic_id, partition=partition, log_start_offset=log_start_offset)

@@ -1,0 +1,143 @@
+"""Writer transactions: writer_txn, which makes a write that is repeated a single one.
+
+Invariants: in a topic the versions of an application only grow, also above what the whole root has of it.
+Not here: who writes as which application (client/publish.py, spark/).
+Sources: FORMAT.md#metadata-log.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sparklog.errors import InvalidRequestError
+from sparklog.metadata.model.action import (
+    FIRST_VERSION,
+    ActionBase,
+    ActionRefusedError,
+    invalid_plan,
+    refuse,
+)
+from sparklog.metadata.model.draft import ImageDraft
+from sparklog.metadata.model.image import Image, WriterTxnState
+from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
+
+MAX_APPLICATION_LENGTH = 1024
+MAX_CONTENT_LENGTH = 128
+# Applications that a topic remembers. Their names are the users': one that makes up a new one for each write
+# must not fill the image.
+MAX_WRITER_TXNS = 10_000
+
+
+class WriterTxn(ActionBase, tag="writer_txn", frozen=True, kw_only=True):
+    """The commit is `version` of `application` in `topics`; there, versions of an application only grow.
+
+    `content` says what was in it, so that a version that comes again with something else is noticed; ""
+    when nobody knows. Without `topics` (written until version 3 of the documents) it is for the whole root.
+    """
+
+    application: str
+    version: Int64
+    topics: tuple[str, ...] | None = None
+    content: str = ""
+
+    @property
+    def document_version(self) -> int:
+        """Only what the first sparklog could say stays readable by it."""
+        return FIRST_VERSION if self.topics is None and not self.content else 4
+
+
+# --- rules -------------------------------------------------------------------------------------------
+
+
+def why_illegal_writer_txn(txn: WriterTxn) -> str | None:
+    """An application has a name, versions count from 0; whether the topics exist is for the effect."""
+    if not 1 <= len(txn.application) <= MAX_APPLICATION_LENGTH:
+        return (
+            f"application name of {len(txn.application)} characters, expected 1 to {MAX_APPLICATION_LENGTH}"
+        )
+    if not 0 <= txn.version <= MAX_OFFSET:
+        return f"version {txn.version}, expected 0 to {MAX_OFFSET}"
+    if len(txn.content) > MAX_CONTENT_LENGTH:
+        return f"content of {len(txn.content)} characters, expected at most {MAX_CONTENT_LENGTH}"
+    if txn.topics is None:
+        return "content without topics" if txn.content else None
+    if not txn.topics or len(set(txn.topics)) < len(txn.topics):
+        return f"{len(txn.topics)} topics, expected at least one, and each once"
+    return None
+
+
+# --- effect ------------------------------------------------------------------------------------------
+
+
+def note_writer_txn(draft: ImageDraft, action: WriterTxn) -> None:
+    """Each topic remembers the version; the least recent application of too many is forgotten."""
+    refuse(why_illegal_writer_txn(action), "writer transaction")
+    of_root = draft.writer_txns.get(action.application, -1)
+    if action.topics is None:
+        _refuse_version(action, of_root, "")
+        draft.writer_txns[action.application] = action.version
+        return
+    for topic_id in action.topics:
+        topic = draft.topic(topic_id)
+        found = topic.writer_txns.get(action.application)
+        known = of_root if found is None else max(of_root, found.version)
+        _refuse_version(action, known, f" in topic {topic.name!r}")
+        _note(
+            topic.changing_writer_txns(),
+            action.application,
+            WriterTxnState(action.version, draft.commit, action.content),
+        )
+
+
+def _refuse_version(action: WriterTxn, known: int, where: str) -> None:
+    if action.version <= known:
+        raise ActionRefusedError(
+            f"version {action.version} of {action.application!r}{where}, expected one above {known}"
+        )
+
+
+def _note(writer_txns: dict[str, WriterTxnState], application: str, state: WriterTxnState) -> None:
+    writer_txns.pop(application, None)  # to come back as the most recent
+    writer_txns[application] = state
+    if len(writer_txns) > MAX_WRITER_TXNS:
+        del writer_txns[next(iter(writer_txns))]
+
+
+# --- plan --------------------------------------------------------------------------------------------
+
+
+def plan_writer_txn(
+    image: Image, application: str, version: int, topic_ids: Sequence[str], *, content: str = ""
+) -> WriterTxn | None:
+    """The action that marks `version` as applied to the topics that do not have it, or a later one.
+
+    Args:
+        topic_ids: also of topics that are created in the same commit.
+        content: what the version holds, as far as the caller can say.
+
+    Returns:
+        None when no topic is left.
+
+    Raises:
+        InvalidRequestError: TXN_CONTENT_DIFFERS, a topic has the same version with other content.
+    """
+    action = WriterTxn(
+        application=application, version=version, topics=tuple(dict.fromkeys(topic_ids)), content=content
+    )
+    reason = why_illegal_writer_txn(action)
+    if reason is not None:
+        raise invalid_plan(reason)
+    left = []
+    for topic_id in action.topics or ():
+        found = image.applied(application, version, topic_id)
+        if found is None:
+            left.append(topic_id)
+        elif found.version == version and content and found.content and content != found.content:
+            raise InvalidRequestError(
+                "TXN_CONTENT_DIFFERS",
+                f"topic {image.topic_by_id[topic_id].name!r}: commit {found.commit} has version {version} of "
+                f"{application!r} with other content ({found.content}, expected {content})",
+                fix="Find out why the same version comes with something else, such as a restored or copied "
+                "checkpoint; nothing was changed. Write it as another application or version if it is new",
+            )
+    return msgspec.structs.replace(action, topics=tuple(left)) if left else None
