@@ -8,7 +8,6 @@ Versions: 0 no topics means all; 1 null means all, controller; 4 auto-creation c
     epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in answers (KIP-516); 12 topics by id.
 """
 
-import io
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +84,7 @@ def _response(context: RequestContext, broker: "Broker", topics: list[bytes], op
         topics=(),
         cluster_authorized_operations=operations,
     )
-    buffer = io.BytesIO()
-    message_codec(METADATA, version).write(buffer, empty)
-    encoded = buffer.getvalue()
+    encoded = b"".join(message_codec(METADATA, version).write(empty))
     after = len(encoded) - after_topics(version)
     return Response(chunks=[encoded[: after - count_bytes(version)], *topics, encoded[after:]])
 

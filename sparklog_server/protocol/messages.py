@@ -7,7 +7,6 @@ Sources: Kafka RequestHeader, RequestContext.parseRequest, ResponseHeader; KIP-4
 """
 
 import functools
-import io
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from types import ModuleType
 from typing import Any, cast
 
 from kio.index import load_payload_module, load_request_schema, load_response_schema
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
 from sparklog_server.protocol.guard import MalformedRequestError, guarded, read_uvarint
 from sparklog_server.protocol.registry import API_VERSIONS, ApiEntry, Chunk, FileRegion, Response
+from sparklog_server.protocol.response_writer import response_writer
 
 _HEADER = struct.Struct(">hhi")
 __all__ = [
@@ -60,7 +60,7 @@ class MessageCodec:
     types: ModuleType
     request_type: type
     read: Callable[[memoryview, int], tuple[Any, int]]
-    write: Callable[[io.BytesIO, Any], None]
+    write: Callable[[Any], list[bytes | bytearray]]
     flexible_request: bool
     flexible_response: bool
 
@@ -83,7 +83,7 @@ def message_codec(api_key: int, version: int) -> MessageCodec:
         types=load_payload_module(api_key, version, EntityType.response),
         request_type=request,
         read=cast("Any", entity_reader(request)),
-        write=cast("Any", entity_writer(response)),
+        write=response_writer(response),
         flexible_request=request.__header_schema__.__version__ == 2,
         flexible_response=response.__header_schema__.__version__ == 1,
     )
@@ -111,12 +111,10 @@ def encode_response(codec: MessageCodec, correlation_id: int, body: Any) -> list
         size = header_size - 4 + _total(body.chunks)
         head = _LENGTH_AND_CORRELATION.pack(size, correlation_id) + bytes(header_size - 8)
         return [head, *body.chunks]
-    buffer = io.BytesIO()
-    buffer.write(bytes(header_size))
-    codec.write(buffer, body)
-    encoded = buffer.getbuffer()
-    _LENGTH_AND_CORRELATION.pack_into(encoded, 0, len(encoded) - 4, correlation_id)
-    return [encoded]
+    pieces = codec.write(body)
+    size = header_size - 4 + sum(map(len, pieces))
+    head = _LENGTH_AND_CORRELATION.pack(size, correlation_id) + bytes(header_size - 8)
+    return [head + pieces[0], *pieces[1:]]
 
 
 def codec_for(entry: ApiEntry | None, header: RequestHeader) -> MessageCodec:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from sparklog_server.protocol.registry import load_apis
@@ -75,6 +76,7 @@ _PRIMITIVES: dict[str, Callable[[random.Random], Any]] = {
     "int32": _integer(32),
     "int64": _integer(64),
     "uint16": lambda rng: rng.randrange(1 << 16),
+    "error_code": lambda rng: rng.choice(list(ErrorCode)),
     "float64": lambda rng: rng.random(),
     "string": _text,
     "bytes": lambda rng: rng.randbytes(rng.choice([0, 1, 20, 300])),

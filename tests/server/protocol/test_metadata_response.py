@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_payload_module
+from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.messages import message_codec
 from sparklog_server.protocol.metadata_response import (
     after_topics,
     count_bytes,
@@ -70,7 +70,7 @@ def by_kio(version: int, topics: list[dict[str, Any]]) -> bytes:
         ],
     )
     buffer = io.BytesIO()
-    message_codec(3, version).write(buffer, entity)
+    entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
