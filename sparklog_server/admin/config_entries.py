@@ -68,16 +68,24 @@ class ConfigEntry:
 
     @property
     def config_type(self) -> ConfigType:
-        kind = self.setting.kind
-        if kind is int:
-            maximum = self.setting.maximum
-            return ConfigType.INT if maximum is not None and maximum <= INT_MAX else ConfigType.LONG
-        return {
-            bool: ConfigType.BOOLEAN,
-            float: ConfigType.DOUBLE,
-            tuple: ConfigType.LIST,
-            str: ConfigType.STRING,
-        }[kind]
+        return type_of(self.setting)
+
+
+def type_of(setting: Setting) -> ConfigType:
+    """Kafka's name for a declared setting's type."""
+    kind = setting.kind
+    if kind is int:
+        maximum = setting.maximum
+        return ConfigType.INT if maximum is not None and maximum <= INT_MAX else ConfigType.LONG
+    return _TYPES[kind]
+
+
+_TYPES = {
+    bool: ConfigType.BOOLEAN,
+    float: ConfigType.DOUBLE,
+    tuple: ConfigType.LIST,
+    str: ConfigType.STRING,
+}
 
 
 def topic_entries(config: ServerConfig, image: Image, overrides: Mapping[str, str]) -> list[ConfigEntry]:
@@ -88,6 +96,12 @@ def topic_entries(config: ServerConfig, image: Image, overrides: Mapping[str, st
         layers = _broker_layers(config, image, BROKER_NAMES[key], key, one)
         entries.append(ConfigEntry(name=key, setting=one, synonyms=(*own, *layers), read_only=False))
     return entries
+
+
+def topic_default(config: ServerConfig, image: Image, key: str) -> str:
+    """What a topic without a value of its own has of one setting."""
+    _, one = declared_settings(TopicConfig)[key]
+    return next(iter(_broker_layers(config, image, BROKER_NAMES[key], key, one))).value
 
 
 def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:

@@ -7,8 +7,11 @@ Does not: settings of one broker (server.properties); loggers.
 Versions: 1 flexible.
 """
 
+import functools
 from typing import TYPE_CHECKING, Any
 
+from sparklog.log.config import TopicConfig
+from sparklog.log.setting import Setting, declared_settings
 from sparklog.metadata import Image
 from sparklog_server.admin.config_changes import (
     ConfigChange,
@@ -17,7 +20,9 @@ from sparklog_server.admin.config_changes import (
     alter_resources,
     increments,
 )
-from sparklog_server.admin.config_entries import ConfigEntry, ConfigType, broker_entries, topic_entries
+from sparklog_server.admin.config_entries import ConfigType, broker_entries, topic_default, type_of
+from sparklog_server.admin.setting_names import ROOT_KEYS, root_setting
+from sparklog_server.config import ServerConfig
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.registry import RequestContext, api
 
@@ -49,16 +54,27 @@ async def handle_incremental_alter_configs(request: Any, context: RequestContext
 
 
 def _target(broker: "Broker", resource: Any) -> Target:
+    """Without a look at all settings for each of thousands of topics: those that are named are enough."""
+    config = broker.config
     is_topic = resource.resource_type == ResourceType.TOPIC
 
-    def entries(image: Image) -> dict[str, ConfigEntry]:
-        config = broker.config
-        found = topic_entries(config, image, {}) if is_topic else broker_entries(config, image)
-        return {entry.name: entry for entry in found}
+    def in_force(image: Image, name: str) -> str:
+        if is_topic:
+            return topic_default(config, image, name)
+        return next(entry.value for entry in broker_entries(config, image) if entry.name == name)
 
-    types = {entry.name: entry.config_type for entry in entries(broker.image).values()}
+    def is_list(name: str) -> bool:
+        declared = declared_settings(TopicConfig) if is_topic else _declared_for_brokers()
+        return name in declared and type_of(declared[name][1]) is ConfigType.LIST
+
     return increments(
         [ConfigChange(one.name, one.config_operation, one.value) for one in resource.configs],
-        in_force=lambda image, key: entries(image)[key].value,
-        is_list=lambda key: types.get(key) is ConfigType.LIST,
+        in_force=in_force,
+        is_list=is_list,
     )
+
+
+@functools.cache
+def _declared_for_brokers() -> dict[str, tuple[str, Setting]]:
+    roots = {name: (key, root_setting(key)) for name, key in ROOT_KEYS.items()}
+    return {**declared_settings(ServerConfig), **roots}

@@ -18,7 +18,7 @@ DEFAULT_MAX_PARTITIONS = 200_000
 
 def validate_room(image: Image, added: int) -> None:
     """Raise InvalidRequestError TOO_MANY_PARTITIONS if so many more would be too many."""
-    present = sum(len(topic.partitions) for topic in image.topics.values())
+    present = image.partition_count
     limit = _limit(image.configs)
     if present + added > limit:
         raise InvalidRequestError(

@@ -107,6 +107,14 @@ class Image:
     _by_collision_key: list[Mapping[str, str]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )
+    _partitions: list[int] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    @property
+    def partition_count(self) -> int:
+        """Of all topics."""
+        if not self._partitions:  # once an image, as below
+            self._partitions.append(sum(len(topic.partitions) for topic in self.topics.values()))
+        return self._partitions[0]
 
     def named_like(self, name: str) -> str | None:
         """The topic that could not be told from one of this name in metrics; see collision_key."""
