@@ -846,6 +846,27 @@ MUTANTS = (
         "tests/metadata/test_image_age.py",
     ),
     Mutant(
+        "broker: a request that names thousands waits for those before it",
+        "sparklog_server/network/connection.py",
+        "            await work.reserve(examined.elements)\n",
+        "            pass\n",
+        "tests/server/network/test_work.py",
+    ),
+    Mutant(
+        "broker: what a request took is given back when its handler is ended",
+        "sparklog_server/network/connection.py",
+        "            request.work.release()\n            raise\n",
+        "            raise\n",
+        "tests/server/network/test_work.py",
+    ),
+    Mutant(
+        "broker: a list that occurs again in an answer takes no more memory",
+        "sparklog_server/protocol/response_writer.py",
+        "            piece = out.repeated[key] = b",
+        "            piece = b",
+        "tests/server/protocol/test_response_writer.py",
+    ),
+    Mutant(
         "broker: a change that timed out before its turn is not made",
         "sparklog_server/admin/changes.py",
         "            if self._is_given_up:\n",

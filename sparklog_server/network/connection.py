@@ -23,14 +23,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
+from sparklog_server.network.work import HeldWork
 from sparklog_server.protocol.answers import HeldAnswer
 from sparklog_server.protocol.messages import (
     MalformedRequestError,
     MessageCodec,
     UnsupportedRequestError,
     codec_for,
-    decode_request,
     encode_response,
+    examine_request,
     parse_header,
 )
 from sparklog_server.protocol.registry import (
@@ -59,6 +60,7 @@ class _Request:
     context: RequestContext
     body: Any
     frame: Frame
+    work: HeldWork
     holds_slot: bool
     received: float  # seconds of the loop's clock, as the following
 
@@ -205,12 +207,26 @@ class Connection:
         entry = self._network.apis.get(header.api_key)
         codec = codec_for(entry, header)
         assert entry is not None
-        client_id, body = decode_request(frame.data, header, codec)
+        waits = entry.key in WAITING_APIS
+        examined = examine_request(frame.data, header, codec)
+        work = HeldWork(self._network.work, self.peer_host)
+        if not waits:
+            await work.reserve(examined.elements)
+        try:
+            body = examined.read()
+            if waits:
+                frame.release()
+            else:
+                frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
+                await self._network.slots.acquire()
+        except BaseException:
+            work.release()
+            raise
         context = RequestContext(
             api_key=header.api_key,
             api_version=header.api_version,
             correlation_id=header.correlation_id,
-            client_id=client_id,
+            client_id=examined.client_id,
             connection_id=self.number,
             peer_host=self.peer_host,
             listener=self._listener,
@@ -218,13 +234,7 @@ class Connection:
             types=codec.types,
             answer=HeldAnswer(self._network.answers),
         )
-        waits = entry.key in WAITING_APIS
-        if waits:
-            frame.release()
-        else:
-            frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
-            await self._network.slots.acquire()
-        return _Request(entry, codec, context, body, frame, holds_slot=not waits, received=received)
+        return _Request(entry, codec, context, body, frame, work, holds_slot=not waits, received=received)
 
     async def _answer_pipelined(
         self, request: _Request, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]"
@@ -248,7 +258,11 @@ class Connection:
         """Handle the request and send its response, after that of the one whose turn `previous` is."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        answer = await self._handle(request)
+        try:
+            answer = await self._handle(request)
+        except BaseException:
+            request.work.release()
+            raise
         handled = in_turn = clock()
         try:
             if previous is not None and not previous.done():
@@ -265,6 +279,7 @@ class Connection:
                     turn.set_result(None)
                     await sending
         finally:
+            request.work.release()
             request.context.answer.release()
             if answer.release is not None:
                 answer.release()

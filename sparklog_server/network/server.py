@@ -17,6 +17,7 @@ from sparklog_server.metrics import Gauge
 from sparklog_server.network.connection import Connection
 from sparklog_server.network.limits import ByteBudget, ConnectionQuota
 from sparklog_server.network.listener import Listener
+from sparklog_server.network.work import WORK_BYTES
 from sparklog_server.protocol.registry import ApiEntry
 from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.network import NetworkSettings
@@ -41,6 +42,7 @@ class Network:
         limit = self.config.queued_max_request_bytes
         self.budget = ByteBudget(limit, limit // SHARES)
         self.answers = ByteBudget(self.config.queued_max_response_bytes)
+        self.work = ByteBudget(WORK_BYTES, WORK_BYTES // SHARES)
         self.slots = asyncio.Semaphore(self.config.queued_max_requests)
         self.quota = ConnectionQuota(
             self.config.max_connections,

@@ -47,6 +47,14 @@ class MalformedRequestError(Exception):
     """Bytes that are no request; the connection is closed, as Kafka does."""
 
 
+class Guarded(typing.NamedTuple):
+    """Bytes that kio may read from a position on, and how many elements of lists it will make of them."""
+
+    data: memoryview
+    position: int
+    elements: int
+
+
 @dataclasses.dataclass(slots=True)
 class Walk:
     """One walk: where it ends, what it has counted, what must be cut out."""
@@ -69,15 +77,15 @@ class _Part:
     step: Step
 
 
-def guarded(data: memoryview, position: int, request_type: type) -> tuple[memoryview, int]:
-    """`data` as kio may read it from the returned position on.
+def guarded(data: memoryview, position: int, request_type: type) -> Guarded:
+    """`data` as kio may read it.
 
     Raises:
         MalformedRequestError: what it says of itself does not fit.
     """
     walk = Walk(data, len(data))
     _entity(request_type).step(walk, position)
-    return (_cut(walk), position) if walk.cuts else (data, position)
+    return Guarded(_cut(walk) if walk.cuts else data, position, walk.elements)
 
 
 def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:

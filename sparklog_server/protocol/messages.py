@@ -17,19 +17,20 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
-from sparklog_server.protocol.guard import MalformedRequestError, guarded, read_uvarint
+from sparklog_server.protocol.guard import Guarded, MalformedRequestError, guarded, read_uvarint
 from sparklog_server.protocol.registry import API_VERSIONS, ApiEntry, Chunk, FileRegion, Response
 from sparklog_server.protocol.response_writer import response_writer
 
 _HEADER = struct.Struct(">hhi")
 __all__ = [
+    "Examined",
     "MalformedRequestError",
     "MessageCodec",
     "RequestHeader",
     "UnsupportedRequestError",
     "codec_for",
-    "decode_request",
     "encode_response",
+    "examine_request",
     "message_codec",
     "parse_header",
 ]
@@ -89,19 +90,37 @@ def message_codec(api_key: int, version: int) -> MessageCodec:
     )
 
 
-def decode_request(frame: memoryview, header: RequestHeader, codec: MessageCodec) -> tuple[str, Any]:
-    """Client id and body of a request; None for an ApiVersions of a version that we do not know."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """A request that may be decoded: `elements` of lists will come of it."""
+
+    client_id: str = ""
+    body: Guarded | None = None
+    codec: MessageCodec
+
+    @property
+    def elements(self) -> int:
+        return 0 if self.body is None else self.body.elements
+
+    def read(self) -> Any:
+        """The body; None for an ApiVersions of a version that we do not know."""
+        if self.body is None:
+            return None
+        try:
+            entity, _ = self.codec.read(self.body.data, self.body.position)
+        except Exception as error:  # kio raises its own, ValueError, KeyError, OverflowError
+            raise MalformedRequestError(f"{type(error).__name__}: {error}") from error
+        return entity
+
+
+def examine_request(frame: memoryview, header: RequestHeader, codec: MessageCodec) -> Examined:
+    """The first step, which makes nothing of the request's bytes yet."""
     if codec.version != header.api_version:
-        return "", None
+        return Examined(codec=codec)
     client_id, position = _client_id(frame)
     if codec.flexible_request:
         position = _skip_tags(frame, position)
-    data, position = guarded(frame, position, codec.request_type)
-    try:
-        entity, _ = codec.read(data, position)
-    except Exception as error:  # kio raises its own, ValueError, KeyError, OverflowError
-        raise MalformedRequestError(f"{type(error).__name__}: {error}") from error
-    return client_id, entity
+    return Examined(client_id=client_id, body=guarded(frame, position, codec.request_type), codec=codec)
 
 
 def encode_response(codec: MessageCodec, correlation_id: int, body: Any) -> list[Chunk]:

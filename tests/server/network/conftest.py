@@ -92,7 +92,7 @@ async def serving(
     finally:
         await network.stop(1000)
         served.close()
-    assert network.budget.used_bytes == 0
+    assert network.budget.used_bytes == network.work.used_bytes == network.answers.used_bytes == 0
     assert network.quota.count == 0
     assert not network.connections
 

@@ -13,12 +13,12 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 
-from sparklog_server.protocol.guard import MAX_ELEMENTS, MalformedRequestError, guarded, read_uvarint
+from sparklog_server.protocol.guard import MAX_ELEMENTS, Guarded, MalformedRequestError, guarded, read_uvarint
 from sparklog_server.protocol.messages import (
     MAX_HEADER_TAGS,
     UnsupportedRequestError,
     codec_for,
-    decode_request,
+    examine_request,
     message_codec,
     parse_header,
 )
@@ -29,12 +29,12 @@ SEED = int(os.environ.get("SPARKLOG_FUZZ_SEED", "20261121"))
 FRAMES = int(os.environ.get("SPARKLOG_FUZZ_FRAMES", "100000"))
 
 
-def walk(key: int, version: int, body: bytes) -> tuple[memoryview, int]:
+def walk(key: int, version: int, body: bytes) -> Guarded:
     return guarded(memoryview(body), 0, load_request_schema(key, version))
 
 
 def decoded(key: int, version: int, body: bytes) -> Any:
-    data, position = walk(key, version, body)
+    data, position, _ = walk(key, version, body)
     return message_codec(key, version).read(data, position)[0]
 
 
@@ -98,13 +98,21 @@ def test_tagged_fields_count_as_elements() -> None:
         walk(3, 12, b"\x01\x01\x00" + tags(MAX_ELEMENTS + 1))
 
 
+def test_elements_of_all_lists_are_counted() -> None:
+    partitions = struct.pack(">iii", 2, 5, 6)
+    topics = struct.pack(">i", 3) + 3 * (b"\x00\x01t" + partitions)
+    assert walk(9, 2, b"\x00\x01g" + topics).elements == 3 + 3 * 2
+    assert walk(3, 12, b"\x01\x01\x00" + tags(5)).elements == 5
+    assert walk(3, 12, b"\x00\x01\x00\x00").elements == 0
+
+
 def test_a_header_has_few_tagged_fields() -> None:
     def decode(count: int) -> Any:
         frame = struct.pack(">hhih", 3, 12, 1, -1) + tags(count) + b"\x01\x01\x00\x00"
         header = parse_header(memoryview(frame))
-        return decode_request(memoryview(frame), header, message_codec(3, 12))
+        return examine_request(memoryview(frame), header, message_codec(3, 12))
 
-    assert decode(MAX_HEADER_TAGS)[0] == ""
+    assert decode(MAX_HEADER_TAGS).client_id == ""
     with pytest.raises(MalformedRequestError, match="101 tagged fields in a header"):
         decode(MAX_HEADER_TAGS + 1)
 
@@ -160,8 +168,7 @@ def test_right_requests_pass_unchanged(key: int, version: int) -> None:
         frame = memoryview(random_request(key, version, rng))
         header = parse_header(frame)
         codec = codec_for(load_apis()[key], header)
-        _, entity = decode_request(frame, header, codec)
-        assert dataclasses.is_dataclass(entity)
+        assert dataclasses.is_dataclass(examine_request(frame, header, codec).read())
 
 
 def test_no_frame_does_more_than_being_refused() -> None:
@@ -175,7 +182,7 @@ def test_no_frame_does_more_than_being_refused() -> None:
         try:
             view = memoryview(frame)
             header = parse_header(view)
-            decode_request(view, header, codec_for(apis.get(header.api_key), header))
+            examine_request(view, header, codec_for(apis.get(header.api_key), header)).read()
             outcomes["read"] += 1
         except MalformedRequestError:
             outcomes["malformed"] += 1
