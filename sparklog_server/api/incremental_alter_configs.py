@@ -22,9 +22,9 @@ from sparklog_server.admin.config_changes import (
 )
 from sparklog_server.admin.config_entries import ConfigType, broker_entries, topic_default, type_of
 from sparklog_server.admin.setting_names import ROOT_KEYS, root_setting
-from sparklog_server.config import ServerConfig
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.registry import RequestContext, api
+from sparklog_server.settings.config import ServerConfig
 
 if TYPE_CHECKING:
     from sparklog_server.broker import Broker
