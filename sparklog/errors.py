@@ -92,6 +92,7 @@ CODES: dict[str, tuple[str, str]] = {
     "RECORD_COLUMN_TYPE": ("42804", "a column of records has the wrong type"),
     "RECORD_HEADER_NULL": ("22004", "a record header, or its key, is null"),
     "RECORD_TOO_LARGE": ("54000", "a record does not fit into one batch"),
+    "ROOT_NOT_ALLOWED": ("42501", "a root outside the places that allowedRoots names"),
     "ROOT_NOT_EMPTY": ("42710", "a new root would be made among somebody else's files"),
     "ROOT_NOT_FOUND": ("42704", "no root at this place"),
     "ROOT_NOT_VISIBLE": ("42704", "a broker's root is not what this machine sees there"),
@@ -130,7 +131,7 @@ CODES: dict[str, tuple[str, str]] = {
     "UNSUPPORTED_TRANSACTION": ("0A000", "a Kafka transaction, which this broker does not have"),
     "WRITER_FAILED": ("58030", "a segment could not be written or made durable"),
     "WRONG_PYTHON": ("55000", "Spark runs another Python than the one sparklog is installed for"),
-    "WRONG_ROOT": ("22023", "a checkpoint or file belongs to another root"),
+    "WRONG_ROOT": ("22023", "a root is another than the one that is meant"),
 }
 
 

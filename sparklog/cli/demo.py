@@ -30,7 +30,7 @@ def demo(output_dir: Path, keep: bool) -> None:
     from sparklog.demo.run import run
 
     clock = SystemClock()
-    if current().bootstrap_server:
+    if current().bootstrap_server or current().cluster_id:
         raise click.UsageError("the demo makes a log of its own: give --root DIR, or nothing.")
     root = current().root
     run(output_dir, root, keep=keep, clock=clock, reporter=Reporter(clock))

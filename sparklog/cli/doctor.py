@@ -25,7 +25,8 @@ def doctor(deep: bool) -> None:
     if deep and not root:
         raise click.UsageError("--deep reads a root: give --root DIR, or set SPARKLOG_ROOT=DIR.")
     findings = []
-    for found in (*check_environment(), *(check_root(root, deep=deep) if root else ())):
+    of_root = check_root(root, deep=deep, cluster_id=settings.cluster_id) if root else ()
+    for found in (*check_environment(), *of_root):
         findings.append(found)
         if not settings.json:
             _show(found)

@@ -29,14 +29,14 @@ RACERS = 4
 MAX_NAMED = 5
 
 
-def check_root(root: str, *, deep: bool) -> Iterator[Finding]:
+def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Iterator[Finding]:
     """All checks of one root; ends at the first failure that hides the others."""
     from sparklog.client import open_log
     from sparklog.storage import open_store
 
     try:
+        log = open_log(root, create=False, cluster_id=cluster_id)
         store = open_store(root)
-        log = open_log(root, create=False)
     except (SparklogError, OSError) as error:
         fix = error.fix if isinstance(error, SparklogError) else "name the directory that sparklog made"
         yield Finding("root", Status.FAIL, str(error), fix)

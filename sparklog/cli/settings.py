@@ -25,6 +25,7 @@ class Settings:
 
     root: str | None = None
     bootstrap_server: str | None = None
+    cluster_id: str | None = None
     output: str = "table"
     debug: bool = False
 
@@ -40,8 +41,10 @@ class Settings:
             )
         if self.bootstrap_server:
             from sparklog.client.broker_root import find_broker_root
+            from sparklog.storage.root_rules import root_rules
 
-            return find_broker_root(self.bootstrap_server).root
+            rules = root_rules(self.cluster_id, None, os.environ)
+            return find_broker_root(self.bootstrap_server, rules=rules).root
         return self.root or os.environ.get("SPARKLOG_ROOT")
 
     def required_root(self) -> str:
@@ -60,7 +63,7 @@ class Settings:
         from sparklog.client import open_log
 
         show_warnings()
-        return open_log(self.required_root(), create=create)
+        return open_log(self.required_root(), create=create, cluster_id=self.cluster_id)
 
 
 def current() -> Settings:
@@ -83,7 +86,7 @@ def _allow_unsafe(_ctx: click.Context, _parameter: click.Parameter, value: objec
 
 
 def common_options(function: F) -> F:
-    """Add --root, --allow-unsafe-filesystem, --bootstrap-server, --output and --debug."""
+    """Add --root, --bootstrap-server, --cluster-id, --allow-unsafe-filesystem, --output and --debug."""
     for option in reversed(
         (
             click.option(
@@ -124,6 +127,13 @@ def common_options(function: F) -> F:
                 callback=_store,
                 expose_value=False,
                 help="A broker of the log: it is asked for its root, everything else goes to the storage.",
+            ),
+            click.option(
+                "--cluster-id",
+                metavar="ID",
+                callback=_store,
+                expose_value=False,
+                help="The log that is meant (root describe shows it): any other is refused, none is made.",
             ),
         )
     ):

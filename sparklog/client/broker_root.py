@@ -3,6 +3,8 @@
 Two requests over one connection: Metadata v2 for the cluster id, DescribeLogDirs v1 for the directory.
 A sparklog broker answers with one URL (file:///data/log); Apache Kafka with plain paths, of use to
 nobody but itself.
+Whoever answers at the address chooses what this process opens next, with the credentials that it has. So the
+place is judged by rules (storage/root_rules.py) before anything of it is looked at.
 Invariants: what is returned is a root that this machine sees, and it is the broker's: the cluster id in
     its meta.properties is the one that the broker told. Every wait and every answer's size is bounded.
 Not here: reading and writing of records; those go to the storage. TLS and SASL.
@@ -11,6 +13,7 @@ Sources: Kafka's MetadataRequest v2, DescribeLogDirsRequest v1 (requests with he
 """
 
 import dataclasses
+import os
 import socket
 import struct
 import time
@@ -26,12 +29,14 @@ from sparklog.metadata.documents.properties import META_PROPERTIES, decode_prope
 from sparklog.redaction import shown, without_user_info
 from sparklog.storage import open_store
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
+from sparklog.storage.root_rules import RootRules, root_rules
 
 DEFAULT_TIMEOUT_MS = 10_000
 _METADATA, _METADATA_VERSION = 3, 2
 _DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION = 35, 1
 _CLIENT_ID = b"sparklog"
 _MAX_RESPONSE_BYTES = 1 << 20
+_MAX_QUOTED = 500
 _NO_TOPICS = struct.pack(">i", 0)  # null would mean all of them
 
 
@@ -48,18 +53,23 @@ class _NotKafkaError(Exception):
     """The answer is not what the protocol says."""
 
 
-def find_broker_root(bootstrap_servers: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> BrokerRoot:
+def find_broker_root(
+    bootstrap_servers: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS, rules: RootRules | None = None
+) -> BrokerRoot:
     """Ask the bootstrap servers, one after the other, until one answers.
 
     Args:
         bootstrap_servers: host:port, several separated by commas, as Kafka clients take it.
         timeout_ms: for each server: connecting and both answers.
+        rules: where the root may be, and which it is; None: those of the environment.
 
     Raises:
         InvalidRequestError: INVALID_OPTION, not host:port; NOT_A_SPARKLOG_BROKER; ROOT_NOT_VISIBLE, this
-            machine does not see the broker's root (or another root in its place).
+            machine does not see the broker's root (or another root in its place); WRONG_ROOT and
+            ROOT_NOT_ALLOWED by the rules, whereupon no other server is asked.
         RetriableError: BROKER_UNREACHABLE, nobody answered.
     """
+    rules = root_rules(None, None, os.environ) if rules is None else rules
     failures = []
     for server, address in _parse_servers(bootstrap_servers):
         try:
@@ -72,6 +82,8 @@ def find_broker_root(bootstrap_servers: str, *, timeout_ms: int = DEFAULT_TIMEOU
             found = BrokerRoot(
                 root=_root_of(server, log_dirs), cluster_id=_known(server, cluster_id), server=server
             )
+            rules.validate_cluster_id(found.cluster_id, f"broker {server}")
+            rules.validate_place(found.root)
             _validate_visible(found)
             return found
     raise RetriableError(
@@ -227,10 +239,16 @@ def _root_of(server: str, log_dirs: list[str]) -> str:
         )
     raise InvalidRequestError(
         "NOT_A_SPARKLOG_BROKER",
-        f"{server} keeps its log in {', '.join(map(repr, log_dirs))}, which is no root of sparklog: "
+        f"{server} keeps its log in {_few(log_dirs)}, which is no root of sparklog: "
         "it is Apache Kafka or something else that speaks its protocol",
         fix='name a sparklog broker; for Apache Kafka use format("kafka")',
     )
+
+
+def _few(log_dirs: list[str]) -> str:
+    """Quoted, and no more of them than a message can hold: a stranger wrote them."""
+    more = f" and {len(log_dirs) - 3} more" if len(log_dirs) > 3 else ""
+    return ", ".join(shown("log.dirs", one) for one in log_dirs[:3]) + more
 
 
 def _known(server: str, cluster_id: str | None) -> str:
@@ -250,6 +268,9 @@ def _validate_visible(found: BrokerRoot) -> None:
         here = decode_properties(store.read(META_PROPERTIES, 0, 4096), where)
     except (NotFoundError, CorruptLogError) as error:
         raise _not_visible(found, f"this machine does not see it ({_first_line(error)})") from error
+    except OSError as error:  # a path that is none to the system: too long, or through what we may not enter
+        reason = error.strerror or type(error).__name__
+        raise _not_visible(found, f"this machine does not see it ({reason})") from None
     if here != found.cluster_id:
         raise _not_visible(
             found, f"what this machine sees there is another log: cluster {here}, not {found.cluster_id}"
@@ -259,11 +280,11 @@ def _validate_visible(found: BrokerRoot) -> None:
 def _not_visible(found: BrokerRoot, problem: str) -> InvalidRequestError:
     return InvalidRequestError(
         "ROOT_NOT_VISIBLE",
-        f"the broker {found.server} has its log at {found.root}, and {problem}",
+        f"the broker {found.server} has its log at {shown('root', found.root)}, and {problem}",
         fix="mount the broker's storage here, and on every executor, under the same path; where the path "
         "differs, name it: option path, --root",
     )
 
 
 def _first_line(error: SparklogError) -> str:
-    return str(error).splitlines()[0]
+    return str(error).splitlines()[0][:_MAX_QUOTED]

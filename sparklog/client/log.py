@@ -28,8 +28,9 @@ from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Image, MetadataLog, is_internal
-from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties
+from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties, open_properties
 from sparklog.storage import Store, open_store
+from sparklog.storage.root_rules import root_rules
 
 TopicPartition = tuple[str, int]
 _APPEND_ATTEMPTS = 3
@@ -43,6 +44,8 @@ def open_log(
     create: bool = True,
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
+    cluster_id: str | None = None,
+    allowed_roots: str | Iterable[str] | None = None,
 ) -> "SparkLog":
     """Open the log under a root.
 
@@ -53,13 +56,22 @@ def open_log(
             ...; what is not given comes from the environment (AWS_ACCESS_KEY_ID ...). See docs/s3.md. For a
             directory allow_unsafe_filesystem, see docs/filesystems.md.
         clock: for tests.
+        cluster_id: of the root that is meant: another one is refused, and none is made.
+        allowed_roots: the root must lie under one of these paths and URLs (a list, or text with commas);
+            and under one of those in the environment's SPARKLOG_ALLOWED_ROOTS, if that is set.
 
     Raises:
-        NotFoundError, InvalidRequestError: no root there, or not one that can be opened.
+        NotFoundError, InvalidRequestError: no root there, or not one that can be opened, or may be.
         CorruptLogError, UnsupportedVersionError: its metadata cannot be used.
     """
     clock = clock or SystemClock()
+    rules = root_rules(cluster_id, allowed_roots, os.environ)
+    rules.validate_place(root)
+    create = create and rules.cluster_id is None
     store = open_store(root, create=create, storage_options=storage_options, clock=clock)
+    if rules.cluster_id is not None:
+        found = open_properties(store, create=False, new_cluster_id="")
+        rules.validate_cluster_id(found, f"root {store.url}")
     return SparkLog(store, MetadataLog.open(store, clock, create=create), clock)
 
 

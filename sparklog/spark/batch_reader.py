@@ -35,7 +35,9 @@ class SparklogBatchReader(DataSourceReader):
         """The tasks; an empty list of ranges still gives Spark one empty task."""
         options = self._options
         log = retrying(
-            options, SystemClock(), lambda: open_root(options.root, create=False, storage=options.storage)
+            options,
+            SystemClock(),
+            lambda: open_root(options.root, create=False, storage=options.storage, rules=options.rules),
         )
         return plan_input_partitions(log, self._pruned(self._ranges(log), log), options)
 

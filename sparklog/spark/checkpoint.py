@@ -22,11 +22,15 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from sparklog.errors import SparklogError
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.storage_options import StorageOptions
+
+if TYPE_CHECKING:
+    from sparklog.storage import Store
 
 logger = logging.getLogger("sparklog.spark")
 # By name within the checkpoint; None for what is missing or too large.
@@ -53,14 +57,55 @@ def batch_content(place: str | None, query_id: str, batch_id: int, options: Sink
         return ""
 
 
+def read_files(place: str, names: Sequence[str], options: SinkOptions) -> list[bytes | None]:
+    """Files of a checkpoint; None for what is missing, too large, or out of reach from here.
+
+    Raises:
+        OSError, SparklogError: it could not be read.
+    """
+    reader = _reader(place, options)
+    return [None] * len(names) if reader is None else reader(names)
+
+
+def write_file(place: str, name: str, data: bytes, options: SinkOptions) -> bool:
+    """Put a small file into a checkpoint, whole, in the place of one of the same name.
+
+    Returns: whether the checkpoint can be reached from here, and is one.
+
+    Raises:
+        OSError, SparklogError: it could not be written.
+    """
+    if _is_beside_root(place, options):
+        _s3_store(os.getpid(), place, options.storage).put_hint(name, data)
+        return True
+    directory = _directory(place)
+    if directory is None or not (directory / "metadata").is_file():
+        return False
+    temporary = directory / f".{name}.{os.getpid()}.tmp"
+    temporary.write_bytes(data)
+    temporary.replace(directory / name)
+    return True
+
+
 def _reader(place: str, options: SinkOptions) -> Reader | None:
-    scheme = _scheme(place)
-    if scheme in _S3 and _scheme(options.root) in _S3:
+    if _is_beside_root(place, options):
         return _s3_reader(os.getpid(), place, options.storage)
+    directory = _directory(place)
+    if directory is None:
+        return None
+    return lambda names: [_read_file(directory / name) for name in names]
+
+
+def _is_beside_root(place: str, options: SinkOptions) -> bool:
+    """In S3, as the root: it is reached the same way."""
+    return _scheme(place) in _S3 and _scheme(options.root) in _S3
+
+
+def _directory(place: str) -> Path | None:
+    scheme = _scheme(place)
     if scheme not in ("", "file"):
         return None
-    directory = Path(unquote(urlsplit(place).path)) if scheme else Path(place)
-    return lambda names: [_read_file(directory / name) for name in names]
+    return Path(unquote(urlsplit(place).path)) if scheme else Path(place)
 
 
 def _scheme(url: str) -> str:
@@ -78,11 +123,15 @@ def _read_file(path: Path) -> bytes | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _s3_reader(_pid: int, place: str, storage: StorageOptions) -> Reader:
+def _s3_store(_pid: int, place: str, storage: StorageOptions) -> "Store":
     """Kept: a client costs more than the requests; a forked child needs one of its own."""
     from sparklog.storage import open_store  # noqa: PLC0415 - only where checkpoints are in S3
 
-    store = open_store(place, storage_options=storage.to_dict())
+    return open_store(place, storage_options=storage.to_dict())
+
+
+def _s3_reader(pid: int, place: str, storage: StorageOptions) -> Reader:
+    store = _s3_store(pid, place, storage)
 
     def read(names: Sequence[str]) -> list[bytes | None]:
         found = store.read_many(names, max_bytes=MAX_FILE_BYTES + 1)

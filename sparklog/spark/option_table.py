@@ -25,7 +25,24 @@ BOOTSTRAP_SERVERS = Option(
     default="",
     doc="host:port of a sparklog broker, several separated by commas: instead of path, the broker is asked "
     "for its root, once for each plan on the driver; records go to the storage directly. With path it is "
-    "not used.",
+    "not used. Whoever answers there chooses what is opened with the query's credentials: see clusterId and "
+    "allowedRoots.",
+)
+
+CLUSTER_ID = Option(
+    name="clusterId",
+    default="",
+    doc="The cluster id of the root that is meant (sparklog root describe shows it), named by path or by a "
+    "broker: another one is refused, and none is made. Beats what a sink's checkpoint remembers.",
+)
+
+ALLOWED_ROOTS = Option(
+    name="allowedRoots",
+    default="",
+    doc="Paths and URLs, separated by commas (s3://bucket/prefix,/data/logs): a root that lies under none of "
+    "them, by path or as a broker's answer, is refused before it is looked at. The environment variable "
+    "SPARKLOG_ALLOWED_ROOTS does the same for all queries of a driver; both must allow the root "
+    "(docs/deploy.md).",
 )
 
 STORAGE = Option(
@@ -55,6 +72,8 @@ TOPIC_CONFIG = Option(
 SOURCE_OPTIONS = (
     Option(name="path", default="", doc="The root of the log, a directory or s3:// URL; also load(root)."),
     BOOTSTRAP_SERVERS,
+    CLUSTER_ID,
+    ALLOWED_ROOTS,
     STORAGE,
     UNSAFE,
     Option(name="subscribe", default="", doc="Topics to read, separated by commas."),
@@ -152,6 +171,8 @@ SINK_OPTIONS = (
         doc="The root of the log, a directory or s3:// URL; also start(root), save(root).",
     ),
     BOOTSTRAP_SERVERS,
+    CLUSTER_ID,
+    ALLOWED_ROOTS,
     STORAGE,
     UNSAFE,
     Option(name="topic", default="", doc="Write everything to this topic; overrides the column topic."),
@@ -183,7 +204,9 @@ SINK_OPTIONS = (
         name="checkpointLocation",
         default="",
         doc="Spark's. Where the driver can read it as files, or in S3 as the root, a micro-batch that comes "
-        "again under its number with other offsets is refused (a restored or copied checkpoint).",
+        "again under its number with other offsets is refused (a restored or copied checkpoint), and so is a "
+        "root with another cluster id than the one that the query has written to (file sparklog-sink in it; "
+        "see clusterId).",
         only="stream",
     ),
     Option(name="queryName", default="", doc="Spark's; passed to every sink.", only="stream"),

@@ -6,6 +6,7 @@ Sources: Spark's structured-streaming-kafka-integration guide and KafkaSourcePro
 """
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ from sparklog.spark.roots import root_of_broker
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions, parse_storage, storage_name
 from sparklog.spark.subscription import Subscription, parse_subscription
 from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int
+from sparklog.storage.root_rules import ANY_ROOT, RootRules, root_rules
 
 _DECLARED = {
     "source": {option.name.lower(): option for option in SOURCE_OPTIONS},
@@ -45,6 +47,7 @@ class SourceOptions:
     """What the source was asked for, checked; picklable."""
 
     root: str
+    rules: RootRules = ANY_ROOT
     storage: StorageOptions = NO_STORAGE_OPTIONS
     streaming: bool
     subscription: Subscription
@@ -70,6 +73,7 @@ class SinkOptions:
     """What the sink was asked for, checked; picklable."""
 
     root: str
+    rules: RootRules = ANY_ROOT
     storage: StorageOptions = NO_STORAGE_OPTIONS
     streaming: bool
     topic: str | None
@@ -106,9 +110,11 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
                 f"{option}=group, but no group is named",
                 fix="set kafka.group.id to the group whose offsets to use",
             )
-    root = _root(given, "load", notices)
+    rules = root_rules(given.get("clusterid"), given.get("allowedroots"), os.environ)
+    root = _root(given, "load", notices, rules)
     parsed = SourceOptions(
         root=root,
+        rules=rules,
         storage=parse_storage(given, root, streaming=streaming),
         streaming=streaming,
         subscription=parse_subscription(given),
@@ -162,9 +168,11 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
             "txnAppId and txnVersion make sense only together, and one is missing",
             fix="set both: a name for the job, and a number that grows with every run",
         )
-    root = _root(given, "start" if streaming else "save", notices)
+    rules = root_rules(given.get("clusterid"), given.get("allowedroots"), os.environ)
+    root = _root(given, "start" if streaming else "save", notices, rules)
     return SinkOptions(
         root=root,
+        rules=rules,
         storage=parse_storage(given, root),
         streaming=streaming,
         topic=topic,
@@ -267,14 +275,15 @@ def _same_value(given: Mapping[str, str], *names: str) -> str | None:
     return values.pop() if values else None
 
 
-def _root(given: Mapping[str, str], method: str, notices: Notices) -> str:
+def _root(given: Mapping[str, str], method: str, notices: Notices, rules: RootRules) -> str:
     servers = given.get("kafka.bootstrap.servers", "").strip()
     if root := given.get("path", "").strip():
         if servers:
             notices.warn("kafka.bootstrap.servers has no effect: the root is named by path")
+        rules.validate_place(root)
         return root
     if servers:
-        return root_of_broker(servers)
+        return root_of_broker(servers, rules)
     raise InvalidRequestError(
         "MISSING_OPTION",
         "no root directory is given, and no broker",

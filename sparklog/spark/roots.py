@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.errors import RetriableError
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
+from sparklog.storage.root_rules import ANY_ROOT, RootRules
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -33,21 +34,24 @@ _checked_ms: dict[_Key, int] = {}
 _told: "dict[str, BrokerRoot]" = {}  # bootstrap servers -> their last answer
 
 
-def root_of_broker(bootstrap_servers: str) -> str:
+def root_of_broker(bootstrap_servers: str, rules: RootRules = ANY_ROOT) -> str:
     """The URL of a broker's root; the last answer when no server answers now.
 
     Raises:
-        InvalidRequestError: the servers are no sparklog brokers, or their root is not visible here.
+        InvalidRequestError: the servers are no sparklog brokers, or their root is not visible here, or not
+            one that the rules accept.
         RetriableError: BROKER_UNREACHABLE.
     """
     from sparklog.client.broker_root import find_broker_root  # noqa: PLC0415 - few queries need it
 
     try:
-        found = _told[bootstrap_servers] = find_broker_root(bootstrap_servers)
+        found = _told[bootstrap_servers] = find_broker_root(bootstrap_servers, rules=rules)
     except RetriableError as error:
         known = _told.get(bootstrap_servers)
         if known is None:
             raise
+        rules.validate_cluster_id(known.cluster_id, f"broker {known.server}")
+        rules.validate_place(known.root)
         logger.warning("%s; going on with its root %s", error, known.root)
         return known.root
     return found.root
@@ -59,6 +63,7 @@ def open_root(
     create: bool,
     refresh: bool = True,
     storage: StorageOptions = NO_STORAGE_OPTIONS,
+    rules: RootRules = ANY_ROOT,
     writing: bool | None = None,
 ) -> "SparkLog":
     """The log under `root`, its image as of now (or as of the last call without `refresh`).
@@ -68,16 +73,23 @@ def open_root(
         create: make an empty root where there is none; else that is an error.
         writing: look whether it is the same root every time; as `create` if None.
         storage: how to reach it.
+        rules: where it may be, and which it is; looked at with every call, since a link or a mount may
+            change. With a cluster id no root is made.
     """
+    rules.validate_place(root)
+    writing = create if writing is None else writing
+    create = create and rules.cluster_id is None
     key = (os.getpid(), root, storage)
     log = _opened.get(key)
-    writing = create if writing is None else writing
     if log is None or (refresh and _is_due(key, log, writing=writing) and not log.is_same_root()):
         from sparklog.client import open_log  # noqa: PLC0415 - options are parsed without the engine
 
-        log = _opened[key] = open_log(root, create=create, storage_options=storage.to_dict())
+        log = _opened[key] = open_log(
+            root, create=create, storage_options=storage.to_dict(), cluster_id=rules.cluster_id
+        )
     elif refresh:
         log.refresh()
+    rules.validate_cluster_id(log.cluster_id, f"root {log.url}")
     return log
 
 

@@ -4,8 +4,9 @@ A volume that is not mounted looks like a directory where nothing has ever been.
 before must not go on in a new, empty root there: from micro-batch 1 on a missing root is an error, and so is
 one that has become another since this process wrote to it for the query.
 
-Invariants: which root a query writes to is remembered per process, so a new process takes the root that it
-    finds; where that has never seen the query, it says so (`warn_of_first_write`).
+Invariants: which root a query writes to is remembered per process, and in the checkpoint where that can be
+    reached (pinned_root.py). Without it a new process takes the root that it finds; where that has never seen
+    the query, it says so (`warn_of_first_write`). Option clusterId beats both.
 Not here: keeping roots open (roots.py).
 Concurrency: as roots.py.
 """
@@ -33,12 +34,14 @@ def open_sink_root(options: SinkOptions, query_id: str | None, batch_id: int | N
         InvalidRequestError: WRONG_ROOT, it is not the one that this process wrote the query's last rows to.
     """
     if not options.streaming or query_id is None or not batch_id:
-        log = open_root(options.root, create=True, storage=options.storage)
+        log = open_root(options.root, create=True, storage=options.storage, rules=options.rules)
         if options.streaming and query_id is not None:
             _cluster_ids[os.getpid(), options.root, query_id] = log.cluster_id
         return log
     try:
-        log = open_root(options.root, create=False, writing=True, storage=options.storage)
+        log = open_root(
+            options.root, create=False, writing=True, storage=options.storage, rules=options.rules
+        )
     except (NotFoundError, InvalidRequestError) as error:
         if error.code != "ROOT_NOT_FOUND":
             raise
@@ -47,16 +50,20 @@ def open_sink_root(options: SinkOptions, query_id: str | None, batch_id: int | N
             f"found no root at {options.root}, expected the one that the earlier micro-batches of query "
             f"{query_id} went to: this is micro-batch {batch_id} ({error.message})",
             fix="mount or restore what was there; to go on in a new place on purpose, make an empty root "
-            "there first (sparklog.open), or start the query with a new checkpointLocation",
+            "there first (sparklog.open) and set option clusterId to its cluster id, or start the query with "
+            "a new checkpointLocation",
         ) from None
-    expected = _cluster_ids.setdefault((os.getpid(), options.root, query_id), log.cluster_id)
+    key = (os.getpid(), options.root, query_id)
+    if options.rules.cluster_id is not None:
+        _cluster_ids[key] = log.cluster_id  # which is the one that it names
+    expected = _cluster_ids.setdefault(key, log.cluster_id)
     if log.cluster_id != expected:
         raise InvalidRequestError(
             "WRONG_ROOT",
             f"found the root with cluster id {log.cluster_id} at {options.root}, expected {expected}, which "
             f"the earlier micro-batches of query {query_id} went to: this is micro-batch {batch_id}",
-            fix="mount or restore what was there; to write to the new root on purpose, start the query with "
-            "a new checkpointLocation",
+            fix="mount or restore what was there; to write to the new root on purpose, set option clusterId "
+            f"to {log.cluster_id}, or start the query with a new checkpointLocation",
         )
     return log
 

@@ -133,7 +133,9 @@ class StreamPlanner:
         return retrying(
             options,
             self._clock,
-            lambda: open_root(options.root, create=False, refresh=refresh, storage=options.storage),
+            lambda: open_root(
+                options.root, create=False, refresh=refresh, storage=options.storage, rules=options.rules
+            ),
         )
 
     def _partitions(self, image: Image) -> list[tuple[str, int]]:

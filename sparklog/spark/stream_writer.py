@@ -26,6 +26,7 @@ from sparklog.spark.checkpoint import batch_content
 from sparklog.spark.columns import check_columns
 from sparklog.spark.data_source_api import STREAM_WRITER_GETS_ARROW, StreamWriterBase
 from sparklog.spark.options import SinkOptions
+from sparklog.spark.pinned_root import pin_root, validate_pinned
 from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.publishing import publish, results_of
 from sparklog.spark.sink_root import open_sink_root, warn_of_first_write
@@ -73,7 +74,9 @@ class SparklogStreamWriter(StreamWriterBase):
         query_id = str(query_ids.pop())
         options = self._options
         log = open_sink_root(options, query_id, batchId)
-        content = batch_content(self._checkpoint(results), query_id, batchId, options)
+        checkpoint = self._checkpoint(results)
+        validate_pinned(checkpoint, query_id, batchId, log, options)
+        content = batch_content(checkpoint, query_id, batchId, options)
         txn = (f"spark-streaming:{query_id}", batchId)
         warn_of_first_write(log, query_id, txn[0], batchId)
         later = later_versions(log.image, [result.staged for result in results], *txn)
@@ -85,6 +88,7 @@ class SparklogStreamWriter(StreamWriterBase):
             if error.code != "TXN_CONTENT_DIFFERS":
                 raise
             raise _another_batch(query_id, batchId, error) from None
+        pin_root(checkpoint, query_id, log, options)
         for topic, found in skipped.items():
             _say_what_was_left_out(query_id, batchId, topic, found, content)
 

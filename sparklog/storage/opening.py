@@ -6,9 +6,7 @@ is one (docs/adr/0009): their URLs are refused by name. botocore is imported onl
 
 import importlib.util
 import os
-import re
 import threading
-import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,8 @@ from sparklog.storage.durable_names import create_root
 from sparklog.storage.filesystems import OPTION, allows_unsafe, validate_filesystem
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
+from sparklog.storage.root_urls import S3_SCHEMES, local_path, memory_name, scheme_of
 
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
-_S3_SCHEMES = {"s3", "s3a", "s3n"}
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
@@ -53,9 +50,8 @@ def open_store(
         raise InvalidRequestError(
             "ILLEGAL_ROOT", f"root {shown('root', text)}: not a path", fix="Give a directory or a file:// URL"
         )
-    match = _SCHEME.match(text)
-    scheme = match.group(1).lower() if match else ""
-    if scheme in _S3_SCHEMES:
+    scheme = scheme_of(text)
+    if scheme in S3_SCHEMES:
         return _open_s3(text, storage_options, clock)
     is_local = scheme in {"", "file"}
     if storage_options and not (is_local and set(storage_options) == {OPTION}):
@@ -66,10 +62,11 @@ def open_store(
             fix="Remove the storage options, or correct the root",
         )
     if is_local:
-        path = _file_url_path(text) if scheme else Path(text)
-        return _open_local(path, create=create, allow_unsafe=allows_unsafe(storage_options, os.environ))
+        return _open_local(
+            Path(local_path(text)), create=create, allow_unsafe=allows_unsafe(storage_options, os.environ)
+        )
     if scheme == "memory":
-        return _open_memory(text.split("//", 1)[-1], create=create)
+        return _open_memory(memory_name(text), create=create)
     raise InvalidRequestError(
         "UNSUPPORTED_STORE",
         f"root {shown('root', text)}: the scheme {scheme!r} is not supported: commits need a store that "
@@ -92,19 +89,7 @@ def _open_s3(url: str, storage_options: Mapping[str, Any] | None, clock: Clock |
     return S3Store(url, parse_storage_options(storage_options, os.environ), clock)
 
 
-def _file_url_path(url: str) -> Path:
-    parts = urllib.parse.urlsplit(url)
-    if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
-        raise InvalidRequestError(
-            "ILLEGAL_ROOT",
-            f"root {shown('root', url)}: found a host, query or fragment, expected file:///absolute/path",
-            fix="Write file:///path with three slashes, or a plain path",
-        )
-    return Path(urllib.parse.unquote(parts.path))
-
-
 def _open_local(path: Path, *, create: bool, allow_unsafe: bool) -> LocalStore:
-    path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links that may move
     if create or path.exists():
         validate_filesystem(str(path), allow_unsafe=allow_unsafe)
     if not path.exists():

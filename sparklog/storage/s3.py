@@ -17,16 +17,16 @@ Sources: design.md sections 3 and 5; S3's consistency model and conditional writ
 
 import functools
 import os
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import InvalidRequestError, NotFoundError
+from sparklog.errors import NotFoundError
 from sparklog.storage.base import BytesLike, StoredFile, StoreTraits
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
+from sparklog.storage.root_urls import parse_s3_url
 from sparklog.storage.s3_append import S3AppendFile
 from sparklog.storage.s3_cache import DiskCache
 from sparklog.storage.s3_client import S3Client
@@ -37,33 +37,6 @@ from sparklog.storage.s3_read import S3ReadFile
 
 _DELETE_KEYS = 1000
 _LIST_KEYS = 1000
-_UNSUITABLE = {
-    "--x-s3": "a directory bucket (S3 Express One Zone), which cannot list from a name on, nor in order",
-    "--xa-s3": "an access point of a directory bucket, which cannot list from a name on, nor in order",
-    ".mrap": "a Multi-Region Access Point, whose buckets are replicas: none is the log in order",
-    "--ol-s3": "an Object Lambda Access Point, which may change what is read",
-}
-_URL = re.compile(r"s3[an]?://([^/?#@:]+)(?:/([^?#]*))?", re.IGNORECASE)
-
-
-def parse_s3_url(url: str) -> tuple[str, str]:
-    """(bucket, prefix without slashes at its ends)."""
-    match = _URL.fullmatch(url)
-    if match is None:
-        raise InvalidRequestError(
-            "ILLEGAL_ROOT",
-            "the root is not of the form s3://bucket/prefix",
-            fix="Write s3://bucket/prefix; credentials and endpoints are storage options, not parts of it",
-        )
-    for suffix, what in _UNSUITABLE.items():
-        if match[1].endswith(suffix):
-            raise InvalidRequestError(
-                "UNSUPPORTED_STORE",
-                f"the root's bucket is called *{suffix}: {what}",
-                fix="Use a general purpose bucket of one Region; see docs/s3.md",
-            )
-    prefix = (match[2] or "").strip("/")
-    return match[1], validate_name(prefix) if prefix else ""
 
 
 class S3Store:
@@ -233,4 +206,4 @@ def _no_release() -> None:
     """There was no lock."""
 
 
-__all__ = ["S3Store", "parse_s3_url"]
+__all__ = ["S3Store"]

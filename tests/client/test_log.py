@@ -71,3 +71,48 @@ def test_everything_listed_is_there() -> None:
 def test_importing_sparklog_does_not_import_spark() -> None:
     code = "import sys, sparklog; sys.exit('pyspark' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_root_that_is_meant(tmp_path: Path) -> None:
+    log = sparklog.open(tmp_path / "log")
+    other = sparklog.open(tmp_path / "other")
+    assert sparklog.open(log.url, cluster_id=log.cluster_id).cluster_id == log.cluster_id
+    with pytest.raises(InvalidRequestError, match="WRONG_ROOT") as refused:
+        sparklog.open(other.url, cluster_id=log.cluster_id)
+    assert f"root {other.url}: found cluster id '{other.cluster_id}', expected '{log.cluster_id}'" in str(
+        refused.value
+    )
+
+
+def test_another_root_than_the_one_that_is_meant_is_not_even_loaded(tmp_path: Path) -> None:
+    log = sparklog.open(tmp_path / "log")
+    log.create_topic("t")
+    (commit,) = (tmp_path / "log" / "__cluster_metadata").glob("*.json")
+    commit.write_text("damaged")
+    with pytest.raises(InvalidRequestError, match="WRONG_ROOT"):
+        sparklog.open(log.url, cluster_id="x" * 22)
+
+
+def test_a_root_that_is_meant_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(SparklogError, match="ROOT_NOT_FOUND"):
+        sparklog.open(tmp_path / "log", cluster_id="x" * 22)
+    assert not (tmp_path / "log").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SparklogError, match="ROOT_NOT_FOUND"):
+        sparklog.open(tmp_path / "empty", cluster_id="x" * 22)
+    assert not list((tmp_path / "empty").iterdir())
+    with pytest.raises(InvalidRequestError, match="INVALID_OPTION"):
+        sparklog.open(tmp_path / "log", cluster_id=" ")
+
+
+def test_where_roots_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, outside = tmp_path / "a,b" / "log", tmp_path / "log"
+    assert sparklog.open(inside, allowed_roots=[str(tmp_path / "a,b"), "s3://b"]).topics() == []
+    for allowed in ([str(tmp_path / "a,b")], f"s3://b,{tmp_path}/a%2Cb"):
+        with pytest.raises(InvalidRequestError, match="ROOT_NOT_ALLOWED"):
+            sparklog.open(outside, allowed_roots=allowed)
+    monkeypatch.setenv("SPARKLOG_ALLOWED_ROOTS", f"file://{tmp_path}/a%2Cb")
+    assert sparklog.open(inside, allowed_roots=[str(tmp_path)]).topics() == []
+    with pytest.raises(InvalidRequestError, match=r"ROOT_NOT_ALLOWED.*\(SPARKLOG_ALLOWED_ROOTS\)"):
+        sparklog.open(outside, allowed_roots=[str(tmp_path)])
+    assert not outside.exists()

@@ -106,7 +106,7 @@ def test_every_declared_source_option_changes_what_is_parsed_or_says_so(
         "minOffsetsPerTrigger": "9", "maxTriggerDelay": "1s",
         "includeHeaders": "true", "kafka.group.id": "g", "group.id": "g", "filterPushdown": "true",
         "fetchOffset.numRetries": "9", "fetchOffset.retryIntervalMs": "9",
-        "allow_unsafe_filesystem": "true",
+        "allow_unsafe_filesystem": "true", "clusterId": "c", "allowedRoots": "/log",
     }  # fmt: skip
     streaming = option.only != "batch"
     base = {"path": "/log", "subscribe": "t"}
@@ -132,6 +132,7 @@ def test_every_declared_sink_option_changes_what_is_parsed(option: Option) -> No
         "batch.size": "9", "max.request.size": "9", "flush.messages": "9", "flush.ms": "9",
         "auto.create.topics.enable": "false", "num.partitions": "9", "txnAppId": "a", "txnVersion": "1",
         "checkpointLocation": "/c", "queryName": "q", "allow_unsafe_filesystem": "true",
+        "clusterId": "c", "allowedRoots": "/log",
     }  # fmt: skip
     if option in {BOOTSTRAP_SERVERS, STORAGE, TOPIC_CONFIG}:
         return  # tests/spark/test_bootstrap_servers.py, test_storage_options.py, and below

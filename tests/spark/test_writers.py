@@ -1,6 +1,7 @@
 """The sinks' driver side without Spark: versions, what is left out, and what is said about it."""
 
 import dataclasses
+import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pyspark.sql.types import StringType, StructType
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, SparklogError
-from sparklog.spark import roots, sink_root
+from sparklog.spark import pinned_root, roots, sink_root
 from sparklog.spark.batch_writer import SparklogBatchWriter
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
@@ -278,6 +279,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def forget() -> None:
         monkeypatch.setattr(sink_root, "_cluster_ids", {})
+        monkeypatch.setattr(pinned_root, "_known", {})
         monkeypatch.setattr(roots, "_opened", {})
 
     return forget
@@ -361,3 +363,107 @@ def test_a_root_that_has_never_seen_the_query_is_named(
     stream_writer(root).commit([run_task(stream_writer(root), 6)], 6)
     stream_writer(root).commit([run_task(stream_writer(root), 0, query="fresh")], 0)
     assert len(caplog.messages) == 1
+
+
+# --- the checkpoint remembers the root ---------------------------------------------------------------
+
+
+@pytest.fixture
+def moved(directory: Path, checkpoint: Path, run_task: RunTask, new_process: Callable[[], None]) -> SparkLog:
+    """A query has written a micro-batch, and stopped; another root is in the place of the first."""
+    stream_writer(str(directory), checkpointLocation=str(checkpoint)).commit(
+        [run_task(stream_writer(str(directory)), 0)], 0
+    )
+    directory.rename(directory.with_name("first"))
+    new_process()
+    return sparklog.open(directory, create=True)
+
+
+def test_another_root_is_refused_after_a_restart(
+    directory: Path, moved: SparkLog, checkpoint: Path, run_task: RunTask
+) -> None:
+    place = {"checkpointLocation": str(checkpoint)}
+    first = sparklog.open(directory.with_name("first")).cluster_id
+    assert json.loads((checkpoint / "sparklog-sink").read_text()) == {
+        "version": 1, "query_id": QUERY, "cluster_id": first,
+    }  # fmt: skip
+    for batch in (0, 1):
+        result = run_task(stream_writer(str(directory), **place), batch)
+        with pytest.raises(InvalidRequestError, match="WRONG_ROOT") as info:
+            stream_writer(str(directory), **place).commit([result], batch)
+        assert f"found the root with cluster id {moved.cluster_id} at {moved.url}" in info.value.message
+        assert f"expected {first}, which the checkpoint {checkpoint} says" in info.value.message
+        assert f"set option clusterId to {moved.cluster_id}" in info.value.fix
+    assert moved.topics() == []
+
+
+def test_the_new_root_is_taken_where_it_is_named(
+    directory: Path, moved: SparkLog, checkpoint: Path, run_task: RunTask, new_process: Callable[[], None]
+) -> None:
+    place = {"checkpointLocation": str(checkpoint)}
+    named = stream_writer(str(directory), **place, clusterId=moved.cluster_id)
+    named.commit([run_task(named, 1)], 1)
+    new_process()
+    again = stream_writer(str(directory), **place)
+    again.commit([run_task(again, 2)], 2)
+    assert values(moved, "a") == ["1", "2"]
+
+
+def test_another_root_than_the_named_one_is_refused_and_none_is_made(
+    directory: Path, moved: SparkLog, run_task: RunTask
+) -> None:
+    for root in (str(directory), str(directory.with_name("nothing"))):
+        for batch in (0, 1, None):
+            given = {"path": root, "topic": "a", "clusterId": "x" * 22}
+            writer = (
+                SparklogBatchWriter(schema(), parse_sink_options(given, streaming=False))
+                if batch is None
+                else stream_writer(**{**given, "root": root})
+            )
+            with pytest.raises(SparklogError, match=r"WRONG_ROOT|ROOT_NOT_FOUND"):
+                run_task(writer, batch)
+    assert not directory.with_name("nothing").exists()
+    assert moved.topics() == []
+
+
+def test_a_worker_that_knew_another_root_takes_the_one_that_is_named(
+    directory: Path, run_task: RunTask
+) -> None:
+    root = str(directory)
+    run_task(stream_writer(root), 0)
+    directory.rename(directory.with_name("first"))
+    second = sparklog.open(root, create=True).cluster_id
+    run_task(stream_writer(root, clusterId=second), 1)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [b"", b"{", b"[]", b"null", b'{"query_id": "another", "cluster_id": "x"}', b"\xff", b"{}" * (3 << 20)],
+)
+def test_what_a_checkpoint_does_not_tell_is_written_into_it(
+    log: SparkLog, root: str, checkpoint: Path, held: bytes
+) -> None:
+    (checkpoint / "sparklog-sink").write_bytes(held)
+    write(log, root, 1, checkpointLocation=str(checkpoint))
+    assert json.loads((checkpoint / "sparklog-sink").read_bytes())["cluster_id"] == log.cluster_id
+    assert sorted(path.name for path in checkpoint.iterdir()) == ["metadata", "offsets", "sparklog-sink"]
+
+
+def test_a_directory_that_is_no_checkpoint_is_left_alone(log: SparkLog, root: str, tmp_path: Path) -> None:
+    place = tmp_path / "somewhere"
+    for _ in range(2):
+        write(log, root, 1, checkpointLocation=str(place))
+        assert not place.exists() or list(place.iterdir()) == []
+        place.mkdir(exist_ok=True)
+
+
+def test_a_checkpoint_in_s3_remembers_the_root(s3_root: str, new_process: Callable[[], None]) -> None:
+    log = sparklog.open(f"{s3_root}/log", create=True)
+    place = {"checkpointLocation": f"{s3_root}/checkpoint"}
+    write(log, log.url, 0, **place)
+    new_process()
+    other = sparklog.open(f"{s3_root}/other", create=True)
+    with pytest.raises(InvalidRequestError, match="WRONG_ROOT"):
+        write(other, other.url, 1, **place)
+    write(log, log.url, 1, **place)
+    assert (values(log, "a"), other.topics()) == (["a 0", "a 1"], [])

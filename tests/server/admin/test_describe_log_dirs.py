@@ -1,6 +1,7 @@
 """DescribeLogDirs: the root, and what lies under it."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,8 @@ import pytest
 
 import sparklog
 from sparklog.client.broker_root import find_broker_root
+from sparklog.errors import InvalidRequestError
+from sparklog.storage.root_rules import root_rules
 from tests.server.admin.asking import Asker
 from tests.server.conftest import RunningBroker
 
@@ -54,3 +57,20 @@ def test_only_what_is_asked_for(asker: Asker, log: sparklog.SparkLog) -> None:
 def test_spark_finds_the_root_of_a_real_broker(running_broker: RunningBroker, log: sparklog.SparkLog) -> None:
     found = find_broker_root(running_broker.bootstrap)
     assert (found.root, found.cluster_id) == (log.url, log.cluster_id)
+
+
+def test_the_answer_of_a_real_broker_is_judged(
+    running_broker: RunningBroker, log: sparklog.SparkLog, tmp_path: Path
+) -> None:
+    for cluster_id, allowed, code in (
+        (log.cluster_id, log.url, None),
+        ("x" * 22, None, "WRONG_ROOT"),
+        (None, f"{log.url}x,{tmp_path}/elsewhere,s3://b", "ROOT_NOT_ALLOWED"),
+    ):
+        rules = root_rules(cluster_id, allowed, {})
+        if code is None:
+            assert find_broker_root(running_broker.bootstrap, rules=rules).root == log.url
+            continue
+        with pytest.raises(InvalidRequestError, match=code) as refused:
+            find_broker_root(running_broker.bootstrap, rules=rules)
+        assert (log.cluster_id if cluster_id else log.url) in str(refused.value)
