@@ -1,6 +1,6 @@
 """All benchmarks, one after the other, as one report: python -m benchmarks [--quick] [NAME ...]
 
-Each benchmarks/bench_NAME.py runs in a process of its own, so that none inherits another's memory or
+Each bench_NAME.py runs in a process of its own, so that none inherits another's memory or
 threads. Lines of JSON are gathered into tables; everything else passes through. The report is
 printed, and kept as bench-output/report.md.
 """

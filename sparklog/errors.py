@@ -15,7 +15,7 @@
 
 Messages carry their code, the cause and the fix, because Spark passes only text on:
 ``[SPARKLOG_UNKNOWN_OPTION] found ..., expected .... Fix: ... SQLSTATE: 42K05``.
-Sources: style.md rules 20-21; Spark's error conditions.
+Sources: Spark's error conditions.
 """
 
 from typing import TypeVar

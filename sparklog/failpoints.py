@@ -9,7 +9,7 @@ Invariants: names are those of FAILPOINTS, which says what each is for; a wrong 
     instead of testing nothing. Off, a failpoint is a call and a comparison (tests/test_failpoints.py).
 Not here: what must hold afterwards (tests/crash).
 Concurrency: passes are counted over all threads of a process; a forked child counts on from its parent's.
-Sources: reliability.md 3(a), the crash matrix, whose rows the numbers are; FreeBSD fail(9).
+Sources: FreeBSD fail(9). The numbers are the rows of the crash matrix (tests/crash/matrix.py).
 """
 
 import errno

@@ -7,7 +7,7 @@ Order: components start before anybody is accepted, and stop after the last requ
 Not here: what components do (their modules), sockets (network/).
 Concurrency: the event loop owns everything here; storage work runs in threads, through `run_storage`.
 After a crash: start again; the log is whatever was committed.
-Sources: Kafka BrokerServer, BrokerState; design.md section 3.
+Sources: Kafka BrokerServer, BrokerState; docs/design.md.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ Memory: rows that wait point into the caller's batches and keep them alive, whol
     one partition's encoding takes comes on top.
 Not here: visibility (publish.py).
 Concurrency: one thread; the LogWriter may be shared.
-Sources: design.md section 3; Kafka RecordAccumulator.
+Sources: docs/design.md; Kafka RecordAccumulator.
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ Table: built from the records the first time, then kept up by reading only new o
 Not here: membership and coordination (the broker); compaction of the topic (maintenance).
 Concurrency: one lock around the table.
 After a crash: the table is built again.
-Sources: Kafka GroupMetadataManager, OffsetCommitValue; design.md section 3.
+Sources: Kafka GroupMetadataManager, OffsetCommitValue; docs/design.md.
 """
 
 import dataclasses

@@ -15,7 +15,7 @@ Concurrency: any thread; racing publishers are ordered by the metadata log, whic
     for each image it finds.
 After a crash: either the commit is there, or staged bytes lie unreferenced until they are swept. On a slow
     store the commit may still come within the next 4,096, if it had been left to others.
-Sources: design.md section 3.
+Sources: docs/design.md.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ Layers of defaults: a topic's own value, then the root's value under the same ke
 Not here: storing values (metadata); acting on retention and compaction, which nothing does yet
     (not_acted_on.py).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
-Sources: Kafka TopicConfig and ServerLogConfigs; style.md rule 23.
+Sources: Kafka TopicConfig and ServerLogConfigs.
 """
 
 import dataclasses

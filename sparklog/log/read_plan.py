@@ -4,7 +4,7 @@ Invariants: every batch of a planned range holds at least one offset of [start_o
     ranges of a plan ascend; the plan is picklable and refers to immutable bytes.
 Not here: decoding (reader.py).
 Concurrency: pure but for reading index and headers of the first and last extent.
-Sources: design.md section 3 (Spark source).
+Sources: docs/design.md.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ Small ranges (a streaming query leaves one per micro-batch) are gathered and dec
     about them is not as expected, each is read by itself, which tells exactly what is wrong and where.
 Not here: which bytes to read (read_plan.py, which needs the metadata; this needs only the storage).
 Concurrency: a generator belongs to one thread; it holds a few open files.
-Sources: design.md section 3; reliability.md section 1.
+Sources: docs/design.md.
 """
 
 import dataclasses

@@ -9,7 +9,7 @@ Remote stores: nothing is asked that a read does not tell as well (size, existen
     windows large enough for a round trip; the index is fetched only where it can save one.
 Not here: which bytes belong to whom (read_plan.py), records (reader.py).
 Concurrency: one thread at a time.
-Sources: design.md section 2; Kafka FileRecords, OffsetIndex.
+Sources: docs/design.md; Kafka FileRecords, OffsetIndex.
 """
 
 import dataclasses

@@ -3,7 +3,7 @@
 Invariants: `parse` accepts exactly what `bounds` says; a key that is not declared is refused with
     the nearest declared one, never ignored.
 Not here: the declarations themselves (config.py).
-Sources: style.md rule 23 and snippet S4.
+Sources: Kafka ConfigDef.
 """
 
 import dataclasses

@@ -17,7 +17,7 @@ Not here: the index beside a segment (growing_index.py), encoding (format), offs
     (metadata), grouping rows (client/appender.py).
 Concurrency: thread-safe by one lock.
 After a crash: a new process means a new writer id; bytes without an extent are swept later.
-Sources: design.md sections 2 and 3; Kafka LogSegment.append, UnifiedLog.maybeRoll.
+Sources: docs/design.md; Kafka LogSegment.append, UnifiedLog.maybeRoll.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The metadata log of one root: follow it, and publish to it.
 
-Invariants (numbers: design.md section 4):
+Invariants (numbers: docs/design.md):
     1. commits are dense and immutable: commit n+1 is planned against the image of commit n, names its
        UUID, and is created by put-if-absent, behind durable commits only;
     4. the image never goes back, and no image is shown whose commits could be lost by a power cut: a

@@ -10,7 +10,7 @@ Invariants every store keeps:
       FatalStorageError (durability unknown: stop the process).
 Not here: what the files mean (metadata/, log/).
 Concurrency: stores may be used from any thread; append files have one user at a time.
-Sources: design.md sections 4 and 5.
+Sources: docs/design.md.
 """
 
 from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ name is told by device and inode.
 Not here: which file systems will do (filesystems.py). NFS caches negative lookups, so that a follower can
 miss a commit.
 Concurrency: any number of threads and processes; no open files are kept, so fork is harmless.
-Sources: design.md section 5; link(2); reliability.md section 1 (ALICE, KAFKA-3968, fsyncgate).
+Sources: link(2), fsync(2); Pillai et al., All File Systems Are Not Created Equal; KAFKA-3968.
 """
 
 import binascii

@@ -12,7 +12,7 @@ What each operation is here:
 Invariants: see base.py. Before the first conditional put of a process the store is raced (s3_probe.py).
 Not here: s3fs; docs/adr/0009 says why.
 Concurrency: any number of threads; after a fork the child connects anew.
-Sources: design.md sections 3 and 5; S3's consistency model and conditional writes.
+Sources: docs/design.md; S3's consistency model and conditional writes.
 """
 
 import functools

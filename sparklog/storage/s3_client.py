@@ -7,7 +7,7 @@ Invariants:
       store, so nothing hangs.
 Not here: names, and what objects mean (s3.py).
 Concurrency: any thread. After a fork the child makes a client of its own: connections cannot be shared.
-Sources: design.md section 5; reliability.md section 1 (S3).
+Sources: docs/s3.md, ADR 0009.
 """
 
 import email.utils

@@ -11,7 +11,7 @@ Invariants: everything below `next_offset` is applied, nothing above; an append 
 Not here: groups' members (coordinator.py); making records durable (the publisher).
 Concurrency: event loop; `_lock` while the log is being read.
 After a crash: read again from the log start.
-Sources: design.md section 3, style.md S6.
+Sources: docs/design.md.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ Read-ahead is left to the kernel: measured with a consumer that needs 2 ms per M
     each, with and without posix_fadvise.
 Not here: who waits (runtime/purgatory.py), which bytes are in memory already (cache.py).
 Concurrency: any storage thread.
-Sources: design.md section 3 (broker); KIP-74 (the first batch is returned even if it is larger).
+Sources: docs/design.md; KIP-74 (the first batch is returned even if it is larger).
 """
 
 from collections.abc import Iterator, Sequence

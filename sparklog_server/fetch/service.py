@@ -12,7 +12,7 @@ Memory: what is being read and sent counts against sparklog.fetch.buffer.bytes; 
     What waits counts against sparklog.fetch.waiting.bytes; beyond it, a fetch waits CROWDED_WAIT_MS at most.
 Not here: the protocol (api/fetch.py, response.py), sessions (sessions.py).
 Concurrency: event loop; storage and the cache's copying run in storage threads.
-Sources: Kafka ReplicaManager.fetchMessages, readFromLog; design.md section 3.
+Sources: Kafka ReplicaManager.fetchMessages, readFromLog; docs/design.md.
 """
 
 import asyncio

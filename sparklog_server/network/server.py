@@ -3,7 +3,7 @@
 Not here: what is done with a request (api/), how a connection goes (connection.py).
 Concurrency: event loop. One task per listener, one per connection, one that looks at all connections every
     so often: idle ones, clients that send or take their bytes too slowly, clients that left while waiting.
-Sources: Kafka SocketServer; reliability.md section 2.
+Sources: Kafka SocketServer.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Invariants: a family is there only if something feeds it; what cannot happen here (shrinking in-sync
     replicas, unclean elections) has none.
-Sources: ecosystem.md section 3 (Strimzi's names); Kafka BrokerTopicMetrics, RequestChannel.
+Sources: the names that Strimzi's dashboards use; Kafka BrokerTopicMetrics, RequestChannel.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """docs/metrics.md: every metric that a broker serves, from the code that serves it.
 
-Sources: style.md, distant claims rot: so the page is made by a scrape of a broker that has nothing.
+The page is made by a scrape of a broker that has nothing, so that it cannot drift from the code.
 """
 
 from prometheus_client.core import Metric

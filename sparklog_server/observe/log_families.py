@@ -6,7 +6,7 @@ whether the broker is the registered one and sees the root.
 Invariants: rows are bounded by partitions and by what groups have committed; sizes of partitions that have
     not changed are not added up again.
 Concurrency: one scrape at a time (collector.py).
-Sources: ecosystem.md section 3; kafka_exporter's README.
+Sources: kafka_exporter's README.
 """
 
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ def topic_uuid(topic_id: str) -> uuid.UUID:
 
 
 def topic_id_text(value: uuid.UUID) -> str:
-    """A topic id as sparklog's text (metadata/ids.py)."""
+    """A topic id as sparklog's text (metadata/model/ids.py)."""
     return base64.urlsafe_b64encode(value.bytes).decode()[:22]
 
 

@@ -1,6 +1,6 @@
 """The APIs that are served: one entry per key, filled by the modules of sparklog_server.api.
 
-Invariants: ApiVersions tells exactly what is registered here (and Produce from 0, see kafka-compat in
+Invariants: ApiVersions tells exactly what is registered here (and Produce from 0, see
     api/api_versions.py); a key is registered once.
 Not here: reading and writing of bytes (messages.py), sockets (network/).
 Sources: Kafka ApiKeys, RequestContext, KafkaApis.

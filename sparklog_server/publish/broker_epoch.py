@@ -14,7 +14,7 @@ Invariants: the newest registration wins; a fenced broker stays fenced.
 Not here: refusing to start beside a running broker (root_lock.py); that is a courtesy, this is the rule.
 Concurrency: immutable; any thread.
 After a crash: the next start registers anew.
-Sources: design.md section 3; FORMAT.md#metadata-log; Kafka BrokerRegistration (broker epoch).
+Sources: docs/design.md; FORMAT.md#metadata-log; Kafka BrokerRegistration (broker epoch).
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ Invariants:
       of the group was acknowledged.
 Not here: gathering groups, threads (publisher.py).
 Concurrency: one thread.
-Sources: design.md section 3; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
+Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
 """
 
 import time

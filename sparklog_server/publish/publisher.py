@@ -16,7 +16,7 @@ Bounds: bytes and parts per group; bytes and submissions that wait, beyond which
     layer's own bounds come first, and push back).
 Not here: what happens to a group (group_writer.py), validating (checkers.py, produced_batches.py).
 After a crash: unacknowledged requests are there or not; idempotent producers find out by repeating them.
-Sources: design.md section 3; Kafka's group commit has no counterpart: there each partition syncs alone.
+Sources: docs/design.md; Kafka's group commit has no counterpart: there each partition syncs alone.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ Invariants: an operation completes exactly once: by `check`, by its deadline or 
     completed operations until a purge, which hot keys with many partitions per request outgrew.
 Cost: constant per key of an operation, for adding and for completing.
 Concurrency: event loop only.
-Sources: Kafka DelayedOperationPurgatory, DelayedFetch; the seeds' third document.
+Sources: Kafka DelayedOperationPurgatory, DelayedFetch.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -3,7 +3,7 @@
 What would promise something that does not hold is refused: who sets it expects something of it. What means
 nothing here, or asks for what is so anyway, is accepted with a warning, so that Kafka's own file starts a
 broker.
-Sources: Kafka's configuration reference, config/server.properties; design.md section 1; ADR 0003.
+Sources: Kafka's configuration reference, config/server.properties; ADR 0003.
 """
 
 from collections.abc import Callable

@@ -265,7 +265,7 @@ class RemoteAppendFile:
         return start
 
     def sync(self) -> None:
-        """The same bytes to the same name until the answer is definite, as storage/s3_files.py."""
+        """The same bytes to the same name until the answer is definite, as storage/s3_client.py."""
         if self._finished:
             return
         store, content = self._store, bytes(self._content)

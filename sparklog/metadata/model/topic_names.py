@@ -1,6 +1,6 @@
 """Kafka's rules for topic names; they keep names safe in paths, and metrics unambiguous.
 
-Sources: Kafka Topic.java (validate, hasCollision); reliability.md section 2.
+Sources: Kafka Topic.java (validate, hasCollision).
 """
 
 import re

@@ -1,6 +1,6 @@
 """Three Kafka clients behind one face, so that every test of the broker is run by each of them.
 
-Each call makes its own client and closes it. What a client cannot do is in its `cannot`, and in FINDINGS.md.
+Each call makes its own client and closes it. What a client cannot do is in its `cannot`.
 """
 
 import time

@@ -172,7 +172,7 @@ def test_right_requests_pass_unchanged(key: int, version: int) -> None:
 
 
 def test_no_frame_does_more_than_being_refused() -> None:
-    """reliability.md 3c: no crash, no hang, no growth, whatever the bytes."""
+    """No crash, no hang, no growth, whatever the bytes."""
     apis = load_apis()
     outcomes = {"read": 0, "malformed": 0, "unsupported": 0}
     slowest = 0.0

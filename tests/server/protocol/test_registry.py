@@ -8,7 +8,7 @@ from kio.index import load_request_schema
 
 from sparklog_server.protocol.registry import WAITING_APIS, ApiEntry, api, load_apis
 
-# The caps of the plan: beyond them something would be advertised that does not work.
+# Beyond these something would be advertised that does not work.
 HIGHEST = {0: 12, 1: 12, 3: 12, 8: 9, 9: 9, 10: 4}
 
 
