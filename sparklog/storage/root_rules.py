@@ -5,7 +5,7 @@ acceptable. The place bounds what a liar can have us open. The cluster id tells 
 in the place of the first, another broker behind an address. It is no secret; a liar who knows it can show it.
 
 Invariants: the place is judged before anything is read there. With a cluster id no root is ever made.
-Not here: where a prefix ends (allowed_roots.py), reading a root's cluster id (metadata/documents/properties.py).
+Not here: where a prefix ends (allowed_roots.py), reading a root's cluster id (documents/properties.py).
 """
 
 import os

@@ -16,7 +16,7 @@ def test_the_example_prints_what_is_shown(server: ServerProcess) -> None:
     assert example is not None, "the page has no example followed by its output"
     code, shown = example.groups()
     assert code.count("127.0.0.1:9092") == 2
-    code = code.replace("127.0.0.1:9092", server.address)
+    code = code.replace("127.0.0.1:9092", server.bootstrap)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout == shown
