@@ -120,7 +120,8 @@ class CommitCreator:
         """Is it unknown whether an earlier call's commit was made?"""
         return self._unresolved is not None
 
-    def create(self, candidate: Candidate, deadline_ms: int) -> bool:
+    # One loop with all outcomes of a put, as the model has it: taken apart, none could be checked against it.
+    def create(self, candidate: Candidate, deadline_ms: int) -> bool:  # noqa: C901, PLR0912
         """Create the commit: true when it is ours, false when the race was lost and nothing changed."""
         failpoint("commit.planned")
         asked, failures = self._follower.now(), 0

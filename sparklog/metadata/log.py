@@ -283,7 +283,8 @@ class MetadataLog:
             return True
         return self._company_until_ms is not None and self._clock.monotonic_ms() < self._company_until_ms
 
-    def _publish_in_turn(
+    # One loop, as the model has it: look, plan, combine or create, and again.
+    def _publish_in_turn(  # noqa: C901, PLR0912
         self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, look: bool
     ) -> tuple[PublishResult, bool]:
         image, losses = self._image, 0

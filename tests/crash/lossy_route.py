@@ -7,6 +7,7 @@ Concurrency: the proxy asks with its lock held, from its connections' threads.
 
 import random
 import threading
+from typing import Self
 
 from tests.storage.s3_proxy import (
     CLOSE_AFTER,
@@ -33,7 +34,7 @@ class LossyRoute:
         self._dice = random.Random(seed)
         self._late: list[threading.Timer] = []
 
-    def __enter__(self) -> "LossyRoute":
+    def __enter__(self) -> Self:
         self._proxy.fault = self._fate
         return self
 

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sparklog
 from sparklog.client import SparkLog
@@ -185,7 +185,7 @@ class Matrix:
         self._lives: collections.Counter[str] = collections.Counter()
         self._bystander = 0
 
-    def __enter__(self) -> "Matrix":
+    def __enter__(self) -> Self:
         self.children.create(self.root, ROLES)
         return self
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from botocore.auth import S3SigV4Auth
@@ -192,7 +192,7 @@ class FaultyProxy:
         S3SigV4Auth(Credentials(KEY, SECRET), "s3", "us-east-1").add_auth(signed)
         return {"host": self.target, **dict(signed.headers.items())}
 
-    def __enter__(self) -> "FaultyProxy":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
