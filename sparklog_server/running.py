@@ -20,7 +20,7 @@ from sparklog.client.log import open_log
 from sparklog.clock import SystemClock
 from sparklog.errors import SparklogError
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
-from sparklog_server.broker import Broker, BrokerState
+from sparklog_server.broker import Broker
 from sparklog_server.runtime.log_files import close_logs, configure_logs
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.sources import load_config
@@ -62,22 +62,22 @@ async def serve(config: ServerConfig) -> int:
             gc.freeze()  # what is there now stays: collections need not look at it again
             for listener in broker.network.listeners:
                 click.echo(f"sparklog-server: listening on {listener.address}")
-            await broker.wait_for_stop()
+            await broker.lifecycle.wait_for_stop()
         finally:
             await broker.stop()
-    return EXIT_FAILED if broker.state is BrokerState.FAILED else 0
+    return EXIT_FAILED if broker.lifecycle.has_failed else 0
 
 
 def _handle_signals(broker: Broker) -> None:
     """The first SIGTERM or SIGINT stops gracefully, the second at once: what was acknowledged is durable."""
 
     def stop(name: str) -> None:
-        if broker.is_stop_requested:
+        if broker.lifecycle.is_stop_requested:
             _log.warning("%s again: stopping at once", name)
             logging.shutdown()
             os._exit(EXIT_AT_ONCE)
         _log.info("%s: stopping", name)
-        broker.request_stop()
+        broker.lifecycle.request_stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

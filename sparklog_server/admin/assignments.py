@@ -4,14 +4,9 @@ Sources: Kafka ReplicationControlManager.validateManualPartitionAssignment, Stri
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from kio.schema.errors import ErrorCode
 
 from sparklog_server.admin.changes import RefusedError
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 _BROKERS = 1  # that serve a root at a time
 
@@ -32,14 +27,14 @@ def validate_replication_factor(factor: int) -> None:
         )
 
 
-def validate_assignment(broker: "Broker", replicas: Sequence[int]) -> None:
+def validate_assignment(node_id: int, replicas: Sequence[int]) -> None:
     """A list that names this broker, once."""
     if not replicas:
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
             "The manual partition assignment includes an empty replica list.",
         )
-    strangers = [node_id for node_id in replicas if node_id != broker.node_id]
+    strangers = [one for one in replicas if one != node_id]
     if strangers:
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
@@ -49,5 +44,5 @@ def validate_assignment(broker: "Broker", replicas: Sequence[int]) -> None:
     if len(replicas) > 1:
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
-            f"The manual partition assignment includes the broker {broker.node_id} more than once.",
+            f"The manual partition assignment includes the broker {node_id} more than once.",
         )

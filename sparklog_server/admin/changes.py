@@ -13,17 +13,14 @@ import asyncio
 import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from kio.schema.errors import ErrorCode
+from typing import Any, Generic, TypeVar
 
 from sparklog.errors import SparklogError
 from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.metadata import Action, Image, added_partitions, validate_room
-from sparklog_server.protocol.errors import error_code
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode, error_code
+from sparklog_server.publish.publisher import Publisher
+from sparklog_server.root.live_root import LiveRoot
 
 K = TypeVar("K", bound=Hashable)
 MAX_ADDED_PARTITIONS = 10_000  # by one request, as in Kafka
@@ -112,36 +109,45 @@ class Change(Generic[K]):
         return [outcome.action for outcome in outcomes.values() if outcome.action is not None]
 
 
-async def make_changes(
-    broker: "Broker", parts: Mapping[K, Part], *, timeout_ms: int = 0, validate_only: bool = False
-) -> dict[K, Outcome]:
-    """Carry the parts out; the outcome of each.
+class Changes:
+    """How the parts of a change are carried out: the one way to publish one, and to wait for it."""
 
-    Args:
-        timeout_ms: answer REQUEST_TIMED_OUT after so long. What has begun by then may still happen. 0: wait.
-        validate_only: find out what would happen.
-    """
-    change = Change(parts)
-    if validate_only or not parts:
-        error = await broker.look()
-        if error is not None:
+    def __init__(self, root: LiveRoot, publisher: Publisher) -> None:
+        self._root = root
+        self._publisher = publisher
+
+    async def make(
+        self, parts: Mapping[K, Part], *, timeout_ms: int = 0, validate_only: bool = False
+    ) -> dict[K, Outcome]:
+        """Carry the parts out; the outcome of each.
+
+        Args:
+            timeout_ms: answer REQUEST_TIMED_OUT after so long. What has begun by then may still happen. 0:
+                wait.
+            validate_only: find out what would happen.
+        """
+        change = Change(parts)
+        if validate_only or not parts:
+            error = await self._root.look()
+            if error is not None:
+                return change.failed(outcome_of(error))
+            await self._root.run(change, self._root.image)  # thousands of topics take their time
+            return change.outcomes
+        publishing = self._publisher.submit_plan(change)
+        publishing.add_done_callback(_look_at)
+        done, _ = await asyncio.wait({publishing}, timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
+        if not done:
+            message = "nothing was done: other changes were before it"
+            if not change.give_up():
+                message = "the storage did not answer in time; it may still be done: look again"
+            return change.failed(Outcome(ErrorCode.request_timed_out, message))
+        try:
+            publishing.result()
+        except SparklogError as error:
             return change.failed(outcome_of(error))
-        await broker.run_storage(change, broker.image)  # thousands of topics take their time
+        actions = [one.action for one in change.outcomes.values() if one.action is not None]
+        warn_of_settings(actions, self._root.image)
         return change.outcomes
-    publishing = asyncio.ensure_future(broker.publish_plan(change))
-    publishing.add_done_callback(_look_at)
-    done, _ = await asyncio.wait({publishing}, timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
-    if not done:
-        message = "nothing was done: other changes were before it"
-        if not change.give_up():
-            message = "the storage did not answer in time; it may still be done: look again"
-        return change.failed(Outcome(ErrorCode.request_timed_out, message))
-    try:
-        publishing.result()
-    except SparklogError as error:
-        return change.failed(outcome_of(error))
-    warn_of_settings([one.action for one in change.outcomes.values() if one.action is not None], broker.image)
-    return change.outcomes
 
 
 def _look_at(publishing: "asyncio.Future[Any]") -> None:

@@ -10,19 +10,15 @@ Sources: Kafka ConfigAdminManager, ConfigurationControlManager, KIP-339.
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.log.config import validate_root_configs, validate_topic_configs
 from sparklog.log.setting import lookup_setting
 from sparklog.metadata import Action, Image, plan_set_configs
-from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates, make_changes, outcome_of
+from sparklog_server.admin.changes import Changes, Outcome, Part, RefusedError, duplicates, outcome_of
 from sparklog_server.admin.setting_names import ROOT_KEYS, root_setting
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.settings.config import SETTINGS
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 
 class ResourceType(enum.IntEnum):
@@ -69,7 +65,12 @@ def invalid_request(message: str) -> RefusedError:
 
 
 async def alter_resources(
-    broker: "Broker", resources: Sequence[Any], target_of: Callable[[Any], Target], *, validate_only: bool
+    changes: Changes,
+    node_id: int,
+    resources: Sequence[Any],
+    target_of: Callable[[Any], Target],
+    *,
+    validate_only: bool,
 ) -> list[Outcome]:
     """Alter the request's resources; outcomes in their order.
 
@@ -84,10 +85,10 @@ async def alter_resources(
         try:
             if key in twice:
                 raise invalid_request("Each resource must appear at most once.")
-            parts[key] = _part(broker, *key, target_of(resource))
+            parts[key] = _part(node_id, *key, target_of(resource))
         except RefusedError as error:
             refused[key] = outcome_of(error)
-    done = await make_changes(broker, parts, validate_only=validate_only)
+    done = await changes.make(parts, validate_only=validate_only)
     return [refused.get(key) or done[key] for key in keys]
 
 
@@ -148,12 +149,12 @@ def _refuse_nulls(keys: list[str]) -> None:
         raise invalid_request(f"Null value not supported for : {', '.join(keys)}")
 
 
-def _part(broker: "Broker", resource_type: int, name: str, target: Target) -> Part:
+def _part(node_id: int, resource_type: int, name: str, target: Target) -> Part:
     match ResourceType(resource_type):
         case ResourceType.TOPIC:
             return lambda image: _plan_topic(image, name, target)
         case ResourceType.BROKER:
-            validate_broker_name(broker, name)
+            validate_broker_name(node_id, name)
             if name:
                 raise invalid_request(
                     f"settings of broker {name} are in its server.properties; over the network only those of "
@@ -164,12 +165,12 @@ def _part(broker: "Broker", resource_type: int, name: str, target: Target) -> Pa
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
 
 
-def validate_broker_name(broker: "Broker", name: str) -> None:
+def validate_broker_name(node_id: int, name: str) -> None:
     """Refuse another broker's number; '' is the cluster."""
     if name and not (name.isascii() and name.isdecimal()):
         raise invalid_request(f"Node id must be an integer, but it is: {name}")
-    if name and int(name[:12]) != broker.node_id:
-        raise invalid_request(f"Unexpected broker id, expected {broker.node_id}, but received {name}")
+    if name and int(name[:12]) != node_id:
+        raise invalid_request(f"Unexpected broker id, expected {node_id}, but received {name}")
 
 
 def _plan_topic(image: Image, name: str, target: Target) -> Action | None:

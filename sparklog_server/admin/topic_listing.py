@@ -15,7 +15,7 @@ MAX_KEPT = 4  # of 5,000 topics each has 0.3 MB
 
 
 class TopicListing:
-    """broker.topic_listing."""
+    """See the module's docstring."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id

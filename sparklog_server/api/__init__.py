@@ -1,1 +1,1 @@
-"""One module per Kafka API; protocol/registry.py imports every module found here."""
+"""One module per Kafka API; registry.py imports every module found here."""

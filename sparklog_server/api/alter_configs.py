@@ -6,21 +6,23 @@ Does not: settings of one broker (server.properties); loggers.
 Versions: 2 flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparklog_server.admin.changes import duplicates
 from sparklog_server.admin.config_changes import Target, alter_resources, invalid_request, replacement
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 
-@api(key=33, versions=range(3))
-async def handle_alter_configs(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.ALTER_CONFIGS, versions=range(3))
+async def handle_alter_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every resource by itself; one commit for all that can be."""
-    outcomes = await alter_resources(broker, request.resources, _target, validate_only=request.validate_only)
+    outcomes = await alter_resources(
+        services.changes, services.node_id, request.resources, _target, validate_only=request.validate_only
+    )
     return make(
         context.types.AlterConfigsResponse,
         responses=[

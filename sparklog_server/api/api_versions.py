@@ -8,29 +8,28 @@ Produce is listed from 0 although it is served from 3: librdkafka before 2.11 ot
     without a word (kafka #18727). A client that really sends Produce 0-2 is disconnected.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from sparklog_server.api.registry import api, declared_apis
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import API_VERSIONS, PRODUCE, RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 
-@api(key=API_VERSIONS, versions=range(5))
-async def handle_api_versions(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.API_VERSIONS, versions=range(5))
+async def handle_api_versions(request: Any, context: RequestContext, _services: Services) -> Any:
     """Answer from the registry; `request` is None when its version is unknown."""
     types = context.types
     listed = [
         make(
             types.ApiVersion,
             api_key=entry.key,
-            min_version=0 if entry.key == PRODUCE else entry.versions.start,
+            min_version=0 if entry.key == ApiKey.PRODUCE else entry.versions.start,
             max_version=entry.versions.stop - 1,
         )
-        for entry in broker.apis.values()
+        for entry in declared_apis().values()
     ]
     code = ErrorCode.unsupported_version if request is None else ErrorCode.none
     return make(types.ApiVersionsResponse, error_code=code, api_keys=listed)

@@ -5,31 +5,30 @@ Does not: move records. New records of a key may go to another partition than th
 Versions: 2 flexible; 3 as 2 (THROTTLING_QUOTA_EXCEEDED, KIP-599, which is never answered).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.errors import UnknownTopicError
 from sparklog.metadata import Action, Image, plan_add_partitions
 from sparklog_server.admin.assignments import validate_assignment
-from sparklog_server.admin.changes import Part, RefusedError, duplicates, make_changes
+from sparklog_server.admin.changes import Part, RefusedError, duplicates
 from sparklog_server.admin.config_changes import invalid_request
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 
-@api(key=37, versions=range(4))
-async def handle_create_partitions(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.CREATE_PARTITIONS, versions=range(4))
+async def handle_create_partitions(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every topic by itself; one commit for all that can be."""
     twice = duplicates([topic.name for topic in request.topics])
     parts: dict[str, Part] = {
-        topic.name: _part(broker, topic, duplicate=topic.name in twice) for topic in request.topics
+        topic.name: _part(services, topic, duplicate=topic.name in twice) for topic in request.topics
     }
-    outcomes = await make_changes(
-        broker, parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
+    outcomes = await services.changes.make(
+        parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
     )
     return make(
         context.types.CreatePartitionsResponse,
@@ -45,7 +44,7 @@ async def handle_create_partitions(request: Any, context: RequestContext, broker
     )
 
 
-def _part(broker: "Broker", topic: Any, *, duplicate: bool) -> Part:
+def _part(services: Services, topic: Any, *, duplicate: bool) -> Part:
     def plan(image: Image) -> Action | None:
         if duplicate:
             raise invalid_request("Duplicate topic name.")
@@ -55,13 +54,13 @@ def _part(broker: "Broker", topic: Any, *, duplicate: bool) -> Part:
             raise RefusedError(
                 ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
             ) from None
-        _validate(broker, topic, count)
+        _validate(services, topic, count)
         return plan_add_partitions(image, topic.name, topic.count)
 
     return plan
 
 
-def _validate(broker: "Broker", topic: Any, count: int) -> None:
+def _validate(services: Services, topic: Any, count: int) -> None:
     if topic.count == count:
         raise RefusedError(ErrorCode.invalid_partitions, f"Topic already has {count} partition(s).")
     if topic.count < count:
@@ -79,4 +78,4 @@ def _validate(broker: "Broker", topic: Any, count: int) -> None:
             f"{len(topic.assignments)} assignment(s) were specified.",
         )
     for assignment in topic.assignments:
-        validate_assignment(broker, assignment.broker_ids)
+        validate_assignment(services.node_id, assignment.broker_ids)

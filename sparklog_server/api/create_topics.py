@@ -9,28 +9,27 @@ Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings
     7 topic ids (KIP-516).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kio.schema.errors import ErrorCode
-
-from sparklog.log.config import RootConfig, validate_topic_configs
+from sparklog.log.config import validate_topic_configs
 from sparklog.metadata import Action, CreateTopic, Image, collision_key, new_id, plan_create_topic
 from sparklog_server.admin.assignments import validate_assignment, validate_replication_factor
-from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates, make_changes
+from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates
 from sparklog_server.admin.config_changes import invalid_request
 from sparklog_server.admin.config_entries import topic_entries
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 _METADATA_TOPIC = "__cluster_metadata"
 
 
-@api(key=19, versions=range(2, 8))
-async def handle_create_topics(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.CREATE_TOPICS, versions=range(2, 8))
+async def handle_create_topics(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every topic by itself; one commit for all that can be."""
     names = [topic.name for topic in request.topics]
     twice = duplicates(names)
@@ -38,13 +37,13 @@ async def handle_create_topics(request: Any, context: RequestContext, broker: "B
     parts: dict[str, Part] = {}
     for topic in request.topics:
         parts[topic.name] = _part(
-            broker, topic, duplicate=topic.name in twice, colliding=collision_key(topic.name) in colliding
+            services, topic, duplicate=topic.name in twice, colliding=collision_key(topic.name) in colliding
         )
-    outcomes = await make_changes(
-        broker, parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
+    outcomes = await services.changes.make(
+        parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
     )
     told: _Told = {}
-    pieces = (_result(context.types, broker, name, outcomes[name], told) for name in dict.fromkeys(names))
+    pieces = (_result(context.types, services, name, outcomes[name], told) for name in dict.fromkeys(names))
     return make(context.types.CreateTopicsResponse, topics=await in_slices(pieces))
 
 
@@ -52,7 +51,7 @@ async def handle_create_topics(request: Any, context: RequestContext, broker: "B
 _Told = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
 
 
-def _part(broker: "Broker", topic: Any, *, duplicate: bool, colliding: bool) -> Part:
+def _part(services: Services, topic: Any, *, duplicate: bool, colliding: bool) -> Part:
     topic_id = new_id()
 
     def plan(image: Image) -> Action:
@@ -66,16 +65,16 @@ def _part(broker: "Broker", topic: Any, *, duplicate: bool, colliding: bool) -> 
                 f"Topic '{topic.name}' collides with another one of this request: '.' and '_' are the same "
                 "in metric names",
             )
-        partitions = _partitions(broker, image, topic)
+        partitions = _partitions(services, image, topic)
         configs = _configs(topic)
         return plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=configs)
 
     return plan
 
 
-def _partitions(broker: "Broker", image: Image, topic: Any) -> int:
+def _partitions(services: Services, image: Image, topic: Any) -> int:
     if topic.assignments:
-        return _assigned(broker, topic)
+        return _assigned(services, topic)
     validate_replication_factor(topic.replication_factor)
     count: int = topic.num_partitions
     if count == 0 or count < -1:
@@ -83,11 +82,11 @@ def _partitions(broker: "Broker", image: Image, topic: Any) -> int:
             ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
         )
     if count == -1:
-        return RootConfig.parse({**broker.config.root_defaults(), **image.configs}).num_partitions
+        return services.root.root_config(image).num_partitions
     return count
 
 
-def _assigned(broker: "Broker", topic: Any) -> int:
+def _assigned(services: Services, topic: Any) -> int:
     for name, value in (
         ("replication factor", topic.replication_factor),
         ("numPartitions", topic.num_partitions),
@@ -98,7 +97,7 @@ def _assigned(broker: "Broker", topic: Any) -> int:
             )
     indexes = [one.partition_index for one in topic.assignments]
     for one in topic.assignments:
-        validate_assignment(broker, one.broker_ids)
+        validate_assignment(services.node_id, one.broker_ids)
     if twice := duplicates(indexes):
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
@@ -126,7 +125,7 @@ def _configs(topic: Any) -> dict[str, str]:
     return configs
 
 
-def _result(types: Any, broker: "Broker", name: str, outcome: Outcome, told: _Told) -> Any:
+def _result(types: Any, services: Services, name: str, outcome: Outcome, told: _Told) -> Any:
     action = outcome.action
     if outcome.is_error or not isinstance(action, CreateTopic):
         return make(
@@ -146,18 +145,18 @@ def _result(types: Any, broker: "Broker", name: str, outcome: Outcome, told: _To
         error_code=ErrorCode.none,
         num_partitions=action.partitions,
         replication_factor=1,
-        configs=_created_configs(types, broker, action, told) if has_configs else None,
+        configs=_created_configs(types, services, action, told) if has_configs else None,
     )
 
 
-def _created_configs(types: Any, broker: "Broker", action: CreateTopic, told: _Told) -> tuple[Any, ...]:
+def _created_configs(types: Any, services: Services, action: CreateTopic, told: _Told) -> tuple[Any, ...]:
     key = tuple(sorted(action.configs.items()))
     if key not in told:
-        told[key] = _described(types, broker, action)
+        told[key] = _described(types, services, action)
     return told[key]
 
 
-def _described(types: Any, broker: "Broker", action: CreateTopic) -> tuple[Any, ...]:
+def _described(types: Any, services: Services, action: CreateTopic) -> tuple[Any, ...]:
     return tuple(
         make(
             types.CreatableTopicConfigs,
@@ -167,5 +166,5 @@ def _described(types: Any, broker: "Broker", action: CreateTopic) -> tuple[Any, 
             config_source=entry.source,
             is_sensitive=False,
         )
-        for entry in topic_entries(broker.config, broker.image, action.configs)
+        for entry in topic_entries(services.config, services.root.image, action.configs)
     )

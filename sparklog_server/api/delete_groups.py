@@ -4,21 +4,21 @@ Does: removes empty groups with all their offsets (KIP-229).
 Versions: 2 flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 
-@api(key=42, versions=range(3))
-async def handle_delete_groups(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.DELETE_GROUPS, versions=range(3))
+async def handle_delete_groups(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer when the tombstones are durable."""
     types = context.types
     errors = {
-        group_id: await broker.groups.delete_group(group_id)
+        group_id: await services.groups.delete_group(group_id)
         for group_id in dict.fromkeys(request.groups_names)
     }
     return make(

@@ -9,17 +9,16 @@ Versions: 2 flexible.
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.metadata import Action, Image, is_internal, plan_advance_log_start
-from sparklog_server.admin.changes import Part, RefusedError, make_changes
+from sparklog_server.admin.changes import Part, RefusedError
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 HIGH_WATERMARK = -1
 NONE = -1
@@ -27,16 +26,16 @@ _Key = tuple[str, int]  # topic, partition
 _log = logging.getLogger("sparklog_server.fetch")
 
 
-@api(key=21, versions=range(3))
-async def handle_delete_records(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.DELETE_RECORDS, versions=range(3))
+async def handle_delete_records(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every partition by itself; one commit for all that can be."""
     lows: dict[_Key, int] = {}
     parts: dict[_Key, Part] = {}
     for topic in request.topics:
         for one in topic.partitions:
             key = topic.name, one.partition_index
-            parts[key] = _part(broker, key, one.offset, lows)
-    outcomes = await make_changes(broker, parts)
+            parts[key] = _part(services, key, one.offset, lows)
+    outcomes = await services.changes.make(parts)
     for (name, partition), outcome in outcomes.items():
         if outcome.is_error:
             _log.info("delete records of %s-%d: %s", name, partition, outcome.message)
@@ -59,7 +58,7 @@ async def handle_delete_records(request: Any, context: RequestContext, broker: "
     )
 
 
-def _part(broker: "Broker", key: _Key, offset: int, lows: dict[_Key, int]) -> Part:
+def _part(services: Services, key: _Key, offset: int, lows: dict[_Key, int]) -> Part:
     """`lows`: takes the log's start as it will be."""
 
     def plan(image: Image) -> Action | None:
@@ -69,7 +68,7 @@ def _part(broker: "Broker", key: _Key, offset: int, lows: dict[_Key, int]) -> Pa
             raise RefusedError(ErrorCode.unknown_topic_or_partition, "there is no such partition")
         if is_internal(name):
             raise RefusedError(ErrorCode.invalid_topic_exception, "the topic is internal")
-        if broker.topic_config(topic).cleanup_policy == ("compact",):
+        if services.root.topic_config(topic).cleanup_policy == ("compact",):
             raise RefusedError(ErrorCode.policy_violation, "the topic's cleanup.policy is compact")
         state = topic.partitions[partition]
         start = state.log_end_offset if offset == HIGH_WATERMARK else offset

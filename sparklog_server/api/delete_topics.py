@@ -8,27 +8,26 @@ Versions: 3 TOPIC_DELETION_DISABLED; 4 flexible; 5 error messages (KIP-599); 6 t
 import functools
 import uuid
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.client.groups import OFFSETS_TOPIC
 from sparklog.metadata import DeleteTopic, Image, Topic, plan_delete_topic
-from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates, make_changes
+from sparklog_server.admin.changes import Outcome, Part, RefusedError, duplicates
 from sparklog_server.admin.config_changes import invalid_request
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make, topic_id_text, topic_uuid
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 _ZERO = uuid.UUID(int=0)
 _DISABLED_SINCE = 3  # before, clients do not know TOPIC_DELETION_DISABLED
 Asked = tuple[str | None, uuid.UUID | None]
 
 
-@api(key=20, versions=range(1, 7))
-async def handle_delete_topics(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.DELETE_TOPICS, versions=range(1, 7))
+async def handle_delete_topics(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every topic by itself; one commit for all that can be."""
     asked = _asked(request)
     twice = duplicates(asked)
@@ -36,9 +35,9 @@ async def handle_delete_topics(request: Any, context: RequestContext, broker: "B
     found: dict[Asked, Topic] = {}
     parts: dict[Asked, Part] = {}
     for one in dict.fromkeys(asked):
-        validate = functools.partial(_validate, context, broker, one, duplicate=one in twice)
+        validate = functools.partial(_validate, context, services, one, duplicate=one in twice)
         parts[one] = functools.partial(_plan, one, validate=validate, by_name=by_name, found=found)
-    outcomes = await make_changes(broker, parts, timeout_ms=field(request, "timeout", 0))
+    outcomes = await services.changes.make(parts, timeout_ms=field(request, "timeout", 0))
     return make(
         context.types.DeleteTopicsResponse,
         responses=[_result(context, found.get(one), one, outcome) for one, outcome in outcomes.items()],
@@ -52,9 +51,9 @@ def _asked(request: Any) -> list[Asked]:
     return [(one.name, None if one.topic_id in (None, _ZERO) else one.topic_id) for one in topics]
 
 
-def _validate(context: RequestContext, broker: "Broker", asked: Asked, *, duplicate: bool) -> None:
+def _validate(context: RequestContext, services: Services, asked: Asked, *, duplicate: bool) -> None:
     name, topic_id = asked
-    if not broker.config.topics.delete_topic_enable:
+    if not services.config.topics.delete_topic_enable:
         known = context.api_version >= _DISABLED_SINCE
         code = ErrorCode.topic_deletion_disabled if known else ErrorCode.invalid_request
         raise RefusedError(code, "Topic deletion is disabled.")

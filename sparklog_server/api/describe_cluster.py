@@ -1,27 +1,26 @@
 """DescribeCluster (key 60), versions 0-1.
 
-Does: names this broker, which is all of the cluster, the cluster id, and what a client may do.
+Does: names this services, which is all of the cluster, the cluster id, and what a client may do.
 Does not: controllers: no broker is one to be talked to.
 Versions: 1 endpoint type (KIP-919).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
-@api(key=60, versions=range(2))
-async def handle_describe_cluster(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.DESCRIBE_CLUSTER, versions=range(2))
+async def handle_describe_cluster(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from what the broker knows of itself."""
     types = context.types
     endpoint_type = field(request, "endpoint_type", _BROKERS)
@@ -38,13 +37,13 @@ async def handle_describe_cluster(request: Any, context: RequestContext, broker:
         types.DescribeClusterResponse,
         error_code=ErrorCode.none,
         endpoint_type=_BROKERS,
-        cluster_id=broker.cluster_id,
+        cluster_id=services.root.cluster_id,
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for else NOT_ASKED_FOR,
-        controller_id=broker.node_id,
+        controller_id=services.node_id,
         brokers=[
             make(
                 types.DescribeClusterBroker,
-                broker_id=broker.node_id,
+                broker_id=services.node_id,
                 host=context.listener.host,
                 port=context.listener.port,
             )

@@ -1,6 +1,6 @@
 """DescribeConfigs (key 32), versions 1-4.
 
-Does: all settings of a topic, of this broker, or those set for the whole cluster (broker ''), with the
+Does: all settings of a topic, of this services, or those set for the whole cluster (broker ''), with the
     layer that each value comes from, all other layers (synonyms), type and documentation.
     Groups have none: kafka-configs describes those that it has listed.
 Does not: other brokers, loggers, client metrics.
@@ -10,31 +10,29 @@ Versions: 3 type and documentation (KIP-569); 4 flexible.
 """
 
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.metadata import Image
 from sparklog_server.admin.changes import RefusedError, outcome_of
 from sparklog_server.admin.config_changes import ResourceType, invalid_request, validate_broker_name
 from sparklog_server.admin.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
-
+from sparklog_server.protocol.errors import ErrorCode
 
 _PLAIN_BYTES, _DOCUMENTED_BYTES = 3_000, 15_000  # of one resource's answer
 
 
-@api(key=32, versions=range(1, 5))
-async def handle_describe_configs(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.DESCRIBE_CONFIGS, versions=range(1, 5))
+async def handle_describe_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from the newest image (others may just have changed it) and the broker's settings."""
-    await broker.look()
-    image = broker.image
+    await services.root.look()
+    image = services.root.image
     resources = {(one.resource_type, one.resource_name): one for one in request.resources}
     documented = field(request, "include_documentation", False)
     size = _DOCUMENTED_BYTES if documented else _PLAIN_BYTES
@@ -42,7 +40,7 @@ async def handle_describe_configs(request: Any, context: RequestContext, broker:
     await context.answer.reserve()
     known: _Known = {}
     results = await in_slices(
-        _describe(request, context.types, broker, image, one, known if key in fitting else None)
+        _describe(request, context.types, services, image, one, known if key in fitting else None)
         for key, one in resources.items()
     )
     return make(context.types.DescribeConfigsResponse, results=results)
@@ -53,13 +51,13 @@ _Known = dict[Hashable, tuple[Any, ...]]
 
 
 def _describe(
-    request: Any, types: Any, broker: "Broker", image: Image, resource: Any, known: _Known | None
+    request: Any, types: Any, services: Services, image: Image, resource: Any, known: _Known | None
 ) -> Any:
     """One resource; `known` None: it would make the answer too large."""
     try:
         if known is None:
             raise invalid_request("Too many resources for one request.")
-        configs = _results(request, types, broker, image, resource, known)
+        configs = _results(request, types, services, image, resource, known)
     except (SparklogError, RefusedError) as error:
         outcome = outcome_of(error)
         return make(
@@ -79,7 +77,7 @@ def _describe(
 
 
 def _results(
-    request: Any, types: Any, broker: "Broker", image: Image, resource: Any, known: _Known
+    request: Any, types: Any, services: Services, image: Image, resource: Any, known: _Known
 ) -> tuple[Any, ...]:
     wanted = resource.configuration_keys
     depends_on: Hashable = resource.resource_name
@@ -87,20 +85,20 @@ def _results(
         depends_on = tuple(sorted(image.topic(resource.resource_name).configs.items()))
     key = resource.resource_type, depends_on, wanted
     if key not in known:
-        entries = _entries(broker, image, resource.resource_type, resource.resource_name)
+        entries = _entries(services, image, resource.resource_type, resource.resource_name)
         known[key] = tuple(
             _result(request, types, entry) for entry in entries if wanted is None or entry.name in wanted
         )
     return known[key]
 
 
-def _entries(broker: "Broker", image: Image, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+def _entries(services: Services, image: Image, resource_type: int, name: str) -> Iterable[ConfigEntry]:
     match ResourceType(resource_type):
         case ResourceType.TOPIC:
-            return topic_entries(broker.config, image, image.topic(name).configs)
+            return topic_entries(services.config, image, image.topic(name).configs)
         case ResourceType.BROKER:
-            validate_broker_name(broker, name)
-            return broker_entries(broker.config, image) if name else cluster_entries(image)
+            validate_broker_name(services.node_id, name)
+            return broker_entries(services.config, image) if name else cluster_entries(image)
         case ResourceType.GROUP:
             return ()  # Kafka's are those of protocols that are not served
         case unsupported:

@@ -8,38 +8,36 @@ Versions: 3 authorized operations; 4 static members; 5 flexible.
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.coordinator.group import Group
 from sparklog_server.coordinator.transitions import GroupState
 from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make, maker
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.protocol.operations import GROUP_OPERATIONS, NOT_ASKED_FOR
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
-
 
 _MEMBER_BYTES = 1000  # beside what it has sent itself
 
 
-@api(key=15, versions=range(6))
-async def handle_describe_groups(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.DESCRIBE_GROUPS, versions=range(6))
+async def handle_describe_groups(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from memory, each group once."""
     types = context.types
     asked_for = field(request, "include_authorized_operations", default=False)
     operations = GROUP_OPERATIONS if asked_for else NOT_ASKED_FOR
     names = dict.fromkeys(request.groups)
-    fitting = {name for name in names if context.answer.fits(_size_of(broker.groups.find(name)))}
+    fitting = {name for name in names if context.answer.fits(_size_of(services.groups.find(name)))}
     await context.answer.reserve()
     told: _Told = {}
     return make(
         types.DescribeGroupsResponse,
         groups=await in_slices(
-            _described(types, broker, group_id, operations, told, fits=group_id in fitting)
+            _described(types, services, group_id, operations, told, fits=group_id in fitting)
             for group_id in names
         ),
     )
@@ -55,14 +53,14 @@ _Told = dict[tuple[ErrorCode, str], Callable[[str], Any]]
 
 
 def _described(
-    types: ModuleType, broker: "Broker", group_id: str, operations: int, told: _Told, *, fits: bool
+    types: ModuleType, services: Services, group_id: str, operations: int, told: _Told, *, fits: bool
 ) -> Any:
-    error = broker.groups.describe_error(group_id)
-    group = None if error else broker.groups.find(group_id)
+    error = services.groups.describe_error(group_id)
+    group = None if error else services.groups.find(group_id)
     if group is not None and not fits:
         error, group = ErrorCode.unknown_server_error, None
     if group is None:
-        exists = not error and broker.groups.exists(group_id)
+        exists = not error and services.groups.exists(group_id)
         state = "" if error else (GroupState.EMPTY if exists else GroupState.DEAD).value
         if (error, state) not in told:
             told[error, state] = maker(

@@ -8,26 +8,25 @@ Versions: 2 flexible; 3 top-level error; 4 total and usable bytes (KIP-827; -1 w
 """
 
 import os
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.client.admin import partition_size_bytes
 from sparklog.metadata import Image, Topic
 from sparklog.storage import LocalStore, Store
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 
-@api(key=35, versions=range(1, 5))
-async def handle_describe_log_dirs(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.DESCRIBE_LOG_DIRS, versions=range(1, 5))
+async def handle_describe_log_dirs(request: Any, context: RequestContext, services: Services) -> Any:
     """Add up the extents, in a thread: a large root has many."""
-    await broker.look()
-    image = broker.image
-    result = await broker.run_storage(_describe, context.types, broker.log.store, image, request.topics)
+    await services.root.look()
+    image = services.root.image
+    result = await services.root.run(_describe, context.types, services.root.store, image, request.topics)
     return make(context.types.DescribeLogDirsResponse, error_code=ErrorCode.none, results=[result])
 
 

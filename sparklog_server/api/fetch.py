@@ -9,27 +9,27 @@ Versions: 5 log start offset; 7 sessions (KIP-227); 9 current leader epoch (KIP-
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.metadata import why_illegal_topic_name
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
 from sparklog_server.fetch.service import Fetched
 from sparklog_server.fetch.sessions import FINAL_EPOCH, NO_SESSION, PartitionFetch
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.protocol.leadership import NO_EPOCH
-from sparklog_server.protocol.registry import RequestContext, Response, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.wire import Response
 
 CONSUMER = -1
 READ_COMMITTED = 1
 
 
-@api(key=1, versions=range(4, 13), cancellable=True)
-async def handle_fetch(request: Any, context: RequestContext, broker: "Broker") -> Response:
+@api(ApiKey.FETCH, versions=range(4, 13), waits=True)
+async def handle_fetch(request: Any, context: RequestContext, services: Services) -> Response:
     version = context.api_version
     wanted = list({one.key: one for one in _partition_fetches(request)}.values())  # the last one counts
     if request.replica_id != CONSUMER:
@@ -40,7 +40,7 @@ async def handle_fetch(request: Any, context: RequestContext, broker: "Broker") 
     refused = _refused([one for one in wanted if one.topic in illegal], ErrorCode.unknown_topic_or_partition)
     if illegal:
         wanted = [one for one in wanted if one.topic not in illegal]
-    service = broker.fetches
+    service = services.fetches
     session = service.sessions.begin(
         field(request, "session_id", NO_SESSION),
         field(request, "session_epoch", FINAL_EPOCH),
@@ -50,7 +50,7 @@ async def handle_fetch(request: Any, context: RequestContext, broker: "Broker") 
             for topic in field(request, "forgotten_topics_data", ())
             for partition in topic.partitions
         ],
-        now_ms=broker.clock.monotonic_ms(),
+        now_ms=services.clock.monotonic_ms(),
         owner=context.connection_id,
     )
     if session.error is not ErrorCode.none:
@@ -65,9 +65,9 @@ async def handle_fetch(request: Any, context: RequestContext, broker: "Broker") 
     del request, wanted  # it may wait for weeks
     fetched = await waiting
     session_id, answers_to_send = service.sessions.finish(
-        session, fetched.answers, now_ms=broker.clock.monotonic_ms()
+        session, fetched.answers, now_ms=services.clock.monotonic_ms()
     )
-    _count(broker, fetched)
+    _count(services, fetched)
     chunks = encode_fetch_response(version, [*answers_to_send, *refused], session_id=session_id)
     return Response(chunks=chunks, release=fetched.release)
 
@@ -90,7 +90,7 @@ def _partition_fetches(request: Any) -> Iterator[PartitionFetch]:
             )
 
 
-def _count(broker: "Broker", fetched: Fetched) -> None:
+def _count(services: Services, fetched: Fetched) -> None:
     """Traffic by topic; once per topic with bytes or errors: polls of many idle topics are frequent."""
     sizes: dict[str, int] = {}
     failed: dict[str, bool] = {}
@@ -100,7 +100,7 @@ def _count(broker: "Broker", fetched: Fetched) -> None:
             failed[answer.topic] = failed.get(answer.topic, False) or bool(answer.error_code)
     topics: Sequence[str] = list(sizes)
     for topic in topics:
-        known = topic if topic in broker.image.topics else ""
-        broker.metrics.fetch_request(known, failed=failed[topic])
+        known = topic if topic in services.root.image.topics else ""
+        services.metrics.fetch_request(known, failed=failed[topic])
         if sizes[topic]:
-            broker.metrics.bytes_out(known, sizes[topic])
+            services.metrics.bytes_out(known, sizes[topic])

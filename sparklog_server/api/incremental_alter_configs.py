@@ -8,7 +8,7 @@ Versions: 1 flexible.
 """
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparklog.log.config import TopicConfig
 from sparklog.log.setting import Setting, declared_settings
@@ -22,22 +22,24 @@ from sparklog_server.admin.config_changes import (
 )
 from sparklog_server.admin.config_entries import ConfigType, broker_entries, topic_default, type_of
 from sparklog_server.admin.setting_names import ROOT_KEYS, root_setting
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import RequestContext, api
-from sparklog_server.settings.config import ServerConfig
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.settings.config import SETTINGS
 
 
-@api(key=44, versions=range(2))
-async def handle_incremental_alter_configs(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(2))
+async def handle_incremental_alter_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every resource by itself; one commit for all that can be."""
 
     def target(resource: Any) -> Target:
-        return _target(broker, resource)
+        return _target(services, resource)
 
-    outcomes = await alter_resources(broker, request.resources, target, validate_only=request.validate_only)
+    outcomes = await alter_resources(
+        services.changes, services.node_id, request.resources, target, validate_only=request.validate_only
+    )
     return make(
         context.types.IncrementalAlterConfigsResponse,
         responses=[
@@ -53,9 +55,9 @@ async def handle_incremental_alter_configs(request: Any, context: RequestContext
     )
 
 
-def _target(broker: "Broker", resource: Any) -> Target:
+def _target(services: Services, resource: Any) -> Target:
     """Without a look at all settings for each of thousands of topics: those that are named are enough."""
-    config = broker.config
+    config = services.config
     is_topic = resource.resource_type == ResourceType.TOPIC
 
     def in_force(image: Image, name: str) -> str:
@@ -77,4 +79,4 @@ def _target(broker: "Broker", resource: Any) -> Target:
 @functools.cache
 def _declared_for_brokers() -> dict[str, tuple[str, Setting]]:
     roots = {name: (key, root_setting(key)) for name, key in ROOT_KEYS.items()}
-    return {**declared_settings(ServerConfig), **roots}
+    return {**SETTINGS, **roots}

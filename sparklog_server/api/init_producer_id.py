@@ -9,24 +9,22 @@ Versions: 2 flexible; 3 the id and epoch that the producer has (KIP-360); 4 PROD
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.errors import SparklogError
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import error_code
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode, error_code
 
 _log = logging.getLogger("sparklog_server.publish")
 _NONE = -1
 
 
-@api(key=22, versions=range(5))
-async def handle_init_producer_id(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.INIT_PRODUCER_ID, versions=range(5))
+async def handle_init_producer_id(request: Any, context: RequestContext, services: Services) -> Any:
     """Hand out a producer id."""
     error, producer_id = _refusal(request), _NONE
     if error is ErrorCode.transactional_id_authorization_failed:
@@ -38,7 +36,7 @@ async def handle_init_producer_id(request: Any, context: RequestContext, broker:
         )
     if error is ErrorCode.none:
         try:
-            producer_id = await broker.producer_ids.allocate()
+            producer_id = await services.producer_ids.allocate()
         except SparklogError as failed:
             error = error_code(failed)
             if error is ErrorCode.not_leader_or_follower:  # fenced: producers look for a coordinator

@@ -8,15 +8,15 @@ Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static mem
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.coordinator.coordinator import MAX_CLIENT_ID_CHARACTERS
 from sparklog_server.coordinator.messages import JoinRequest
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.registry import JOIN_GROUP, RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 _log = logging.getLogger("sparklog_server.coordinator")
 _MEMBER_ID_REQUIRED_SINCE = 4
@@ -25,10 +25,10 @@ _SKIP_ASSIGNMENT_SINCE = 9
 _MAX_REASON_CHARACTERS = 255
 
 
-@api(key=JOIN_GROUP, versions=range(10), cancellable=True)
-async def handle_join_group(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.JOIN_GROUP, versions=range(10), waits=True)
+async def handle_join_group(request: Any, context: RequestContext, services: Services) -> Any:
     """Become a member, or stay one."""
-    version, types, groups = context.api_version, context.types, broker.groups
+    version, types, groups = context.api_version, context.types, services.groups
     instance_id = field(request, "group_instance_id")
     session_timeout_ms = field(request, "session_timeout")
     group_id, reason = request.group_id, str(field(request, "reason"))[:_MAX_REASON_CHARACTERS]

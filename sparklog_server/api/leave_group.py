@@ -4,31 +4,31 @@ Does: removes members, static ones also by their instance id alone (an administr
 Versions: 3 several members at once (KIP-345); 4 flexible; 5 reason.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.coordinator.messages import Leaving
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 _BATCHED_SINCE = 3
 
 
-@api(key=13, versions=range(6))
-async def handle_leave_group(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.LEAVE_GROUP, versions=range(6))
+async def handle_leave_group(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer at once; the others learn of it by their heartbeats."""
     types = context.types
     if context.api_version < _BATCHED_SINCE:
-        error, errors = broker.groups.leave(request.group_id, [Leaving(member_id=request.member_id)])
+        error, errors = services.groups.leave(request.group_id, [Leaving(member_id=request.member_id)])
         return make(types.LeaveGroupResponse, error_code=error or errors[0])
     leaving = list(
         dict.fromkeys(
             Leaving(member_id=one.member_id, instance_id=one.group_instance_id) for one in request.members
         )
     )
-    error, errors = broker.groups.leave(request.group_id, leaving)
+    error, errors = services.groups.leave(request.group_id, leaving)
     return make(
         types.LeaveGroupResponse,
         error_code=error,

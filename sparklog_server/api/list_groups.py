@@ -4,23 +4,23 @@ Does: all groups, filtered by state and type; Spark queries with a group id are 
 Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848): every group here is `classic`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 _TYPE = "classic"
 
 
-@api(key=16, versions=range(6))
-async def handle_list_groups(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.LIST_GROUPS, versions=range(6))
+async def handle_list_groups(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from memory."""
     states = {state.lower() for state in field(request, "states_filter", ())}
     kinds = {kind.lower() for kind in field(request, "types_filter", ())}
-    error, listed = broker.groups.list_groups()
+    error, listed = services.groups.list_groups()
     types = context.types
     return make(
         types.ListGroupsResponse,

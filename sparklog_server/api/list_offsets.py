@@ -10,21 +10,19 @@ Versions: 2 isolation level; 4 leader epoch (KIP-320); 6 flexible; 7 -3 (KIP-734
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.metadata import PartitionState
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.fetch.offsets import offset_of_max_timestamp
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import error_code
+from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.protocol.leadership import LEADER_EPOCH, NO_EPOCH, leader_epoch_error
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 NONE = -1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -33,12 +31,12 @@ _Answer = tuple[ErrorCode, int, int, int]  # error, timestamp, offset, leader ep
 _log = logging.getLogger("sparklog_server.fetch")
 
 
-@api(key=2, versions=range(1, 10))
-async def handle_list_offsets(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.LIST_OFFSETS, versions=range(1, 10))
+async def handle_list_offsets(request: Any, context: RequestContext, services: Services) -> Any:
     # Whoever asks where the log ends may come from Spark, whose commit the follower has not seen yet.
-    failure = await broker.look()
+    failure = await services.root.look()
     refusal = ErrorCode.none if failure is None else error_code(failure)
-    if not broker.is_in_charge:
+    if not services.membership.is_in_charge:
         refusal = ErrorCode.not_leader_or_follower
     named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics = []
@@ -50,7 +48,7 @@ async def handle_list_offsets(request: Any, context: RequestContext, broker: "Br
             elif refusal:
                 answer = _failed(refusal)
             else:
-                answer = await _list_offset(topic.name, one, context.api_version, broker)
+                answer = await _list_offset(topic.name, one, context.api_version, services)
             error, timestamp, offset, epoch = answer
             partitions.append(
                 make(
@@ -66,8 +64,8 @@ async def handle_list_offsets(request: Any, context: RequestContext, broker: "Br
     return make(context.types.ListOffsetsResponse, throttle_time=0, topics=topics)
 
 
-async def _list_offset(name: str, one: Any, version: int, broker: "Broker") -> _Answer:
-    topic = broker.image.topics.get(name)
+async def _list_offset(name: str, one: Any, version: int, services: Services) -> _Answer:
+    topic = services.root.image.topics.get(name)
     if topic is None or not 0 <= one.partition_index < len(topic.partitions):
         return _failed(ErrorCode.unknown_topic_or_partition)
     error = leader_epoch_error(field(one, "current_leader_epoch", NO_EPOCH))
@@ -84,12 +82,12 @@ async def _list_offset(name: str, one: Any, version: int, broker: "Broker") -> _
         case -5:  # LATEST_TIERED
             return ErrorCode.none, NONE, NONE, NO_EPOCH
         case timestamp:
-            return await _look_up(broker, name, state, timestamp)
+            return await _look_up(services, name, state, timestamp)
 
 
-async def _look_up(broker: "Broker", name: str, state: PartitionState, timestamp_ms: int) -> _Answer:
+async def _look_up(services: Services, name: str, state: PartitionState, timestamp_ms: int) -> _Answer:
     try:
-        found = await broker.run_storage(_find, broker.log.store, name, state, timestamp_ms)
+        found = await services.root.run(_find, services.root.store, name, state, timestamp_ms)
     except SparklogError as error:
         _log.error("offset of %s-%d by time %d: %s", name, state.partition, timestamp_ms, error)
         return _failed(error_code(error))

@@ -9,9 +9,7 @@ Versions: 0 no topics means all; 1 null means all, controller; 4 auto-creation c
 """
 
 import uuid
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
 from sparklog.metadata import (
@@ -23,9 +21,14 @@ from sparklog.metadata import (
     plan_create_topic,
     why_illegal_topic_name,
 )
-from sparklog_server.admin.changes import Part, make_changes
+from sparklog_server.admin.changes import Part
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make, topic_id_text
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.protocol.messages import message_codec
 from sparklog_server.protocol.metadata_response import (
     after_topics,
@@ -34,39 +37,36 @@ from sparklog_server.protocol.metadata_response import (
     encode_topics,
 )
 from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
-from sparklog_server.protocol.registry import METADATA, RequestContext, Response, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.wire import Response
 
 MAX_CREATED = 100  # topics that one request can create; a client that asks again gets the next ones
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 
 
-@api(key=METADATA, versions=range(13))
-async def handle_metadata(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.METADATA, versions=range(13))
+async def handle_metadata(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from the newest image."""
     asked = request.topics
     # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
-    await broker.look()
+    await services.root.look()
     operations = TOPIC_OPERATIONS
     if not field(request, "include_topic_authorized_operations", False):
         operations = NOT_ASKED_FOR
     if asked is None or (context.api_version == 0 and not asked):
-        chunks = broker.topic_listing.of(broker.image, context.api_version, operations)
+        chunks = services.topic_listing.of(services.root.image, context.api_version, operations)
     else:
         errors: dict[str, ErrorCode] = {}
         if field(request, "allow_auto_topic_creation", True):
-            errors = await _create_missing(asked, broker)
+            errors = await _create_missing(asked, services)
         version = context.api_version
-        pieces = (_answer(broker, version, one, errors, operations) for one in dict.fromkeys(asked))
+        pieces = (_answer(services, version, one, errors, operations) for one in dict.fromkeys(asked))
         chunks = encode_topics(await in_slices(pieces), version)
     cluster = field(request, "include_cluster_authorized_operations", False)
-    return _response(context, broker, chunks, CLUSTER_OPERATIONS if cluster else NOT_ASKED_FOR)
+    return _response(context, services, chunks, CLUSTER_OPERATIONS if cluster else NOT_ASKED_FOR)
 
 
-def _response(context: RequestContext, broker: "Broker", topics: list[bytes], operations: int) -> Response:
+def _response(context: RequestContext, services: Services, topics: list[bytes], operations: int) -> Response:
     """The response, with these topics in the place of none."""
     types, version = context.types, context.api_version
     empty = make(
@@ -74,29 +74,29 @@ def _response(context: RequestContext, broker: "Broker", topics: list[bytes], op
         brokers=[
             make(
                 types.MetadataResponseBroker,
-                node_id=broker.node_id,
+                node_id=services.node_id,
                 host=context.listener.host,
                 port=context.listener.port,
             )
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        cluster_id=services.root.cluster_id,
+        controller_id=services.node_id,
         topics=(),
         cluster_authorized_operations=operations,
     )
-    encoded = b"".join(message_codec(METADATA, version).write(empty))
+    encoded = b"".join(message_codec(ApiKey.METADATA, version).write(empty))
     after = len(encoded) - after_topics(version)
     return Response(chunks=[encoded[: after - count_bytes(version)], *topics, encoded[after:]])
 
 
-async def _create_missing(asked: Any, broker: "Broker") -> dict[str, ErrorCode]:
+async def _create_missing(asked: Any, services: Services) -> dict[str, ErrorCode]:
     """Create what may be created; name -> what went wrong."""
-    image = broker.image
+    image = services.root.image
     names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
     missing = [name for name in names if name not in image.topics and why_illegal_topic_name(name) is None]
     if not missing:
         return {}
-    config = broker.root_config()
+    config = services.root.root_config()
     parts: dict[str, Part] = {}
     later: dict[str, ErrorCode] = {}
     collisions: set[str] = set()
@@ -112,7 +112,7 @@ async def _create_missing(asked: Any, broker: "Broker") -> dict[str, ErrorCode]:
             parts[name] = _creation(name, config.offsets_topic_num_partitions, dict(OFFSETS_TOPIC_CONFIGS))
         else:
             parts[name] = _creation(name, config.num_partitions, {})
-    outcomes = await make_changes(broker, parts) if parts else {}
+    outcomes = await services.changes.make(parts) if parts else {}
     return later | {name: outcome.code for name, outcome in outcomes.items() if outcome.is_error}
 
 
@@ -128,21 +128,21 @@ def _creation(name: str, partitions: int, configs: dict[str, str]) -> Part:
 
 
 def _answer(
-    broker: "Broker", version: int, one: Any, errors: dict[str, ErrorCode], operations: int
+    services: Services, version: int, one: Any, errors: dict[str, ErrorCode], operations: int
 ) -> list[bytes]:
     """The topic that one entry of a request asks for, or why not."""
     by_id = _topic_id(one)
     if one.__version__ < _BY_ID_SINCE and (by_id is not None or one.name is None):
         return _error(version, ErrorCode.invalid_request, one.name or "")
     if by_id is not None:
-        topic = broker.image.topic_by_id.get(topic_id_text(by_id))
+        topic = services.root.image.topic_by_id.get(topic_id_text(by_id))
         if topic is None:
             return _error(version, ErrorCode.unknown_topic_id, None, by_id)
-        return broker.topic_listing.topic(topic, version, operations)
+        return services.topic_listing.topic(topic, version, operations)
     name = one.name or ""
-    topic = broker.image.topics.get(name)
+    topic = services.root.image.topics.get(name)
     if topic is not None:
-        return broker.topic_listing.topic(topic, version, operations)
+        return services.topic_listing.topic(topic, version, operations)
     if why_illegal_topic_name(name) is not None:
         return _error(version, ErrorCode.invalid_topic_exception, name)
     return _error(version, errors.get(name, ErrorCode.unknown_topic_or_partition), name)

@@ -9,29 +9,29 @@ Versions: 2-4 retention chosen by the client; 6 leader epochs; 7 static members 
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.metadata import Topic
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.coordinator.coordinator import OffsetToCommit
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
-
+from sparklog_server.protocol.errors import ErrorCode
 
 _log = logging.getLogger("sparklog_server.coordinator")
 
 
-@api(key=8, versions=range(2, 10))
-async def handle_offset_commit(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.OFFSET_COMMIT, versions=range(2, 10))
+async def handle_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """Refuse single partitions, commit the others together."""
-    if any(_unknown(broker.image.topics.get(topic.name), topic.partitions) for topic in request.topics):
+    if any(
+        _unknown(services.root.image.topics.get(topic.name), topic.partitions) for topic in request.topics
+    ):
         # Created a moment ago, by somebody else?
-        await broker.look()
-    topics, longest = broker.image.topics, broker.config.groups.offset_metadata_max_bytes
+        await services.root.look()
+    topics, longest = services.root.image.topics, services.config.groups.offset_metadata_max_bytes
     refused: dict[tuple[str, int], ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
     for topic in request.topics:
@@ -49,7 +49,7 @@ async def handle_offset_commit(request: Any, context: RequestContext, broker: "B
                     metadata=one.committed_metadata or "",
                 )
             )
-    error = await broker.groups.commit(
+    error = await services.groups.commit(
         request.group_id,
         offsets,
         member_id=request.member_id,

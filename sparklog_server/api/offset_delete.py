@@ -3,21 +3,20 @@
 Does: forgets committed offsets, of topics to which no member of the group subscribes (KIP-496).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 
-@api(key=47, versions=range(1))
-async def handle_offset_delete(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.OFFSET_DELETE, versions=range(1))
+async def handle_offset_delete(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer when the tombstones are durable."""
-    types, topics = context.types, broker.image.topics
+    types, topics = context.types, services.root.image.topics
     refused: dict[tuple[str, int], ErrorCode] = {}
     partitions: list[tuple[str, int]] = []
     for topic in request.topics:
@@ -28,7 +27,7 @@ async def handle_offset_delete(request: Any, context: RequestContext, broker: "B
                 refused[topic.name, number] = ErrorCode.unknown_topic_or_partition
             else:
                 partitions.append((topic.name, number))
-    error, results = await broker.groups.delete_offsets(request.group_id, partitions)
+    error, results = await services.groups.delete_offsets(request.group_id, partitions)
     if error:
         return make(types.OffsetDeleteResponse, error_code=error)
     results |= refused

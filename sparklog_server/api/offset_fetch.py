@@ -13,25 +13,24 @@ Versions: 2 all topics, error code; 5 leader epochs; 6 flexible; 7 require_stabl
 
 from operator import itemgetter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.format.consumer_offsets import OffsetValue
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make, maker
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 _GROUPS_SINCE = 8
 _PARTITION_BYTES = 500  # while the answer is made
 _NOTHING = OffsetValue(offset=-1, commit_timestamp_ms=-1)
 
 
-@api(key=9, versions=range(1, 10))
-async def handle_offset_fetch(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.OFFSET_FETCH, versions=range(1, 10))
+async def handle_offset_fetch(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from memory, each group and partition once."""
     types, version = context.types, context.api_version
     asked = (
@@ -39,12 +38,14 @@ async def handle_offset_fetch(request: Any, context: RequestContext, broker: "Br
         if version < _GROUPS_SINCE
         else {one.group_id: one.topics for one in request.groups}
     )
-    fitting = {name for name, topics in asked.items() if context.answer.fits(_size_of(broker, name, topics))}
+    fitting = {
+        name for name, topics in asked.items() if context.answer.fits(_size_of(services, name, topics))
+    }
     await context.answer.reserve()  # before anything is made: a hundred may ask at once
     answers = []
     for name, topics in asked.items():
         error, wanted = (
-            _found(broker, name, topics) if name in fitting else (ErrorCode.unknown_server_error, {})
+            _found(services, name, topics) if name in fitting else (ErrorCode.unknown_server_error, {})
         )
         if version < _GROUPS_SINCE:
             told = await _topics(types, wanted, "Topic", error)
@@ -60,16 +61,16 @@ _Wanted = dict[str, dict[int, OffsetValue]]  # topic -> partition -> what is com
 _TOO_LARGE: tuple[ErrorCode, _Wanted] = (ErrorCode.unknown_server_error, {})
 
 
-def _size_of(broker: "Broker", group_id: str, asked: Any) -> int:
+def _size_of(services: Services, group_id: str, asked: Any) -> int:
     """About what a group's answer takes while it is made."""
     if asked is None:
-        return _PARTITION_BYTES * len(broker.groups.fetch(group_id)[1])
+        return _PARTITION_BYTES * len(services.groups.fetch(group_id)[1])
     return _PARTITION_BYTES * sum(len(topic.partition_indexes) for topic in asked)
 
 
-def _found(broker: "Broker", group_id: str, asked: Any) -> tuple[ErrorCode, _Wanted]:
+def _found(services: Services, group_id: str, asked: Any) -> tuple[ErrorCode, _Wanted]:
     """What is to be answered for a group, as of now."""
-    error, committed = broker.groups.fetch(group_id)
+    error, committed = services.groups.fetch(group_id)
     wanted: _Wanted = {}
     if asked is None:
         for (topic, partition), value in sorted(committed.items(), key=itemgetter(0)):

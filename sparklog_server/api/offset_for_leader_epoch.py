@@ -6,27 +6,26 @@ Does not: followers, throttling.
 Versions: 2 current leader epoch (KIP-320); 3 replica id; 4 flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.protocol.leadership import LEADER_EPOCH, NO_EPOCH, leader_epoch_error
-from sparklog_server.protocol.registry import RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 UNDEFINED = -1
 
 
-@api(key=23, versions=range(2, 5))
-async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(2, 5))
+async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, services: Services) -> Any:
     topics = []
     for topic in request.topics:
         partitions = []
         for one in topic.partitions:
-            error, epoch, end_offset = _end_of_epoch(topic.topic, one, broker)
+            error, epoch, end_offset = _end_of_epoch(topic.topic, one, services)
             partitions.append(
                 make(
                     context.types.EpochEndOffset,
@@ -42,10 +41,10 @@ async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, 
     return make(context.types.OffsetForLeaderEpochResponse, throttle_time=0, topics=topics)
 
 
-def _end_of_epoch(name: str, one: Any, broker: "Broker") -> tuple[ErrorCode, int, int]:
-    if not broker.is_in_charge:
+def _end_of_epoch(name: str, one: Any, services: Services) -> tuple[ErrorCode, int, int]:
+    if not services.membership.is_in_charge:
         return ErrorCode.not_leader_or_follower, UNDEFINED, UNDEFINED
-    topic = broker.image.topics.get(name)
+    topic = services.root.image.topics.get(name)
     if topic is None or not 0 <= one.partition < len(topic.partitions):
         return ErrorCode.unknown_topic_or_partition, UNDEFINED, UNDEFINED
     error = leader_epoch_error(field(one, "current_leader_epoch", NO_EPOCH))

@@ -15,22 +15,21 @@ Versions: 3 record batches (KIP-98); 5 log start offset; 7 zstd (KIP-110); 8 rec
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.errors import SparklogError, as_value
 from sparklog.metadata import BrokerRegistration, Image, is_internal
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.errors import error_code
+from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
-from sparklog_server.protocol.registry import CloseConnectionError, RequestContext, Response, api
+from sparklog_server.protocol.wire import CloseConnectionError, Response
 from sparklog_server.publish.part_checks import unchecked_part
 from sparklog_server.publish.parts import PartOutcome, RefusedBatchError, UncheckedPart
 from sparklog_server.publish.produced_batches import BatchRules
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 _log = logging.getLogger("sparklog_server.publish")
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka's own tools may write to internal topics
@@ -50,13 +49,13 @@ class _Target:
     outcome: PartOutcome = _NOTHING_DONE
 
 
-@api(key=0, versions=range(3, 13), pipelined=True)
-async def handle_produce(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.PRODUCE, versions=range(3, 13), pipelined=True)
+async def handle_produce(request: Any, context: RequestContext, services: Services) -> Any:
     """Append the request's batches. Up to the first await in order of requests, as is appending."""
-    targets = _targets(request, context, broker)
+    targets = _targets(request, context, services)
     wanted = [target for target in targets if target.part is not None]
     if wanted:
-        future = broker.publisher.submit([target.part for target in wanted if target.part is not None])
+        future = services.publisher.submit([target.part for target in wanted if target.part is not None])
         timeout_ms = field(request, "timeout", 0)
         # Cheaper than wait_for and shield; the publisher passes over futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
@@ -73,18 +72,18 @@ async def handle_produce(request: Any, context: RequestContext, broker: "Broker"
                     target.error, target.message = _kafka_error(outcome.error), str(outcome.error)
         finally:
             timer.cancel()
-    _count(targets, broker)
+    _count(targets, services)
     if request.acks == 0:
         _close_on_error(targets, context)
         return None
-    return _response(targets, context, broker)
+    return _response(targets, context, services)
 
 
 # --- the request -----------------------------------------------------------------------------------------
 
 
-def _targets(request: Any, context: RequestContext, broker: "Broker") -> list[_Target]:
-    image = broker.image
+def _targets(request: Any, context: RequestContext, services: Services) -> list[_Target]:
+    image = services.root.image
     refused: ErrorCode | None = None
     message = None
     if request.acks not in _ALL_ACKS:
@@ -102,7 +101,7 @@ def _targets(request: Any, context: RequestContext, broker: "Broker") -> list[_T
             if refused is not None:
                 target.error, target.message = refused, message
             else:
-                _aim(target, data.records, image, context, broker, rules, parts)
+                _aim(target, data.records, image, context, services, rules, parts)
     return targets
 
 
@@ -111,7 +110,7 @@ def _aim(
     records: bytes | None,
     image: Image,
     context: RequestContext,
-    broker: "Broker",
+    services: Services,
     rules: dict[str, BatchRules],
     parts: int,
 ) -> None:
@@ -126,17 +125,17 @@ def _aim(
         target.message = f"Cannot append to internal topic {name}"
         return
     if name not in rules:
-        rules[name] = broker.publisher.rules_of(topic)
+        rules[name] = services.publisher.rules_of(topic)
     target.part = unchecked_part(
         records,
         rules[name],
         topic_id=topic.topic_id,
         topic=name,
         partition=target.partition,
-        now_ms=broker.clock.now_ms,
+        now_ms=services.clock.now_ms,
         api_version=context.api_version,
         parts=parts,
-        memory=broker.publisher.check_memory,
+        memory=services.publisher.check_memory,
     )
 
 
@@ -152,12 +151,12 @@ def _kafka_error(error: Exception) -> ErrorCode:
     return error.kafka_code if isinstance(error, RefusedBatchError) else error_code(error)
 
 
-def _count(targets: list[_Target], broker: "Broker") -> None:
+def _count(targets: list[_Target], services: Services) -> None:
     for target in targets:
         known = target.topic if target.error is not ErrorCode.unknown_topic_or_partition else ""
-        broker.metrics.produce_request(known, failed=target.error is not ErrorCode.none)
+        services.metrics.produce_request(known, failed=target.error is not ErrorCode.none)
         if isinstance(target.outcome.error, RefusedBatchError) and target.part is not None:
-            broker.metrics.bytes_rejected(known, target.part.size_bytes)
+            services.metrics.bytes_rejected(known, target.part.size_bytes)
 
 
 def _close_on_error(targets: list[_Target], context: RequestContext) -> None:
@@ -169,11 +168,11 @@ def _close_on_error(targets: list[_Target], context: RequestContext) -> None:
         )
 
 
-def _response(targets: list[_Target], context: RequestContext, broker: "Broker") -> Any:
+def _response(targets: list[_Target], context: RequestContext, services: Services) -> Any:
     if all(target.error is ErrorCode.none for target in targets):
         return _success(targets, context)
     types = context.types
-    leader = broker.image.broker
+    leader = services.root.image.broker
     moved: dict[str, Any] = {}
     by_topic: dict[str, list[Any]] = {}
     for target in targets:

@@ -4,28 +4,27 @@ Does: takes the leader's assignment, makes it durable, and gives every member it
 Versions: 3 static members (KIP-345); 4 flexible; 5 protocol type and name, which are then required.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kio.schema.errors import ErrorCode
-
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
 from sparklog_server.coordinator.messages import SyncRequest, SyncResult
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
-from sparklog_server.protocol.registry import SYNC_GROUP, RequestContext, api
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.protocol.errors import ErrorCode
 
 _PROTOCOL_SINCE = 5
 
 
-@api(key=SYNC_GROUP, versions=range(6), cancellable=True)
-async def handle_sync_group(request: Any, context: RequestContext, broker: "Broker") -> Any:
+@api(ApiKey.SYNC_GROUP, versions=range(6), waits=True)
+async def handle_sync_group(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer when the assignment is there."""
     protocol_type, protocol = field(request, "protocol_type"), field(request, "protocol_name")
     if context.api_version >= _PROTOCOL_SINCE and (protocol_type is None or protocol is None):
         result = SyncResult(error=ErrorCode.inconsistent_group_protocol)
     else:
-        waiting = broker.groups.sync(
+        waiting = services.groups.sync(
             request.group_id,
             SyncRequest(
                 member_id=request.member_id,

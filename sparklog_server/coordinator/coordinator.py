@@ -16,14 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from sparklog.client.groups import MAX_GROUP_BYTES
 from sparklog.format.consumer_offsets import NO_EXPIRY, OffsetKey, OffsetValue
 from sparklog.format.kafka_fields import MAX_STRING_BYTES
 from sparklog.metadata import Image
-from sparklog_server.coordinator.directory import CoordinatorHost, Directory, Handle
+from sparklog_server.coordinator.directory import Directory, Handle
 from sparklog_server.coordinator.group import Group
+from sparklog_server.coordinator.host import Host
 from sparklog_server.coordinator.messages import (
     UNKNOWN_MEMBER,
     JoinRequest,
@@ -38,6 +37,7 @@ from sparklog_server.coordinator.roster import protocols_bytes
 from sparklog_server.coordinator.shard import Record, Shard, ShardStatus
 from sparklog_server.coordinator.subscription import CONSUMER_PROTOCOL_TYPE
 from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.protocol.errors import ErrorCode
 
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
@@ -64,9 +64,9 @@ class ListedGroup:
 
 
 class GroupCoordinator:
-    """broker.groups."""
+    """See the module's docstring."""
 
-    def __init__(self, host: CoordinatorHost) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
         self._directory = Directory(host, self._loaded)
         self._retention = Retention(self._directory)
@@ -75,7 +75,7 @@ class GroupCoordinator:
 
     async def start(self) -> None:
         """Begin to load; requests are answered from now on."""
-        self._host.on_image(self._follow_image)
+        self._host.root.on_image(self._follow_image)
         self._directory.open()
         self._retention.start()
 
@@ -96,7 +96,7 @@ class GroupCoordinator:
 
     async def ensure_topic(self) -> ErrorCode:
         """Make __consumer_offsets if there is none: FindCoordinator does, as in Kafka."""
-        if not self._host.is_in_charge:
+        if not self._host.role.is_in_charge:
             return ErrorCode.coordinator_not_available
         return await self._directory.ensure_topic()
 
@@ -282,7 +282,7 @@ class GroupCoordinator:
     def list_groups(self) -> tuple[ErrorCode, list[ListedGroup]]:
         """All groups that are loaded; those that have only offsets (Spark) are empty ones."""
         directory = self._directory
-        if not (directory.is_active and self._host.is_in_charge):
+        if not (directory.is_active and self._host.role.is_in_charge):
             return ErrorCode.coordinator_not_available, []
         loading = any(shard.status is ShardStatus.LOADING for shard in directory.shards)
         listed = [
@@ -320,7 +320,7 @@ class GroupCoordinator:
         """Is the coordinator there for this group? `named`: the empty name is no group."""
         if (named and not group_id) or not _fits(group_id, MAX_GROUP_BYTES):
             return ErrorCode.invalid_group_id
-        if not self._host.is_in_charge:
+        if not self._host.role.is_in_charge:
             return ErrorCode.not_coordinator  # every client looks for another one then, at every request
         if not self._directory.is_active:
             return ErrorCode.coordinator_not_available
@@ -335,10 +335,10 @@ class GroupCoordinator:
                 return ErrorCode.coordinator_not_available
 
     def _refuse_join(self, request: JoinRequest) -> ErrorCode:
-        config = self._host.config
+        settings = self._host.settings
         shortest_ms, longest_ms = (
-            config.groups.group_min_session_timeout_ms,
-            config.groups.group_max_session_timeout_ms,
+            settings.group_min_session_timeout_ms,
+            settings.group_max_session_timeout_ms,
         )
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             return ErrorCode.invalid_session_timeout
@@ -354,7 +354,7 @@ class GroupCoordinator:
     ) -> bool:
         member = None if handle is None else handle.group.roster.get(member_id)
         growth = more_bytes - (0 if member is None else member.held_bytes)
-        return growth > 0 and self._directory.held_bytes + growth > self._host.config.groups.group_max_bytes
+        return growth > 0 and self._directory.held_bytes + growth > self._host.settings.group_max_bytes
 
 
 def _fits(text: str, most_bytes: int) -> bool:

@@ -14,58 +14,24 @@ Sources: Kafka GroupMetadataManager.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol
-
-from kio.schema.errors import ErrorCode
+from typing import Any
 
 from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS, partition_for_group
 from sparklog.errors import FencedError, InvalidRequestError, SparklogError
 from sparklog.format.consumer_offsets import GroupKey
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.group_metadata import GroupValue
-from sparklog.log.config import RootConfig
 from sparklog.metadata import Action, Image, new_id, plan_create_topic
 from sparklog_server.coordinator.group import Group, GroupLimits
+from sparklog_server.coordinator.host import Host
 from sparklog_server.coordinator.messages import Answer, Effect, Instant, StoreGroup, refusal_of
-from sparklog_server.coordinator.shard import Host, Record, Shard
+from sparklog_server.coordinator.shard import Record, Shard
 from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import AppendPart, PartOutcome
-from sparklog_server.settings.config import ServerConfig
+from sparklog_server.runtime.timing_wheel import TimerEntry
 
 _log = logging.getLogger("sparklog_server.coordinator")
-
-
-class TimerHandle(Protocol):
-    """What a timer hands back."""
-
-    def cancel(self) -> object:
-        """Never call."""
-
-
-class CoordinatorHost(Host, Protocol):
-    """What the coordinator needs of the broker."""
-
-    @property
-    def config(self) -> ServerConfig:
-        """The broker's settings."""
-
-    @property
-    def timer(self) -> Any:
-        """`schedule(delay_ms, callback) -> TimerHandle`."""
-
-    @property
-    def publisher(self) -> Any:
-        """`submit(parts)` and `submit_plan(plan)`."""
-
-    @property
-    def is_in_charge(self) -> bool:
-        """Is this broker the coordinator, as of an image that is new enough?"""
-
-    def root_config(self) -> RootConfig:
-        """The root's settings in force."""
-
-    def on_image(self, callback: Callable[[Image, Image], None]) -> None:
-        """Call back on the loop when the image has advanced."""
 
 
 class Handle:
@@ -75,7 +41,7 @@ class Handle:
         self.group = group
         self.shard = shard
         self.held_bytes = 0  # as it counts in the directory's sum
-        self.alarm: TimerHandle | None = None
+        self.alarm: TimerEntry | None = None
         self.alarm_at_ms = 0
 
     def cancel_alarm(self) -> None:
@@ -88,7 +54,7 @@ class Handle:
 class Directory:
     """See the module's docstring."""
 
-    def __init__(self, host: CoordinatorHost, loaded: Callable[[Shard], None]) -> None:
+    def __init__(self, host: Host, loaded: Callable[[Shard], None]) -> None:
         """`loaded`: called when a shard is ready."""
         self.host = host
         self.groups: dict[str, Handle] = {}
@@ -105,7 +71,7 @@ class Directory:
     def open(self) -> None:
         """Begin to load."""
         self.is_active = True
-        self.adopt(self.host.image)
+        self.adopt(self.host.root.image)
 
     def release(self) -> None:
         """Refuse everything from now on; answer whoever waits. Nothing is written."""
@@ -190,7 +156,7 @@ class Directory:
     def is_full(self) -> bool:
         """May there be no more groups?"""
         with_offsets = sum(len(shard.offsets) for shard in self.shards)
-        return len(self.groups) + with_offsets >= self.host.config.groups.group_max_groups
+        return len(self.groups) + with_offsets >= self.host.settings.group_max_groups
 
     def create(self, group_id: str) -> Handle:
         """A new group, empty."""
@@ -226,10 +192,9 @@ class Directory:
         return Instant(self.host.clock.monotonic_ms(), self.host.clock.now_ms())
 
     def _hold(self, group_id: str, shard: Shard, now: Instant) -> Handle:
-        config = self.host.config
         limits = GroupLimits(
-            max_size=config.groups.group_max_size,
-            initial_rebalance_delay_ms=config.groups.group_initial_rebalance_delay_ms,
+            max_size=self.host.settings.group_max_size,
+            initial_rebalance_delay_ms=self.host.settings.group_initial_rebalance_delay_ms,
         )
         handle = self.groups[group_id] = Handle(Group(group_id, limits, now), shard)
         return handle
@@ -239,7 +204,7 @@ class Directory:
         if answer.ticket.done():  # the client is gone
             return
         result = answer.result
-        if not result.error and not self.host.is_in_charge:
+        if not result.error and not self.host.role.is_in_charge:
             result = refusal_of(result, ErrorCode.not_coordinator)
         answer.ticket.set_result(result)
 
@@ -293,8 +258,7 @@ class Directory:
         self, topic_id: str, partition: int, encoded: EncodedBatches
     ) -> Awaitable[Sequence[PartOutcome]]:
         part = AppendPart(topic_id=topic_id, topic=OFFSETS_TOPIC, partition=partition, encoded=encoded)
-        submitted: Awaitable[Sequence[PartOutcome]] = self.host.publisher.submit([part])
-        return submitted
+        return self.host.publisher.submit([part])
 
     async def ensure_topic(self) -> ErrorCode:
         """Make __consumer_offsets if there is none."""
@@ -311,11 +275,11 @@ class Directory:
         finally:
             if creating.done() and self._creating is creating:
                 self._creating = None
-        self.adopt(self.host.image)
+        self.adopt(self.host.root.image)
         return ErrorCode.none if self.shards else ErrorCode.coordinator_not_available
 
     async def _create_topic(self) -> None:
-        partitions = self.host.root_config().offsets_topic_num_partitions
+        partitions = self.host.root.root_config().offsets_topic_num_partitions
         topic_id = new_id()
 
         def plan(image: Image) -> Sequence[Action]:

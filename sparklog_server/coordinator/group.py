@@ -20,8 +20,6 @@ Sources: Kafka GroupCoordinator, ClassicGroup; KIP-62, 134, 345, 394.
 from collections.abc import Sequence
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from sparklog.format.group_metadata import GroupValue
 from sparklog_server.coordinator.messages import (
     UNKNOWN_MEMBER,
@@ -38,6 +36,7 @@ from sparklog_server.coordinator.rebalancing import GroupLimits, Rebalancing, St
 from sparklog_server.coordinator.roster import Member
 from sparklog_server.coordinator.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from sparklog_server.coordinator.transitions import ANSWERS, GroupState, Request, Trigger
+from sparklog_server.protocol.errors import ErrorCode
 
 __all__ = ["NEW_MEMBER_JOIN_TIMEOUT_MS", "Group", "GroupLimits"]
 

@@ -9,9 +9,8 @@ Concurrency: immutable.
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from sparklog.format.group_metadata import GroupValue
+from sparklog_server.protocol.errors import ErrorCode
 
 UNKNOWN_MEMBER: Final = ""
 NO_GENERATION: Final = -1

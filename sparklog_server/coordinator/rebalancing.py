@@ -13,8 +13,6 @@ Sources: Kafka GroupCoordinator (prepareRebalance, onCompleteJoin, onExpirePendi
 import enum
 from dataclasses import dataclass
 
-from kio.schema.errors import ErrorCode
-
 from sparklog.format.group_metadata import GroupValue
 from sparklog_server.coordinator.messages import (
     UNKNOWN_MEMBER,
@@ -28,6 +26,7 @@ from sparklog_server.coordinator.messages import (
 )
 from sparklog_server.coordinator.roster import Member, Roster
 from sparklog_server.coordinator.transitions import GroupState, Trigger, next_state
+from sparklog_server.protocol.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

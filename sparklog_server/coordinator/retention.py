@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
 from sparklog.format.consumer_offsets import GroupKey, OffsetKey
 from sparklog.metadata import Image
-from sparklog_server.coordinator.directory import Directory, TimerHandle
+from sparklog_server.coordinator.directory import Directory
 from sparklog_server.coordinator.offsets import TopicPartition, expired_offsets
 from sparklog_server.coordinator.shard import Record, Shard, ShardStatus
 from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.runtime.timing_wheel import TimerEntry
 
 GROUPS_AT_ONCE: Final = 500
 _ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
@@ -31,13 +31,13 @@ class Retention:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._alarm: TimerHandle | None = None
+        self._alarm: TimerEntry | None = None
         self._began = directory.now()
 
     def start(self) -> None:
         """Look for expired offsets from time to time."""
         host = self._directory.host
-        delay_ms = host.config.groups.offsets_retention_check_interval_ms
+        delay_ms = host.settings.offsets_retention_check_interval_ms
         self._alarm = host.timer.schedule(delay_ms, lambda: self._directory.spawn(self._expire_and_go_on()))
 
     def stop(self) -> None:
@@ -54,7 +54,7 @@ class Retention:
 
     def loaded(self, shard: Shard) -> None:
         """Topics may have been deleted while nobody looked."""
-        topics = self._directory.host.image.topics
+        topics = self._directory.host.root.image.topics
         gone = [name for name in shard.offsets.topics() if name not in topics]
         if gone:
             self._directory.spawn(self._delete_of_topics(gone, [shard]))
@@ -100,7 +100,7 @@ class Retention:
             offsets,
             group,
             now_ms=self._now_ms(),
-            retention_ms=host.config.groups.offsets_retention_minutes * 60_000,
+            retention_ms=host.settings.offsets_retention_minutes * 60_000,
         )
         is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
         if is_empty and len(expired) == len(offsets):

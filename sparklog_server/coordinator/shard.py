@@ -19,14 +19,12 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from sparklog.client import SparkLog
 from sparklog.client.groups import OFFSETS_TOPIC
-from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.format.consumer_offsets import (
@@ -40,40 +38,16 @@ from sparklog.format.consumer_offsets import (
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.group_metadata import GroupValue, encode_group_value
 from sparklog.format.schema import RecordColumns
-from sparklog.metadata import Image, PartitionState
+from sparklog.metadata import PartitionState
+from sparklog_server.coordinator.host import Host
 from sparklog_server.coordinator.offsets import Offsets
 from sparklog_server.coordinator.replay import Replayed, replay
-from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import PartOutcome
 
 _log = logging.getLogger("sparklog_server.coordinator")
-T = TypeVar("T")
 Record = tuple[OffsetKey, OffsetValue | None] | tuple[GroupKey, GroupValue | None]
 MAX_RECORD_BYTES: Final = 16 << 20  # a group of thousands of members is one record
 RETRY_LOAD_MS: Final = 5_000
-
-
-class Host(Protocol):
-    """What shards need of the broker."""
-
-    @property
-    def log(self) -> SparkLog:
-        """The root."""
-
-    @property
-    def clock(self) -> Clock:
-        """Both clocks."""
-
-    @property
-    def image(self) -> Image:
-        """The newest image."""
-
-    @property
-    def metrics(self) -> Metrics:
-        """The broker's counters."""
-
-    async def run_storage(self, function: Callable[..., T], /, *args: object) -> T:
-        """Run in a storage thread."""
 
 
 # Append batches to a partition of __consumer_offsets, by its topic id; the one outcome is there once they are
@@ -169,7 +143,7 @@ class Shard:
             self._spawn(self._follow_log())
 
     def _state(self) -> PartitionState | None:
-        topic = self._host.image.topics.get(OFFSETS_TOPIC)
+        topic = self._host.root.image.topics.get(OFFSETS_TOPIC)
         if topic is None or topic.topic_id != self._topic_id or self.partition >= len(topic.partitions):
             return None
         return topic.partitions[self.partition]
@@ -215,15 +189,15 @@ class Shard:
     async def _read(self, at_least: int) -> Replayed:
         state = self._state()
         if state is None or state.log_end_offset < at_least:
-            await self._host.run_storage(self._host.log.refresh)
+            await self._host.root.run(self._host.root.log.refresh)
             state = self._state()
         if state is None:
             return Replayed()
         start_offset, end_offset = max(self.next_offset, state.log_start_offset), state.log_end_offset
         if start_offset >= end_offset:
             return Replayed()
-        replayed = await self._host.run_storage(
-            replay, self._host.log.store, self._host.image, self.partition, start_offset, end_offset
+        replayed = await self._host.root.run(
+            replay, self._host.root.store, self._host.root.image, self.partition, start_offset, end_offset
         )
         for key, value in replayed.offsets.items():
             self.offsets.apply(key, value)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kio.schema.errors import ErrorCode
+from sparklog_server.protocol.errors import ErrorCode
 
 
 class GroupState(enum.StrEnum):

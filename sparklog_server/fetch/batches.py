@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sparklog_server.protocol.registry import Chunk, FileRegion
+from sparklog_server.protocol.wire import Chunk, FileRegion
 
 Int64Array = npt.NDArray[np.int64]
 

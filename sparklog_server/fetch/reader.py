@@ -27,7 +27,7 @@ from sparklog.metadata import Extent, PartitionState
 from sparklog.storage import Store
 from sparklog_server.fetch.batches import BatchBlock, FetchedBatches, Int64Array, set_base_offsets
 from sparklog_server.fetch.open_segments import Lease, OpenSegments
-from sparklog_server.protocol.registry import FileRegion
+from sparklog_server.protocol.wire import FileRegion
 
 MAX_PIECES = 4096
 EXTENTS_AT_ONCE = 64

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog_server.protocol.registry import Chunk
+from sparklog_server.protocol.wire import Chunk
 
 NO_OFFSET = -1
 SESSION_VERSION = 7

@@ -20,14 +20,13 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from kio.schema.errors import ErrorCode
-
+from sparklog.clock import Clock
 from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.read_plan import validate_range
 from sparklog.metadata import Image, PartitionState, Topic
+from sparklog_server.cluster.membership import Membership
 from sparklog_server.fetch.batches import FetchedBatches
 from sparklog_server.fetch.cache import TailCache
 from sparklog_server.fetch.followed import FollowedPartitions
@@ -35,13 +34,13 @@ from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
 from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes, readable_bytes
-from sparklog_server.metrics import Gauge
-from sparklog_server.protocol.errors import error_code
+from sparklog_server.metrics import Gauge, Metrics
+from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.protocol.leadership import leader_epoch_error
+from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.purgatory import Purgatory
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.runtime.timer import Timer
+from sparklog_server.settings.fetch import FetchSettings
 
 FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for the next consumer
 MAX_STORAGE_ROUND_BYTES = 4 << 20
@@ -75,29 +74,39 @@ _Round = list[tuple[_Wanted, FetchedBatches | None]]
 
 
 class FetchService:
-    """broker.fetches."""
+    """See the module's docstring."""
 
-    def __init__(self, broker: "Broker") -> None:
-        config = broker.config
-        self._broker = broker
-        self.cache = TailCache(config.fetch.fetch_cache_bytes)
-        self._followed = FollowedPartitions(broker.clock.monotonic_ms)
-        self.reader = StoredReader(broker.log.store)
+    def __init__(
+        self,
+        root: LiveRoot,
+        membership: Membership,
+        settings: FetchSettings,
+        *,
+        timer: Timer,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._root = root
+        self._membership = membership
+        self._settings = settings
+        self._metrics = metrics
+        self.cache = TailCache(settings.fetch_cache_bytes)
+        self._followed = FollowedPartitions(clock.monotonic_ms)
+        self.reader = StoredReader(root.store)
         self.sessions = FetchSessions(
-            slots=config.fetch.fetch_session_slots,
+            slots=settings.fetch_session_slots,
             new_id=_new_session_id,
-            max_bytes=config.fetch.fetch_session_bytes,
+            max_bytes=settings.fetch_session_bytes,
         )
-        self.purgatory = Purgatory(broker.timer.schedule)
+        self.purgatory = Purgatory(timer.schedule)
         self.in_flight_bytes = 0
         self.waiting_bytes = 0
 
     async def start(self) -> None:
         """Listen for appends of this broker, and for new images."""
-        self._broker.on_image(self._on_image)
-        self._broker.network.on_closed(self.sessions.end_of)
-        self._broker.metrics.gauge(Gauge.PURGATORY_FETCH, lambda: len(self.purgatory))
-        self._broker.metrics.gauge(Gauge.CACHE_BYTES, lambda: self.cache.size_bytes)
+        self._root.on_image(self._on_image)
+        self._metrics.gauge(Gauge.PURGATORY_FETCH, lambda: len(self.purgatory))
+        self._metrics.gauge(Gauge.CACHE_BYTES, lambda: self.cache.size_bytes)
 
     async def stop(self) -> None:
         """Close what is open."""
@@ -115,9 +124,9 @@ class FetchService:
         is_read_committed: bool = False,
     ) -> Fetched:
         """One answer per partition, in the order given. The caller releases it after sending."""
-        max_bytes = min(max_bytes, self._broker.config.fetch.fetch_max_bytes)
+        max_bytes = min(max_bytes, self._settings.fetch_max_bytes)
         min_bytes = min(min_bytes, max_bytes)
-        image = self._broker.image  # before the check: it may advance at any time, in other threads
+        image = self._root.image  # before the check: it may advance at any time, in other threads
         wanted = await self._checked(fetches, min_bytes)
         if not self._is_enough(wanted, min_bytes, max_wait_ms):
             if self._is_crowded_by(len(wanted)):
@@ -125,7 +134,7 @@ class FetchService:
                 await asyncio.sleep(min(max_wait_ms, CROWDED_WAIT_MS) / 1000)
             else:
                 await self._wait(wanted, min_bytes, max_wait_ms)
-            if not wanted or self._broker.image is not image or not self._broker.is_in_charge:
+            if not wanted or self._root.image is not image or not self._membership.is_in_charge:
                 wanted = await self._checked(fetches, min_bytes)
         fetched = Fetched([one.answer for one in wanted])
         for one in wanted:
@@ -143,15 +152,15 @@ class FetchService:
         """Every partition against the image. Offsets beyond the log's end may only mean an old image."""
         wanted = [self._check(fetch, min_bytes) for fetch in fetches]
         if any(_is_beyond(one) for one in wanted):
-            await self._broker.look()
+            await self._root.look()
             wanted = [self._check(fetch, min_bytes) for fetch in fetches]
-        if not self._broker.is_in_charge:
+        if not self._membership.is_in_charge:
             wanted = [_not_led(fetch) for fetch in fetches]
         return wanted
 
     def _check(self, fetch: PartitionFetch, min_bytes: int) -> _Wanted:
         answer = PartitionAnswer(topic=fetch.topic, partition=fetch.partition)
-        topic = self._broker.image.topics.get(fetch.topic)
+        topic = self._root.image.topics.get(fetch.topic)
         if topic is None or not 0 <= fetch.partition < len(topic.partitions):
             answer.error_code = ErrorCode.unknown_topic_or_partition.value
             return _Wanted(fetch, None, answer)
@@ -175,12 +184,12 @@ class FetchService:
 
     def _is_crowded_by(self, partitions: int) -> bool:
         """Would it be too much to wait for so many partitions more?"""
-        return self.waiting_bytes + WAITING_BYTES * partitions > self._broker.config.fetch.fetch_waiting_bytes
+        return self.waiting_bytes + WAITING_BYTES * partitions > self._settings.fetch_waiting_bytes
 
     async def _wait(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = [(one.fetch, one.state, one.readable) for one in wanted if one.state is not None]
-        operation = DelayedFetch(waiting, min_bytes, lambda: self._broker.image, done)
+        operation = DelayedFetch(waiting, min_bytes, lambda: self._root.image, done)
         size = WAITING_BYTES * len(wanted)
         self.waiting_bytes += size
         self.purgatory.watch(operation, operation.keys, max_wait_ms)
@@ -196,7 +205,7 @@ class FetchService:
         """Read what there is, within the bytes that all fetches together may hold."""
         todo = [one for one in wanted if one.readable]
         possible = min(max_bytes, sum(max(0, one.fetch.max_bytes) for one in todo))
-        reserved = max(0, min(possible, self._broker.config.fetch.fetch_buffer_bytes - self.in_flight_bytes))
+        reserved = max(0, min(possible, self._settings.fetch_buffer_bytes - self.in_flight_bytes))
         self.in_flight_bytes += reserved
         try:
             await self._read_in_turn(todo, reserved, fetched)
@@ -225,14 +234,14 @@ class FetchService:
 
     async def _read_in_thread(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:
         """A client that goes away meanwhile must not leave files open."""
-        reading = asyncio.ensure_future(self._broker.run_storage(self._read_round, todo, left, at_least_one))
+        reading = asyncio.ensure_future(self._root.run(self._read_round, todo, left, at_least_one))
         try:
             results = await asyncio.shield(reading)
         except asyncio.CancelledError:
             reading.add_done_callback(_release_round)
             raise
         for _, batches in results:
-            self._broker.metrics.cache_miss(0 if batches is None else batches.size)
+            self._metrics.cache_miss(0 if batches is None else batches.size)
         return results
 
     def _read_cached(self, one: _Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
@@ -250,7 +259,7 @@ class FetchService:
         # A small piece before a gap would cost the consumer a round trip: the storage has more.
         if found is None or (found.is_cut and self._is_more_behind(one.state, found, limit)):
             return None
-        self._broker.metrics.cache_hit(found.size)
+        self._metrics.cache_hit(found.size)
         return found
 
     def _is_more_behind(self, state: PartitionState, found: FetchedBatches, limit: int) -> bool:
@@ -302,7 +311,7 @@ class FetchService:
         return found
 
     def _newest(self, state: PartitionState) -> PartitionState | None:
-        topic = self._broker.image.topic_by_id.get(state.topic_id)
+        topic = self._root.image.topic_by_id.get(state.topic_id)
         return None if topic is None else topic.partitions[state.partition]
 
     def _hold(self, batches: FetchedBatches, fetched: Fetched) -> None:

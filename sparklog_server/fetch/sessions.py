@@ -18,9 +18,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kio.schema.errors import ErrorCode
-
 from sparklog_server.fetch.response import NO_OFFSET, PartitionAnswer
+from sparklog_server.protocol.errors import ErrorCode
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

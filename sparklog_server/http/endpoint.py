@@ -13,7 +13,6 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
@@ -23,12 +22,11 @@ from starlette.routing import Route
 
 from sparklog_server.http.connections import HttpConnection
 from sparklog_server.observe.collector import Scraper
-from sparklog_server.observe.observation import are_groups_loaded, is_registered, is_root_visible
+from sparklog_server.observe.observation import Parts, are_groups_loaded, is_root_visible
 from sparklog_server.observe.utilization import Utilization
+from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.addresses import bind_host
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.settings.http import HttpSettings
 
 MAX_SCRAPES = 2
 _SAMPLE_SECONDS = 1.0
@@ -46,10 +44,11 @@ class _Server(uvicorn.Server):
 class HttpEndpoint:
     """A component of the broker; does nothing unless the listener is set."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._utilization = Utilization(broker.config.broker.num_io_threads)
-        self._scraper = Scraper(broker, self._utilization)
+    def __init__(self, settings: HttpSettings, parts: Parts, *, storage_threads: int) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._utilization = Utilization(storage_threads)
+        self._scraper = Scraper(parts, self._utilization)
         self._scrapes = asyncio.Semaphore(MAX_SCRAPES)
         self._server: _Server | None = None
         self._listening: socket.socket | None = None
@@ -58,7 +57,7 @@ class HttpEndpoint:
 
     async def start(self) -> None:
         """Listen; /ready says no until the broker runs."""
-        wanted = self._broker.config.http.parsed_http_listener()
+        wanted = self._settings.parsed_http_listener()
         if wanted is None:
             return
         listening = self._listening = _bind(bind_host(wanted.host), wanted.port)
@@ -100,8 +99,8 @@ class HttpEndpoint:
 
     async def _sample(self) -> None:
         while True:
-            metrics = self._broker.metrics
-            metrics.tick(self._broker.clock.monotonic_ms())
+            metrics = self._parts.metrics
+            metrics.tick(self._parts.clock.monotonic_ms())
             self._utilization.sample(metrics.storage_busy_ms)
             await asyncio.sleep(_SAMPLE_SECONDS)
 
@@ -111,25 +110,26 @@ class HttpEndpoint:
         return Response(body, headers={"content-type": content_type})
 
     async def _health(self, _request: Request) -> Response:
-        broker = self._broker
-        failed = broker.state.name == "FAILED"
-        told = {"status": "failed" if failed else "ok", "state": broker.state.name}
+        lifecycle = self._parts.lifecycle
+        failed = lifecycle.has_failed
+        told = {"status": "failed" if failed else "ok", "state": lifecycle.state.name}
         if failed:
-            told["problem"] = str(broker.failure)
+            told["problem"] = str(lifecycle.failure)
         return JSONResponse(told, 503 if failed else 200)
 
     async def _ready(self, _request: Request) -> Response:
         problems = await self._problems()
-        told = {"status": "not ready" if problems else "ready", "state": self._broker.state.name}
+        told = {"status": "not ready" if problems else "ready", "state": self._parts.lifecycle.state.name}
         return JSONResponse({**told, "problems": problems}, 503 if problems else 200)
 
     async def _problems(self) -> list[str]:
-        broker = self._broker
+        parts = self._parts
+        state = parts.lifecycle.state
         found = {
-            f"the broker is {broker.state.value}": broker.state.name == "RUNNING",
-            "another broker is registered for the root": is_registered(broker),
-            "the offsets of groups are being loaded": are_groups_loaded(broker),
-            "the root is not visible": await is_root_visible(broker),
+            f"the broker is {state.value}": state is BrokerState.RUNNING,
+            "another broker is registered for the root": parts.membership.is_registered,
+            "the offsets of groups are being loaded": are_groups_loaded(parts),
+            "the root is not visible": await is_root_visible(parts),
         }
         return [problem for problem, is_fine in found.items() if not is_fine]
 

@@ -231,7 +231,7 @@ class Metrics:
         publishes.commit.record(commit_ms)
 
     def storage_call(self, work_ms: float, queue_ms: float = 0.0) -> None:
-        """One call of `broker.run_storage`: how long it ran, how long it waited for a thread. Any thread."""
+        """A call in a storage thread: how long it ran, and how long it waited for one. Any thread."""
         with self._storage_lock:
             self.storage_busy_ms += work_ms
             self.storage_calls.record(work_ms)

@@ -7,7 +7,7 @@ Invariants:
     3. nothing is read while a request waits for room, so that a client is pushed back by TCP.
 Errors: bytes that are no request, an API that is not served, an exception in a handler: the connection is
     closed with a line in the log, as Kafka does; a client connects again.
-A client that leaves: handlers that only wait (`cancellable`) are cancelled, all others run to their end
+A client that leaves: handlers that only wait (`waits`) are cancelled, all others run to their end
     and their response is dropped.
 Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
     it until that one's response is queued. The server closes the connection from outside.
@@ -20,11 +20,13 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
+from sparklog_server.network.shared import Shared
 from sparklog_server.network.work import HeldWork
 from sparklog_server.protocol.answers import HeldAnswer
+from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
 from sparklog_server.protocol.messages import (
     MalformedRequestError,
     MessageCodec,
@@ -34,18 +36,8 @@ from sparklog_server.protocol.messages import (
     examine_request,
     parse_header,
 )
-from sparklog_server.protocol.registry import (
-    WAITING_APIS,
-    ApiEntry,
-    Chunk,
-    CloseConnectionError,
-    RequestContext,
-    Response,
-)
+from sparklog_server.protocol.wire import Chunk, CloseConnectionError, Response
 from sparklog_server.settings.addresses import AdvertisedListener
-
-if TYPE_CHECKING:
-    from sparklog_server.network.server import Network
 
 MAX_PIPELINED = 64
 _log = logging.getLogger("sparklog_server.network")
@@ -85,20 +77,20 @@ class Connection:
 
     def __init__(
         self,
-        network: "Network",
+        shared: Shared,
         sock: socket.socket,
         number: int,
         peer_host: str,
         listener: AdvertisedListener,
     ) -> None:
-        self._network = network
+        self._shared = shared
         self._sock = sock
         self.number = number
         self.peer_host = peer_host
         self._listener = listener
-        max_bytes = network.config.socket_request_max_bytes
-        self.reader = FrameReader(sock, network.budget, network.clock, max_bytes, peer_host)
-        self.writer = FrameWriter(sock, network.clock, network.run_blocking)
+        max_bytes = shared.settings.socket_request_max_bytes
+        self.reader = FrameReader(sock, shared.budget, shared.clock, max_bytes, peer_host)
+        self.writer = FrameWriter(sock, shared.clock, shared.run_blocking)
         self._task: asyncio.Task[None] | None = None
         self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined
         self._pipelined: set[asyncio.Task[None]] = set()
@@ -123,7 +115,7 @@ class Connection:
     @property
     def is_waiting(self) -> bool:
         """Is it in a handler that may be cancelled?"""
-        return self._entry is not None and self._entry.cancellable
+        return self._entry is not None and self._entry.waits
 
     async def run(self) -> None:
         """Serve until the client leaves, breaks the rules, or the server closes."""
@@ -157,7 +149,7 @@ class Connection:
             return
         self._closed = True
         _log.info("%s closed: %s", self, why)
-        if self._task is not None and (self._entry is None or self._entry.cancellable):
+        if self._task is not None and (self._entry is None or self._entry.waits):
             self._task.cancel()
         self._shutdown(socket.SHUT_RDWR)
 
@@ -204,12 +196,12 @@ class Connection:
     async def _decode(self, frame: Frame) -> _Request:
         received = asyncio.get_running_loop().time()
         header = parse_header(frame.data)
-        entry = self._network.apis.get(header.api_key)
+        entry = self._shared.apis.get(header.api_key)
         codec = codec_for(entry, header)
         assert entry is not None
-        waits = entry.key in WAITING_APIS
+        waits = entry.waits
         examined = examine_request(frame.data, header, codec)
-        work = HeldWork(self._network.work, self.peer_host)
+        work = HeldWork(self._shared.work, self.peer_host)
         if not waits:
             await work.reserve(examined.elements)
         try:
@@ -218,7 +210,7 @@ class Connection:
                 frame.release()
             else:
                 frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
-                await self._network.slots.acquire()
+                await self._shared.slots.acquire()
         except BaseException:
             work.release()
             raise
@@ -230,9 +222,9 @@ class Connection:
             connection_id=self.number,
             peer_host=self.peer_host,
             listener=self._listener,
-            received_ms=self._network.clock.monotonic_ms(),
+            received_ms=self._shared.clock.monotonic_ms(),
             types=codec.types,
-            answer=HeldAnswer(self._network.answers),
+            answer=HeldAnswer(self._shared.answers),
         )
         return _Request(entry, codec, context, body, frame, work, holds_slot=not waits, received=received)
 
@@ -289,7 +281,7 @@ class Connection:
         """The handler's answer, encoded. What it does not catch is a bug: logged, nobody else is harmed."""
         context = request.context
         try:
-            body = await request.entry.handler(request.take_body(), context, self._network.broker)
+            body = await request.entry.handle(request.take_body(), context)
             if body is None:
                 return _Answer()
             return _Answer(
@@ -314,7 +306,7 @@ class Connection:
         finally:
             request.frame.release()
             if request.holds_slot:
-                self._network.slots.release()
+                self._shared.slots.release()
 
     def _count(self, request: _Request, answer: _Answer, times: tuple[float, float, float, float]) -> None:
         began, handled, turn, sent = times
@@ -322,7 +314,7 @@ class Connection:
         total_ms = (sent - request.received) * 1000
         handling_ms = (handled - began) * 1000
         waits = entry.pipelined or not request.holds_slot  # for the publisher, for records, for members
-        self._network.broker.metrics.request(
+        self._shared.metrics.request(
             entry.name,
             total_ms,
             version=request.context.api_version,

@@ -19,7 +19,7 @@ import numpy as np
 
 from sparklog.clock import Clock
 from sparklog_server.network.limits import ByteBudget
-from sparklog_server.protocol.registry import Chunk, FileRegion
+from sparklog_server.protocol.wire import Chunk, FileRegion
 
 _LENGTH = struct.Struct(">i")
 _SMALL_BYTES = 8192

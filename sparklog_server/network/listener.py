@@ -9,37 +9,37 @@ import asyncio
 import errno
 import logging
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from sparklog_server.network.shared import Shared
 from sparklog_server.settings.addresses import AdvertisedListener, ListenerAddress, bind_host
-
-if TYPE_CHECKING:
-    from sparklog_server.network.server import Network
 
 _log = logging.getLogger("sparklog_server.network")
 _BACKLOG = 1024
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _RETRY_SECONDS = 0.1
+OnAccept = Callable[[socket.socket, str, AdvertisedListener], None]
 
 
 class Listener:
     """See the module's docstring."""
 
-    def __init__(self, network: "Network", address: ListenerAddress) -> None:
-        self._network = network
+    def __init__(self, shared: Shared, address: ListenerAddress, on_accept: OnAccept) -> None:
+        self._shared = shared
+        self._on_accept = on_accept
         self.address = address
         self.advertised = AdvertisedListener(address.host, address.port)
         self._socket: socket.socket | None = None
 
     def bind(self) -> None:
         """Take the port; 0 takes any free one."""
-        host, config = bind_host(self.address.host), self._network.config
+        host, settings = bind_host(self.address.host), self._shared.settings
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if config.socket_receive_buffer_bytes != -1:  # before listen: it decides the window scale
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+            if settings.socket_receive_buffer_bytes != -1:  # before listen: it decides the window scale
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
             sock.bind((host, self.address.port))
             sock.listen(_BACKLOG)
             sock.setblocking(False)
@@ -50,13 +50,13 @@ class Listener:
         self._socket = sock
         port = sock.getsockname()[1]
         self.address = self.address.with_port(port)
-        self.advertised = config.advertised(self.address)
+        self.advertised = settings.advertised(self.address)
 
     async def accept(self) -> None:
         """Accept until cancelled."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
-        quota = self._network.quota
+        quota = self._shared.quota
         while True:
             await quota.wait_for_room()
             try:
@@ -67,7 +67,7 @@ class Listener:
                     await asyncio.sleep(_RETRY_SECONDS)
                 continue
             host = str(peer[0])
-            metrics = self._network.broker.metrics
+            metrics = self._shared.metrics
             if not quota.try_add(host):
                 metrics.connection_refused("max.connections.per.ip")
                 _log.info("%s: connection from %s refused: max.connections.per.ip", self.address, host)
@@ -75,7 +75,7 @@ class Listener:
                 continue
             metrics.connection_accepted()
             self._set_options(sock)
-            self._network.add_connection(sock, host, self.advertised)
+            self._on_accept(sock, host, self.advertised)
 
     def close(self) -> None:
         """Stop listening."""
@@ -85,6 +85,6 @@ class Listener:
     def _set_options(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        size = self._network.config.socket_send_buffer_bytes
+        size = self._shared.settings.socket_send_buffer_bytes
         if size != -1:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)

@@ -10,20 +10,18 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparklog.clock import Clock
-from sparklog_server.metrics import Gauge
+from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Connection
 from sparklog_server.network.limits import ByteBudget, ConnectionQuota
 from sparklog_server.network.listener import Listener
+from sparklog_server.network.shared import RunBlocking, Shared
 from sparklog_server.network.work import WORK_BYTES
-from sparklog_server.protocol.registry import ApiEntry
+from sparklog_server.protocol.api_entry import ApiEntry
 from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.network import NetworkSettings
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 _log = logging.getLogger("sparklog_server.network")
 _LOOK_MS = 1000
@@ -33,35 +31,46 @@ SHARES = 4  # an address may have one of them of the bytes of requests
 class Network:
     """See the module's docstring."""
 
-    def __init__(self, broker: "Broker", apis: Mapping[int, ApiEntry]) -> None:
-        self.broker = broker
-        self.config: NetworkSettings = broker.config.network
-        self.clock: Clock = broker.clock
-        self.apis = apis
-        self.run_blocking = broker.run_storage
-        limit = self.config.queued_max_request_bytes
-        self.budget = ByteBudget(limit, limit // SHARES)
-        self.answers = ByteBudget(self.config.queued_max_response_bytes)
-        self.work = ByteBudget(WORK_BYTES, WORK_BYTES // SHARES)
-        self.slots = asyncio.Semaphore(self.config.queued_max_requests)
-        self.quota = ConnectionQuota(
-            self.config.max_connections,
-            self.config.max_connections_per_ip,
-            self.config.per_ip_overrides(),
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        apis: Mapping[int, ApiEntry],
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        run_blocking: RunBlocking,
+        on_closed: Callable[[int], None],
+    ) -> None:
+        """`on_closed`: called with a connection's number when it is gone."""
+        limit = settings.queued_max_request_bytes
+        self.shared = Shared(
+            settings=settings,
+            apis=apis,
+            clock=clock,
+            metrics=metrics,
+            run_blocking=run_blocking,
+            budget=ByteBudget(limit, limit // SHARES),
+            answers=ByteBudget(settings.queued_max_response_bytes),
+            work=ByteBudget(WORK_BYTES, WORK_BYTES // SHARES),
+            slots=asyncio.Semaphore(settings.queued_max_requests),
+            quota=ConnectionQuota(
+                settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
+            ),
         )
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
+        self._on_closed = on_closed
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
-        self._closed_callbacks: list[Callable[[int], None]] = []
         self.looks = 0  # how often all connections were looked at
-        broker.metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
-        broker.metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(self.slots._waiters or ()))
+        slots = self.shared.slots
+        metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
+        metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(slots._waiters or ()))
 
     def bind(self) -> None:
         """Open the listeners' sockets, so that their ports are known. Nobody is accepted yet."""
-        for one in self.config.parsed_listeners():
-            listener = Listener(self, one)
+        for one in self.shared.settings.parsed_listeners():
+            listener = Listener(self.shared, one, self.add_connection)
             listener.bind()
             self.listeners.append(listener)
 
@@ -92,15 +101,11 @@ class Network:
         """Where clients reach this broker, per listener."""
         return [listener.advertised for listener in self.listeners]
 
-    def on_closed(self, callback: Callable[[int], None]) -> None:
-        """Have `callback(number)` called when a connection is gone."""
-        self._closed_callbacks.append(callback)
-
     def add_connection(self, sock: socket.socket, peer_host: str, listener: AdvertisedListener) -> None:
         """Serve an accepted socket; its address is counted already."""
         number = self._next_number
         self._next_number += 1
-        connection = Connection(self, sock, number, peer_host, listener)
+        connection = Connection(self.shared, sock, number, peer_host, listener)
         self.connections[number] = connection
         self._keep(asyncio.create_task(self._run(connection), name=f"connection-{number}"))
 
@@ -111,9 +116,8 @@ class Network:
             await connection.run()
         finally:
             del self.connections[connection.number]
-            for callback in self._closed_callbacks:
-                callback(connection.number)
-            self.quota.remove(connection.peer_host)
+            self._on_closed(connection.number)
+            self.shared.quota.remove(connection.peer_host)
 
     def _keep(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.add(task)
@@ -123,11 +127,11 @@ class Network:
         return {task for task in self._tasks if task.get_name().startswith("connection-")}
 
     async def _look_after_connections(self) -> None:
-        idle_ms = self.config.connections_max_idle_ms
-        patience_ms = self.config.socket_request_timeout_ms
+        idle_ms = self.shared.settings.connections_max_idle_ms
+        patience_ms = self.shared.settings.socket_request_timeout_ms
         while True:
             await asyncio.sleep(min(_LOOK_MS, idle_ms / 4, patience_ms / 4) / 1000)
-            now_ms = self.clock.monotonic_ms()
+            now_ms = self.shared.clock.monotonic_ms()
             for connection in list(self.connections.values()):
                 self._look_after(connection, now_ms, idle_ms, patience_ms)
             self.looks += 1

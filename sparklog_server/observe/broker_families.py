@@ -7,12 +7,12 @@ Sources: the names that Strimzi's dashboards use; Kafka BrokerTopicMetrics, Requ
 
 from collections.abc import Iterator
 
-from kio.schema.errors import ErrorCode
 from prometheus_client.core import Metric
 
 from sparklog_server.metrics.metrics import Gauge, RequestCounters
 from sparklog_server.observe.families import counter, counters, gauge, gauges, quantiles
 from sparklog_server.observe.observation import Observation
+from sparklog_server.protocol.errors import ErrorCode
 
 _TRAFFIC = {
     "messagesin": ("messages_in", "Records acknowledged to producers."),

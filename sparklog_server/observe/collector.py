@@ -7,7 +7,6 @@ Sources: prometheus_client's custom collectors.
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
@@ -26,11 +25,8 @@ from sparklog_server.observe.log_families import (
     group_families,
     partition_families,
 )
-from sparklog_server.observe.observation import Observation, observe
+from sparklog_server.observe.observation import Observation, Parts, observe
 from sparklog_server.observe.utilization import Utilization
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
 
 
 class BrokerCollector(Collector):
@@ -60,8 +56,8 @@ class BrokerCollector(Collector):
 class Scraper:
     """Answers scrapes of one broker."""
 
-    def __init__(self, broker: "Broker", utilization: Utilization) -> None:
-        self._broker = broker
+    def __init__(self, parts: Parts, utilization: Utilization) -> None:
+        self._parts = parts
         self._utilization = utilization
         self._collector = BrokerCollector()
         self._registry = CollectorRegistry()
@@ -73,10 +69,10 @@ class Scraper:
         """The body and its content type, in the format that the client accepts."""
         encode, content_type = choose_encoder(accept)
         async with self._turn:
-            seen = await observe(self._broker, self._utilization)
+            seen = await observe(self._parts, self._utilization)
             seen.metrics.forget_topics(seen.image.topics.__contains__)
             self._collector.seen = seen
             try:
-                return await self._broker.run_storage(encode, self._registry), content_type
+                return await self._parts.root.run(encode, self._registry), content_type
             finally:
                 self._collector.seen = None

@@ -11,19 +11,34 @@ Not here: names and labels.
 import asyncio
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.format.consumer_offsets import OffsetValue
 from sparklog.metadata import Image
+from sparklog_server.cluster.membership import Membership
+from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.metrics.metrics import Gauge, Metrics
 from sparklog_server.observe.utilization import Utilization
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.publish.publisher import Publisher
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 
 ROOT_TIMEOUT_SECONDS = 2.0
 _GROUPS_AT_ONCE = 500
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of the broker that are looked at."""
+
+    lifecycle: Lifecycle
+    root: LiveRoot
+    membership: Membership
+    publisher: Publisher
+    groups: GroupCoordinator
+    clock: Clock
+    metrics: Metrics
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,65 +75,58 @@ class Observation:
         return self.is_serving and self.root_visible
 
 
-async def observe(broker: "Broker", utilization: Utilization) -> Observation:
+async def observe(parts: Parts, utilization: Utilization) -> Observation:
     """Look at everything; called on the event loop."""
-    metrics = broker.metrics
-    root_visible = await is_root_visible(broker)
-    metrics.tick(broker.clock.monotonic_ms())
+    metrics = parts.metrics
+    root_visible = await is_root_visible(parts)
+    metrics.tick(parts.clock.monotonic_ms())
     utilization.sample(metrics.storage_busy_ms)
-    registered = is_registered(broker)
-    loaded, groups = await _groups(broker)
+    registered = parts.membership.is_registered
+    loaded, groups = await _groups(parts)
+    state = parts.lifecycle.state
     return Observation(
-        state=broker.state.name,
-        is_serving=broker.state.name == "RUNNING" and registered,
+        state=state.name,
+        is_serving=state is BrokerState.RUNNING and registered,
         is_registered=registered,
         root_visible=root_visible,
         groups_loaded=loaded,
-        image=broker.image,
+        image=parts.root.image,
         metrics=metrics,
         gauges={
-            Gauge.PURGATORY_PRODUCE: broker.publisher.pending_submissions,
+            Gauge.PURGATORY_PRODUCE: parts.publisher.pending_submissions,
             Gauge.PURGATORY_REBALANCE: sum(group.joining for group in groups),
             **{gauge: float(read()) for gauge, read in metrics.gauges.items()},
         },
         groups=groups,
         loop_idle=utilization.loop_idle,
         storage_idle=utilization.storage_idle,
-        now_ms=broker.clock.now_ms(),
+        now_ms=parts.clock.now_ms(),
     )
 
 
-def is_registered(broker: "Broker") -> bool:
-    """Is this the broker that serves the root, as far as is known here?"""
-    epoch, registration = broker.publisher.epoch, broker.image.broker
-    return (
-        epoch is not None and registration is not None and registration.incarnation_id == epoch.incarnation_id
-    )
-
-
-async def is_root_visible(broker: "Broker") -> bool:
+async def is_root_visible(parts: Parts) -> bool:
     """Is the root there, and still the same one?"""
     try:
-        return await asyncio.wait_for(broker.run_storage(broker.log.is_same_root), ROOT_TIMEOUT_SECONDS)
+        return await asyncio.wait_for(parts.root.run(parts.root.log.is_same_root), ROOT_TIMEOUT_SECONDS)
     except (SparklogError, OSError, TimeoutError):
         return False
 
 
-def are_groups_loaded(broker: "Broker") -> bool:
+def are_groups_loaded(parts: Parts) -> bool:
     """Has the coordinator read the offsets of all groups?"""
-    error, _ = broker.groups.list_groups()
+    error, _ = parts.groups.list_groups()
     return not error
 
 
-async def _groups(broker: "Broker") -> tuple[bool, tuple[GroupView, ...]]:
+async def _groups(parts: Parts) -> tuple[bool, tuple[GroupView, ...]]:
     """All groups; requests get their turn after every few hundred. Offsets are looked at later (copied)."""
-    error, listed = broker.groups.list_groups()
+    error, listed = parts.groups.list_groups()
     views = []
     for number, one in enumerate(listed):
         if number % _GROUPS_AT_ONCE == _GROUPS_AT_ONCE - 1:
             await asyncio.sleep(0)
-        _, offsets = broker.groups.fetch(one.group_id)
-        group = broker.groups.find(one.group_id)
+        _, offsets = parts.groups.fetch(one.group_id)
+        group = parts.groups.find(one.group_id)
         views.append(
             GroupView(
                 name=one.group_id,

@@ -19,6 +19,8 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 
+__all__ = ["ErrorCode", "error_code"]
+
 _BY_CODE = {
     "APPEND_TOO_LARGE": ErrorCode.record_list_too_large,
     "BATCH_TOO_LARGE": ErrorCode.message_too_large,

@@ -2,7 +2,7 @@
 
 Invariants: a body is given to kio only after guard.py has walked it; whatever a client sends ends in an
     entity or in MalformedRequestError or UnsupportedRequestError.
-Not here: sockets, frames of requests (network/frames.py), which APIs there are (registry.py).
+Not here: sockets, frames of requests (network/frames.py), which APIs there are (api/registry.py).
 Sources: Kafka RequestHeader, RequestContext.parseRequest, ResponseHeader; KIP-482, KIP-511.
 """
 
@@ -17,9 +17,11 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
+from sparklog_server.protocol.api_entry import ApiEntry
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.guard import Guarded, MalformedRequestError, guarded, read_uvarint
-from sparklog_server.protocol.registry import API_VERSIONS, ApiEntry, Chunk, FileRegion, Response
 from sparklog_server.protocol.response_writer import response_writer
+from sparklog_server.protocol.wire import Chunk, FileRegion, Response
 
 _HEADER = struct.Struct(">hhi")
 __all__ = [
@@ -142,8 +144,8 @@ def codec_for(entry: ApiEntry | None, header: RequestHeader) -> MessageCodec:
         raise UnsupportedRequestError(f"API key {header.api_key} is not served")
     if header.api_version in entry.versions:
         return message_codec(header.api_key, header.api_version)
-    if header.api_key == API_VERSIONS:
-        return message_codec(API_VERSIONS, 0)
+    if header.api_key == ApiKey.API_VERSIONS:
+        return message_codec(ApiKey.API_VERSIONS, 0)
     raise UnsupportedRequestError(
         f"{entry.name} version {header.api_version} is not served, only "
         f"{entry.versions.start} to {entry.versions.stop - 1}"

@@ -31,7 +31,7 @@ from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
-from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.group_plan import (
     Answer,
     ProducerKey,

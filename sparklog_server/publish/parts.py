@@ -7,10 +7,9 @@ Concurrency: immutable; but the chunks of `encoded` may be views of a request th
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kio.schema.errors import ErrorCode
-
 from sparklog.errors import InvalidRequestError
 from sparklog.format.encode import EncodedBatches
+from sparklog_server.protocol.errors import ErrorCode
 
 NO_OFFSET = -1
 NO_TIMESTAMP_MS = -1

@@ -18,7 +18,6 @@ import dataclasses
 import struct
 
 import numpy as np
-from kio.schema.errors import ErrorCode
 
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.format.codec import BytesLike, Codec, Reserve, compress
@@ -45,6 +44,7 @@ from sparklog.format.record_batch import (
 )
 from sparklog.format.schema import TimestampType
 from sparklog.log.config import TimestampMode, TopicConfig
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, RefusedBatchError
 
 _FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110

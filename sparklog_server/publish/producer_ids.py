@@ -8,12 +8,9 @@ Sources: Kafka RPCProducerIdManager, ProducerIdsBlock (1000 ids).
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from sparklog.metadata import AllocateProducerIds, plan_allocate_producer_ids
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.publish.publisher import Publisher
 
 BLOCK_IDS = 1000
 
@@ -21,23 +18,17 @@ BLOCK_IDS = 1000
 class ProducerIds:
     """See the module's docstring."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
         self._next = 0
         self._end = 0
         self._lock = asyncio.Lock()
-
-    async def start(self) -> None:
-        """Nothing to do: the first block is taken when it is asked for."""
-
-    async def stop(self) -> None:
-        """Nothing to do."""
 
     async def allocate(self) -> int:
         """An id that nobody has had. Raises what submit_plan raises."""
         async with self._lock:
             if self._next >= self._end:
-                result = await self._broker.publisher.submit_plan(
+                result = await self._publisher.submit_plan(
                     lambda image: [plan_allocate_producer_ids(image, BLOCK_IDS)]
                 )
                 (block,) = result.actions

@@ -10,7 +10,7 @@ Invariants:
     1. parts of one partition are appended in the order of `submit`, whatever validation takes;
     2. a future is resolved with outcomes when its parts are durable and visible, or with what went wrong;
        one bad part fails alone;
-    3. every plan is fenced (broker_epoch.py);
+    3. every plan is fenced (cluster/broker_epoch.py);
     4. after a failed fsync, or when fenced, nothing is acknowledged any more, and the broker stops.
 Bounds: bytes and parts per group; bytes and submissions that wait, beyond which submit refuses (the network
     layer's own bounds come first, and push back).
@@ -21,7 +21,6 @@ Sources: docs/design.md; Kafka's group commit has no counterpart: there each par
 
 import asyncio
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import logging
@@ -29,23 +28,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from sparklog.errors import FatalStorageError, FencedError, RetriableError
 from sparklog.failpoints import failpoint
 from sparklog.log.config import TopicConfig
-from sparklog.metadata import BrokerListener, Plan, PublishResult, Topic
-from sparklog_server.metrics import Gauge
-from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog.metadata import Plan, PublishResult, Topic
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.membership import Membership
+from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.publish.check_memory import CheckMemory
 from sparklog_server.publish.checkers import Checkers, Submission
-from sparklog_server.publish.group_writer import GroupWriter
+from sparklog_server.publish.group_writer import GroupWriter, OnAppended
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.produced_batches import BatchRules
-from sparklog_server.publish.root_lock import RootLock
-
-if TYPE_CHECKING:
-    from sparklog_server.broker import Broker
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.settings.publish import PublishSettings
 
 _log = logging.getLogger("sparklog_server.publish")
 _MAX_REMEMBERED = 10_000  # topics whose parsed settings are kept
@@ -63,9 +60,25 @@ class _PlanSubmission:
 class Publisher:
     """See the module's docstring."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self._settings = broker.config.publish
+    def __init__(
+        self,
+        root: LiveRoot,
+        membership: Membership,
+        settings: PublishSettings,
+        metrics: Metrics,
+        *,
+        on_appended: OnAppended,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        """The callbacks: what was appended, before anybody sees it (in the publisher's thread); and why
+        nothing is acknowledged any more (on the loop).
+        """
+        self._root = root
+        self._membership = membership
+        self._settings = settings
+        self._metrics = metrics
+        self._on_appended = on_appended
+        self._on_fatal = on_fatal
         self._inbox: queue.SimpleQueue[Submission | _PlanSubmission | None] = queue.SimpleQueue()
         self._checkers = Checkers(lambda: self._inbox.put(_WAKE))
         self.check_memory = CheckMemory(self._settings.produce_check_bytes)
@@ -73,35 +86,24 @@ class Publisher:
         self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
         self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
         self._thread: threading.Thread | None = None
-        self._upkeep = concurrent.futures.ThreadPoolExecutor(1, "upkeep")
-        self._upkeep_running = threading.Lock()
-        self._lock: RootLock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._groups: GroupWriter | None = None
         self._failure: Exception | None = None
         self._stopping = False
         self._last_parts = 0
         self._busy_until = 0.0
-        self.epoch: BrokerEpoch | None = None
+        self._epoch: BrokerEpoch | None = None
         self.pending_bytes = self.pending_submissions = 0  # loop only
 
     # --- life ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take the root over, and accept parts."""
-        broker = self._broker
+        """Accept parts; the broker is registered."""
+        assert self._membership.epoch is not None
         self._loop = asyncio.get_running_loop()
-        listeners = tuple(BrokerListener(host=one.host, port=one.port) for one in broker.network.advertised())
-        names = ", ".join(f"{one.host}:{one.port}" for one in listeners)
-        self._lock = RootLock.acquire(broker.log.store, names)
-        broker.log.metadata.run_upkeep = self._run_upkeep
-        self.epoch = await broker.run_storage(
-            BrokerEpoch.register, broker.log.metadata, broker.node_id, listeners
-        )
-        _log.info("registered as broker %d with epoch %d", broker.node_id, self.epoch.broker_epoch)
-        broker.show_image()
-        self._groups = GroupWriter(broker.log, self.epoch, self._config_of, broker.fetches.on_appended)
-        broker.metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
+        self._epoch = self._membership.epoch
+        self._groups = GroupWriter(self._root.log, self._epoch, self._config_of, self._on_appended)
+        self._metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
         self._checkers.start()
         self._thread = threading.Thread(target=self._publish_forever, name="publisher", daemon=True)
         self._thread.start()
@@ -114,9 +116,6 @@ class Publisher:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._checkers.join)
-        self._upkeep.shutdown(wait=True)
-        if self._lock is not None:
-            self._lock.release()
 
     # --- handing in (event loop) ----------------------------------------------------------------------
 
@@ -294,7 +293,7 @@ class Publisher:
         ]
         done = time.perf_counter()
         size, times = sum(one.size_bytes for one in group), self._groups.times
-        self._broker.metrics.published(
+        self._metrics.published(
             len(parts),
             size,
             total_ms=(done - started) * 1000,
@@ -307,9 +306,9 @@ class Publisher:
         self._tell(lambda: self._resolve(group, results))
 
     def _publish_plan(self, one: _PlanSubmission) -> None:
-        assert self.epoch is not None
+        assert self._epoch is not None
         try:
-            result = self._broker.log.metadata.publish(self.epoch.fenced(one.plan))
+            result = self._root.metadata.publish(self._epoch.fenced(one.plan))
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             failed = error
             self._stop_if_fatal(error)
@@ -328,7 +327,7 @@ class Publisher:
         if not fenced and not isinstance(error, FatalStorageError):
             return False
         self._failure = error
-        self._tell(lambda: self._broker.fail(error))
+        self._tell(lambda: self._on_fatal(error))
         return True
 
     def _refuse_pending(self, error: Exception) -> None:
@@ -344,29 +343,13 @@ class Publisher:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(callback)
 
-    def _run_upkeep(self, upkeep: Callable[[], None]) -> None:
-        """A snapshot is due: write it beside the publishing, one at a time."""
-        if not self._upkeep_running.acquire(blocking=False):
-            return
-
-        def run() -> None:
-            try:
-                upkeep()
-            finally:
-                self._upkeep_running.release()
-
-        try:
-            self._upkeep.submit(run)
-        except RuntimeError:  # shutting down
-            self._upkeep_running.release()
-
     def _config_of(self, topic: Topic) -> TopicConfig:
         """Parsed settings, remembered for as long as they are the same."""
-        root = self._broker.image.configs
+        root = self._root.image.configs
         known = self._configs.get(topic.topic_id)
         if known is not None and known[0] == topic.configs and known[1] == root:
             return known[2]
-        config = self._broker.topic_config(topic)
+        config = self._root.topic_config(topic)
         if len(self._configs) > _MAX_REMEMBERED:
             self._configs.clear()
         self._configs[topic.topic_id] = (topic.configs, root, config)
@@ -376,8 +359,8 @@ class Publisher:
 
     def _resolve(self, group: list[Submission], results: list[list[PartOutcome]]) -> None:
         failpoint("broker.group.answering")
-        self._broker.show_image()
-        metrics = self._broker.metrics
+        self._root.show()
+        metrics = self._metrics
         for one, outcomes in zip(group, results, strict=True):
             self._forget(one)
             for part, outcome in zip(one.parts, outcomes, strict=True):
@@ -387,7 +370,7 @@ class Publisher:
                 one.future.set_result(outcomes)
 
     def _resolve_plan(self, one: _PlanSubmission, result: PublishResult) -> None:
-        self._broker.show_image()
+        self._root.show()
         if not one.future.done():
             one.future.set_result(result)
 

@@ -21,7 +21,7 @@ class TimerHandle(Protocol):
 
 
 class Schedule(Protocol):
-    """broker.timer.schedule."""
+    """runtime/timer.py, `schedule`."""
 
     def __call__(self, delay_ms: int, callback: Callable[[], None], /) -> TimerHandle: ...
 

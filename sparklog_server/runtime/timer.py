@@ -18,7 +18,7 @@ CALLS_AT_ONCE = 500
 
 
 class Timer:
-    """broker.timer."""
+    """See the module's docstring."""
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._clock = clock

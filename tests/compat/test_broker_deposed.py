@@ -11,7 +11,7 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog_server.publish.root_lock import LOCK_NAME
+from sparklog_server.cluster.root_lock import LOCK_NAME
 from tests.compat.group_members import SHORT_SESSION_MS, joined
 from tests.compat.server_process import serving, until
 

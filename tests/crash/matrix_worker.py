@@ -34,9 +34,9 @@ from sparklog.errors import FatalStorageError, FencedError
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.storage import open_store
+from sparklog_server.api.registry import declared_apis
 from sparklog_server.broker import Broker
 from sparklog_server.coordinator.coordinator import OffsetToCommit
-from sparklog_server.protocol.registry import load_apis
 from sparklog_server.publish.parts import AppendPart
 from sparklog_server.settings.config import ServerConfig
 from tests.history.recorder import HistoryWriter
@@ -219,8 +219,8 @@ async def _serve(life: Life) -> None:
         error = await running.groups.commit(
             "g-broker", [OffsetToCommit(topic=role, partition=0, offset=number)]
         )
-        if running.failure is not None:
-            raise running.failure
+        if running.lifecycle.failure is not None:
+            raise running.lifecycle.failure
         assert error.value == 0, error
         committing.ok()
         life.acknowledged(number, ranges)
@@ -293,7 +293,7 @@ def live(command: Command) -> int:
 
 def main() -> None:
     """Commands: a Command as JSON forks a child and answers its pid; {"wait": pid} answers its exit code."""
-    load_apis()
+    declared_apis()
     pa.table({"value": [""]})  # imports pandas, half a second's work
     for line in sys.stdin:
         words = json.loads(line)

@@ -18,7 +18,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog
 from sparklog.storage import open_store
-from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from tests.crash.lossy_route import LossyRoute
 from tests.crash.matrix import Children, Matrix
 from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of

@@ -70,7 +70,7 @@ class RunningBroker:
     def stop(self) -> None:
         """Stop gracefully; may be called again."""
         if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.broker.request_stop)
+            self.loop.call_soon_threadsafe(self.broker.lifecycle.request_stop)
             self._thread.join(_TIMEOUT_SECONDS)
             assert not self._thread.is_alive()
 
@@ -88,7 +88,7 @@ class RunningBroker:
             self._ready.set()
             return
         self._ready.set()
-        await self.broker.wait_for_stop()
+        await self.broker.lifecycle.wait_for_stop()
         await self.broker.stop()
         log.close()
 

@@ -14,14 +14,14 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from sparklog_server.protocol.registry import load_apis
+from sparklog_server.api.registry import declared_apis
 
 _EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def served_versions() -> list[tuple[int, int]]:
     """(API key, version) of all that is served."""
-    return [(entry.key, version) for entry in load_apis().values() for version in entry.versions]
+    return [(entry.key, version) for entry in declared_apis().values() for version in entry.versions]
 
 
 def random_request(key: int, version: int, rng: random.Random) -> bytes:

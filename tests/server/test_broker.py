@@ -12,7 +12,8 @@ import sparklog
 from sparklog.clock import SystemClock
 from sparklog.errors import FatalStorageError
 from sparklog.metadata import Image
-from sparklog_server.broker import Broker, BrokerState
+from sparklog_server.broker import Broker
+from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
 from tests.server.conftest import BrokerProcess, RunningBroker
 
@@ -48,7 +49,7 @@ def test_states_in_their_order(root: str, caplog: pytest.LogCaptureFixture) -> N
         with pytest.raises(RuntimeError, match=r"from .*RUNNING to .*STARTING"):
             await broker.start()
 
-    assert with_broker(root, scenario).state is BrokerState.NOT_RUNNING
+    assert with_broker(root, scenario).lifecycle.state is BrokerState.NOT_RUNNING
     states = [record.getMessage().partition(" -> ")[2] for record in caplog.records if "->" in record.msg]
     assert states == [
         "STARTING",
@@ -67,12 +68,12 @@ def test_commits_of_others_are_seen_and_told(root: str, caplog: pytest.LogCaptur
         raise KeyError("broken")
 
     async def scenario(broker: Broker) -> None:
-        broker.on_image(broken)
-        broker.on_image(lambda old, new: told.append((old.commit, new.commit)))
+        broker.root.on_image(broken)
+        broker.root.on_image(lambda old, new: told.append((old.commit, new.commit)))
         await broker.start()
         with sparklog.open(root) as other:
-            await broker.run_storage(other.create_topic, "a")
-        await until(lambda: "a" in broker.image.topics and told[-1][1] == broker.image.commit)
+            await broker.root.run(other.create_topic, "a")
+        await until(lambda: "a" in broker.root.image.topics and told[-1][1] == broker.root.image.commit)
 
     with_broker(root, scenario)
     assert all(old < new for old, new in told)
@@ -102,7 +103,7 @@ def test_components_stop_in_reverse_whatever_one_does(root: str, caplog: pytest.
         with pytest.raises(FatalStorageError):
             await broker.start()
 
-    assert with_broker(root, scenario).state is BrokerState.NOT_RUNNING
+    assert with_broker(root, scenario).lifecycle.state is BrokerState.NOT_RUNNING
     assert events == ["start first", "start second", "start third", "stop second", "stop first"]
     assert "stopping Recorder failed" in caplog.text
 
@@ -110,14 +111,14 @@ def test_components_stop_in_reverse_whatever_one_does(root: str, caplog: pytest.
 def test_a_damaged_commit_stops_the_broker(root: str) -> None:
     async def scenario(broker: Broker) -> None:
         await broker.start()
-        name = f"{broker.image.commit + 1:020d}.json"
+        name = f"{broker.root.image.commit + 1:020d}.json"
         (Path(root) / "__cluster_metadata" / name).write_bytes(b"{}\n{}\n")
         async with asyncio.timeout(20):
-            await broker.wait_for_stop()
+            await broker.lifecycle.wait_for_stop()
 
     broker = with_broker(root, scenario)
-    assert broker.state is BrokerState.FAILED
-    assert "CORRUPT_METADATA_COMMIT" in str(broker.failure)
+    assert broker.lifecycle.state is BrokerState.FAILED
+    assert "CORRUPT_METADATA_COMMIT" in str(broker.lifecycle.failure)
 
 
 def test_failing_while_it_stops(root: str) -> None:
@@ -126,15 +127,15 @@ def test_failing_while_it_stops(root: str) -> None:
         stop = broker.network.stop
 
         async def fail_meanwhile(timeout_ms: int) -> None:
-            broker.fail(FatalStorageError("DURABILITY_UNKNOWN", "fsync", fix="stop"))
-            broker.fail(FatalStorageError("DURABILITY_UNKNOWN", "again", fix="stop"))
+            broker.lifecycle.fail(FatalStorageError("DURABILITY_UNKNOWN", "fsync", fix="stop"))
+            broker.lifecycle.fail(FatalStorageError("DURABILITY_UNKNOWN", "again", fix="stop"))
             await stop(timeout_ms)
 
         broker.network.stop = fail_meanwhile  # type: ignore[method-assign]
 
     broker = with_broker(root, scenario)
-    assert broker.state is BrokerState.FAILED
-    assert "fsync" in str(broker.failure)
+    assert broker.lifecycle.state is BrokerState.FAILED
+    assert "fsync" in str(broker.lifecycle.failure)
 
 
 def test_a_failed_broker_ends_with_1(start_process: Callable[..., BrokerProcess], tmp_path: Path) -> None:
@@ -156,13 +157,13 @@ def test_settings_of_root_topic_and_broker(start_broker: Callable[..., RunningBr
         log.create_topic("own", configs={"max.message.bytes": "2000"})
 
         def limits() -> tuple[int, int, int]:
-            running.call(broker.run_storage(log.metadata.refresh))
-            running.call(broker.run_storage(broker.log.refresh))
-            topics = broker.image.topics
+            running.call(broker.root.run(log.metadata.refresh))
+            running.call(broker.root.run(broker.root.log.refresh))
+            topics = broker.root.image.topics
             return (
-                broker.topic_config(topics["plain"]).max_message_bytes,
-                broker.topic_config(topics["own"]).max_message_bytes,
-                broker.root_config().num_partitions,
+                broker.root.topic_config(topics["plain"]).max_message_bytes,
+                broker.root.topic_config(topics["own"]).max_message_bytes,
+                broker.root.root_config().num_partitions,
             )
 
         assert limits() == (1000, 2000, 3)

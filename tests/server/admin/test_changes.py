@@ -13,8 +13,9 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog.errors import StorageError
 from sparklog.metadata import Action, Image, Plan, PublishResult
-from sparklog_server.admin.changes import Part, RefusedError, make_changes
-from sparklog_server.broker import Broker
+from sparklog_server.admin.changes import Changes, Part, RefusedError
+from sparklog_server.publish.publisher import Publisher
+from sparklog_server.root.live_root import LiveRoot
 from tests.server.admin.asking import Asker
 from tests.server.admin.test_create_partitions import topic as grown
 from tests.server.admin.test_create_topics import topic
@@ -84,7 +85,11 @@ def test_a_change_whose_turn_does_not_come_in_time_is_not_made(
     before = log.refresh().commit
     with busy(running_broker):
         assert ask(asker) == "request_timed_out"
-    running_broker.call(running_broker.broker.publish_plan(lambda _: []))  # it would have come before
+
+    async def publish_nothing() -> None:
+        await running_broker.broker.publisher.submit_plan(lambda _: [])
+
+    running_broker.call(publish_nothing())  # it would have come before
     assert log.refresh().commit == before
 
 
@@ -97,14 +102,13 @@ def test_a_change_that_has_begun_may_still_happen(
     class Slow:
         """Its storage takes the plan's actions, and does not answer."""
 
-        async def publish_plan(self, plan: Plan) -> PublishResult:
+        def submit_plan(self, plan: Plan) -> "asyncio.Future[PublishResult]":
             assert plan(log.image) == []
-            await asyncio.Event().wait()
-            raise AssertionError
+            return asyncio.get_running_loop().create_future()
 
     async def main() -> None:
         parts: dict[str, Part] = {"fine": lambda _: None, "refused": refuse}
-        done = await make_changes(cast("Broker", Slow()), parts, timeout_ms=1)
+        done = await Changes(cast("LiveRoot", None), cast("Publisher", Slow())).make(parts, timeout_ms=1)
         assert done["fine"].code is ErrorCode.request_timed_out
         assert "may still be done" in (done["fine"].message or "")
         assert done["refused"].code is ErrorCode.invalid_request
@@ -153,5 +157,5 @@ def test_validating_without_storage(
     def refresh() -> None:
         raise StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")
 
-    monkeypatch.setattr(running_broker.broker.log, "refresh", refresh)
+    monkeypatch.setattr(running_broker.broker.root.log, "refresh", refresh)
     assert ask(asker, validate_only=True) == "kafka_storage_error"

@@ -136,7 +136,7 @@ def test_what_kafka_connect_and_streams_ask_for(asker: Asker, running_broker: Ru
     changelog = topic("app-store-changelog", 4, configs={**windowed, "message.timestamp.type": "CreateTime"})
     assert [one.error_code for one in create(asker, connect, changelog)] == [ErrorCode.none] * 2
     assert (
-        running_broker.broker.image.topics["app-store-changelog"].configs["cleanup.policy"]
+        running_broker.broker.root.image.topics["app-store-changelog"].configs["cleanup.policy"]
         == "compact,delete"
     )
 

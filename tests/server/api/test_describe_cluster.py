@@ -4,7 +4,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog_server.protocol.registry import load_apis
+from sparklog_server.api.registry import declared_apis
 from tests.server.admin.asking import Asker
 from tests.server.conftest import RunningBroker
 
@@ -37,6 +37,6 @@ def test_api_versions_lists_what_is_registered(asker: Asker, version: int) -> No
     response = asker.ask(API_VERSIONS, version)
     assert response.error_code is ErrorCode.none
     listed = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
-    served = {key: (entry.versions.start, entry.versions.stop - 1) for key, entry in load_apis().items()}
+    served = {key: (entry.versions.start, entry.versions.stop - 1) for key, entry in declared_apis().items()}
     assert served[0][0] == 3
     assert listed == served | {0: (0, served[0][1])}

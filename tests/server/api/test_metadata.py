@@ -87,7 +87,7 @@ def test_creation_has_the_settings_of_root_and_broker(
     assert log.partition_count("a") == 4
     log.alter_root({"num.partitions": "2", "auto.create.topics.enable": "false"})
     asker.ask(METADATA, 4, topics=named("seen"), allow_auto_topic_creation=False)
-    broker.call(broker.broker.run_storage(broker.broker.log.refresh))
+    broker.call(broker.broker.root.run(broker.broker.root.log.refresh))
     response = asker.ask(METADATA, 4, topics=named("b", "__consumer_offsets"), allow_auto_topic_creation=True)
     assert errors(response) == {"b": "unknown_topic_or_partition", "__consumer_offsets": "none"}
     assert log.describe_topic("__consumer_offsets").configs == {"cleanup.policy": "compact"}
@@ -122,7 +122,7 @@ def test_one_request_creates_so_many_topics_and_no_more(asker: Asker, log: spark
 
 def test_topics_by_id(asker: Asker, running_broker: RunningBroker, log: sparklog.SparkLog) -> None:
     asker.ask(METADATA, 4, topics=named("a"), allow_auto_topic_creation=True)
-    known = topic_uuid(running_broker.broker.image.topic("a").topic_id)
+    known = topic_uuid(running_broker.broker.root.image.topic("a").topic_id)
     unknown = uuid.UUID(int=7)
     asked = [{"_": "MetadataRequestTopic", "topic_id": one, "name": None} for one in (known, unknown)]
     first, second = asker.ask(METADATA, 12, topics=asked, allow_auto_topic_creation=True).topics

@@ -9,12 +9,14 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.log.config import RootConfig, TopicConfig
-from sparklog.metadata import Image, PublishResult, plan_append
+from sparklog.log.config import TopicConfig
+from sparklog.metadata import PublishResult, plan_append
 from sparklog_server.coordinator.coordinator import GroupCoordinator
+from sparklog_server.coordinator.host import Host as CoordinatorHost
 from sparklog_server.coordinator.messages import JoinRequest, JoinResult, SyncRequest, SyncResult
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timer import Timer
 from sparklog_server.settings.config import ServerConfig
 
@@ -51,7 +53,7 @@ class HeldPublisher:
                 future.set_result([PartOutcome(error=self.error)])
             else:
                 future.set_result([PartOutcome(base_offset=self._append(part)) for part in parts])
-        self._host.show_image()
+        self._host.root.show()
 
     def _append(self, part: AppendPart) -> int:
         log = self._host.log
@@ -66,48 +68,47 @@ class HeldPublisher:
     async def submit_plan(self, plan: Any) -> PublishResult:
         result = self._host.log.metadata.publish(plan)
         await asyncio.sleep(0)
-        self._host.show_image()
+        self._host.root.show()
         return result
 
 
-class Host:
-    """What the coordinator needs of a broker."""
+class HeldRoot(LiveRoot):
+    """A root whose storage waits when a test says so."""
 
-    def __init__(self, url: str, clock: ManualClock, settings: dict[str, str]) -> None:
-        self.clock = clock
-        self.config = ServerConfig.parse({**SETTINGS, **settings})
-        self.log: SparkLog = sparklog.open(url, clock=clock)
-        self.timer = Timer(clock)
-        self.publisher = HeldPublisher(self)
-        self.groups = GroupCoordinator(self)
-        self._callbacks: list[Callable[[Image, Image], None]] = []
-        self._shown = self.log.image
-        self.reads: asyncio.Event | None = None  # storage waits for it
-        self.node_id = 7
-        self.is_in_charge = True
-        self.metrics = Metrics()
+    reads: asyncio.Event | None = None  # storage waits for it
 
-    @property
-    def image(self) -> Image:
-        return self.log.image
-
-    def root_config(self) -> RootConfig:
-        return RootConfig.parse({**self.config.root_defaults(), **self.image.configs})
-
-    def on_image(self, callback: Callable[[Image, Image], None]) -> None:
-        self._callbacks.append(callback)
-
-    def show_image(self) -> None:
-        old, self._shown = self._shown, self.log.image
-        if old is not self._shown:
-            for callback in self._callbacks:
-                callback(old, self._shown)
-
-    async def run_storage(self, function: Callable[..., T], /, *args: object) -> T:
+    async def run(self, function: Callable[..., T], /, *args: Any) -> T:
         if self.reads is not None:
             await self.reads.wait()
         await asyncio.sleep(0)
         return function(*args)
+
+
+class Host:
+    """A coordinator, and what it is built on."""
+
+    def __init__(self, url: str, clock: ManualClock, settings: dict[str, str]) -> None:
+        config = ServerConfig.parse({**SETTINGS, **settings})
+        self.clock = clock
+        self.log: SparkLog = sparklog.open(url, clock=clock)
+        self.metrics = Metrics()
+        self.root = HeldRoot(
+            self.log, defaults=config.root_defaults(), metrics=self.metrics, storage_threads=1
+        )
+        self.timer = Timer(clock)
+        self.publisher = HeldPublisher(self)
+        self.is_in_charge = True
+        self.groups = GroupCoordinator(
+            CoordinatorHost(
+                root=self.root,
+                role=self,
+                publisher=self.publisher,
+                timer=self.timer,
+                clock=clock,
+                settings=config.groups,
+                metrics=self.metrics,
+            )
+        )
 
     async def settle(self) -> None:
         """Let everything happen that can."""
@@ -189,6 +190,8 @@ class Roots:
                 await host.groups.stop()
                 await host.settle()
                 host.timer.stop()
+                await host.root.finish_upkeep()
+                host.root.close()
                 host.log.close()
 
         asyncio.run(main())

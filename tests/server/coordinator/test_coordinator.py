@@ -180,7 +180,7 @@ def test_requests_are_put_off_while_loading(roots: Roots) -> None:
         await host.groups.commit("simple", to_commit(3))
 
     async def scenario(host: Host) -> None:
-        host.reads = asyncio.Event()
+        host.root.reads = asyncio.Event()
         await host.groups.start()
         await host.settle()
         loading = ErrorCode.coordinator_load_in_progress
@@ -196,7 +196,7 @@ def test_requests_are_put_off_while_loading(roots: Roots) -> None:
         assert host.groups.heartbeat("g", "m", None, 1) == ErrorCode.none
         joined = await host.join("g")
         assert (await host.syncs("g", joined)).error == ErrorCode.rebalance_in_progress
-        host.reads.set()
+        host.root.reads.set()
         await host.settle()
         assert host.groups.list_groups()[0] == ErrorCode.none
         assert {one.group_id for one in host.groups.list_groups()[1]} == {"g", "simple"}
@@ -209,13 +209,13 @@ def test_offsets_of_others_are_followed(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         # A Spark query with a group id: no broker in between, and it creates the topic.
         host.log.commit_offsets("query", {("orders", 0): 10, ("orders", 1): 11})
-        host.show_image()
+        host.root.show()
         await host.settle()
         assert offsets(host, "query") == {("orders", 0): 10, ("orders", 1): 11}
         (listed,) = host.groups.list_groups()[1]
         assert (listed.group_id, listed.state, listed.protocol_type) == ("query", GroupState.EMPTY, "")
         host.log.commit_offsets("query", {("orders", 0): 20, ("orders", 1): None})
-        host.show_image()
+        host.root.show()
         await host.settle()
         assert offsets(host, "query") == {("orders", 0): 20}
 
@@ -233,7 +233,7 @@ def test_own_and_foreign_offsets_count_in_the_order_of_the_log(roots: Roots) -> 
         assert await own == 0
         assert offsets(host, "g") == {("orders", 0): 3}
         host.log.commit_offsets("g", {("orders", 0): 4})  # behind ours
-        host.show_image()
+        host.root.show()
         await host.settle()
         assert offsets(host, "g") == {("orders", 0): 4}
 
@@ -243,13 +243,13 @@ def test_own_and_foreign_offsets_count_in_the_order_of_the_log(roots: Roots) -> 
 def test_an_own_commit_waits_for_what_is_before_it(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
-        host.reads = asyncio.Event()
+        host.root.reads = asyncio.Event()
         host.log.commit_offsets("g", {("orders", 1): 2})
-        host.show_image()  # reading begins, and takes long
+        host.root.show()  # reading begins, and takes long
         own = asyncio.ensure_future(host.groups.commit("g", to_commit(3)))
         await host.settle()
         assert not own.done()
-        host.reads.set()
+        host.root.reads.set()
         assert await own == 0
         assert offsets(host, "g") == {("orders", 0): 3, ("orders", 1): 2}
 
@@ -260,7 +260,7 @@ def test_deleting_a_topic_deletes_its_offsets(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1) + to_commit(2, topic="returns"))
         host.log.delete_topic("orders")
-        host.show_image()
+        host.root.show()
         await host.settle()
         assert offsets(host, "g") == {("returns", 0): 2}
 
@@ -510,7 +510,7 @@ def test_what_others_did_while_a_coordinator_had_resigned_is_found(roots: Roots)
         host.is_in_charge = True
         host.log.refresh()
         host.groups.resume()
-        host.show_image()
+        host.root.show()
         assert host.groups.fetch("h")[0] == ErrorCode.coordinator_load_in_progress
         await host.settle()
         assert await unsure == ErrorCode.none
@@ -593,7 +593,7 @@ def test_a_record_without_a_key_closes_nobodys_groups(roots: Roots) -> None:
         assert await host.groups.commit("g", to_commit(1)) == 0
         partition = offsets_partition(host)
         append_foreign(host.log, "__consumer_offsets", partition, [(None, b"x"), (None, None)])
-        host.show_image()
+        host.root.show()
         await host.settle()
         assert host.metrics.offsets_records_skipped == 2  # followed
         assert await host.groups.commit("g", to_commit(2)) == 0
@@ -657,7 +657,7 @@ def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
         await host.groups.commit("g", to_commit(1))
         await host.stable_member("members")
         host.log.delete_topic("__consumer_offsets")
-        host.show_image()
+        host.root.show()
         await host.settle()
         assert host.groups.list_groups() == (ErrorCode.none, [])
         assert await host.groups.commit("g", to_commit(2)) == ErrorCode.none

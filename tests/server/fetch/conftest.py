@@ -23,8 +23,8 @@ def broker(stored: StoredLog, running_broker: RunningBroker) -> Iterator[Running
     server = running_broker.broker
 
     def catch_up() -> None:
-        running_broker.call(server.run_storage(server.log.refresh))
-        running_broker.call_soon(server.show_image)
+        running_broker.call(server.root.run(server.root.log.refresh))
+        running_broker.call_soon(server.root.show)
 
     stored.after_append = catch_up
     yield running_broker

@@ -19,7 +19,7 @@ from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Extent, PartitionState, ReplaceExtents, plan_append
-from sparklog_server.protocol.registry import FileRegion
+from sparklog_server.protocol.wire import FileRegion
 
 TOPIC = "events"
 

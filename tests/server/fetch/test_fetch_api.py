@@ -197,7 +197,7 @@ def test_appends_elsewhere_wake_nobody(
     waiting(broker)
     stored.append(5, partition=1)
     stored.log.create_topic("other", 1)
-    while broker.broker.log.image.commit < stored.log.refresh().commit:
+    while broker.broker.root.log.image.commit < stored.log.refresh().commit:
         threading.Event().wait(0.002)
     waiting(broker, 1)
     stored.append(1)

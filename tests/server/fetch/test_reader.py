@@ -18,7 +18,7 @@ from sparklog_server.fetch import reader as reader_module
 from sparklog_server.fetch.batches import FetchedBatches
 from sparklog_server.fetch.open_segments import OpenSegments
 from sparklog_server.fetch.reader import StoredReader
-from sparklog_server.protocol.registry import FileRegion
+from sparklog_server.protocol.wire import FileRegion
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, offsets_of, stored_log
 
 

@@ -12,7 +12,7 @@ from kio.static.constants import EntityType
 
 from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.registry import Chunk, FileRegion
+from sparklog_server.protocol.wire import Chunk, FileRegion
 
 VERSIONS = range(4, 13)
 

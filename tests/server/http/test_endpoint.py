@@ -18,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import sparklog
 from sparklog.errors import InvalidRequestError
-from sparklog_server.broker import BrokerState
 from sparklog_server.http import connections
 from sparklog_server.http.connections import MAX_CONNECTIONS
 from sparklog_server.observe.documentation import describe_metrics
+from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
 from tests.server.conftest import BrokerProcess, RunningBroker
 from tests.server.coordinator.test_coordinator import to_commit
@@ -150,7 +150,7 @@ def test_after_traffic_the_numbers_are_those_of_the_traffic(
 
 def test_the_cluster_is_one_broker_that_leads_everything(broker: RunningBroker) -> None:
     sparklog.open(broker.root, create=False).create_topic("t", 3)
-    broker.call(broker.broker.run_storage(broker.broker.log.refresh))
+    broker.call(broker.broker.root.run(broker.broker.root.log.refresh))
     seen = scrape(broker)
     ones = "kafka_controller_kafkacontroller_activecontrollercount", "kafka_brokers"
     assert [value(seen, name) for name in ones] == [1, 1]
@@ -176,9 +176,11 @@ FAILURES = (
 
 def test_a_root_that_goes_away_is_seen(broker: RunningBroker) -> None:
     sparklog.open(broker.root, create=False).create_topic("t", 3)
-    assert broker.broker._follower is not None
-    broker.call_soon(broker.broker._follower.cancel)  # it would stop the broker once it sees no log any more
-    broker.call(broker.broker.run_storage(broker.broker.log.refresh))
+    assert broker.broker.follower._task is not None
+    broker.call_soon(
+        broker.broker.follower._task.cancel
+    )  # it would stop the broker once it sees no log any more
+    broker.call(broker.broker.root.run(broker.broker.root.log.refresh))
     away = shutil.move(broker.root, f"{broker.root}-away")
     try:
         seen = scrape(broker)
@@ -223,8 +225,8 @@ def test_alive_and_ready(broker: RunningBroker) -> None:
 
 
 def test_a_failed_broker_is_not_healthy(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.broker, "state", BrokerState.FAILED)
-    monkeypatch.setattr(broker.broker, "failure", RuntimeError("the disk is gone"))
+    monkeypatch.setattr(broker.broker.lifecycle, "state", BrokerState.FAILED)
+    monkeypatch.setattr(broker.broker.lifecycle, "failure", RuntimeError("the disk is gone"))
     status, text = get(broker, "/health")
     assert (status, json.loads(text)["problem"]) == (503, "the disk is gone")
     assert get(broker, "/ready")[0] == 503
@@ -234,7 +236,7 @@ def test_a_failed_broker_is_not_healthy(broker: RunningBroker, monkeypatch: pyte
 def test_a_broker_that_was_overtaken_is_not_ready(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker.broker.publisher, "epoch", None)
+    monkeypatch.setattr(broker.broker.membership, "epoch", None)
     status, text = get(broker, "/ready")
     assert (status, json.loads(text)["problems"]) == (503, ["another broker is registered for the root"])
     seen = scrape(broker)

@@ -4,15 +4,17 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sparklog.clock import Clock, SystemClock
+from sparklog_server.api.registry import bind_apis
+from sparklog_server.api.services import Services
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
-from sparklog_server.protocol.registry import ApiEntry, load_apis
+from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.settings.config import ServerConfig
 
 METADATA_V0 = struct.pack(">i", 0)
@@ -62,28 +64,34 @@ async def serving(
     configs: dict[str, str] | None = None,
     *,
     pipelined: bool = False,
-    cancellable: bool = False,
+    waits: bool = False,
     clock: Clock | None = None,
 ) -> AsyncIterator[Served]:
     """Serve Metadata requests with a handler."""
     config = ServerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", **(configs or {})})
 
-    async def run_storage(function: Callable[..., Any], *args: Any) -> Any:
+    async def run_blocking(function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, function, *args)
 
-    broker: Any = SimpleNamespace(
-        config=config, clock=clock or SystemClock(), metrics=Metrics(), run_storage=run_storage
-    )
+    async def handle(body: Any, context: RequestContext) -> Any:
+        return await handler(body, context, None)
+
     entry = ApiEntry(
-        key=3,
+        key=ApiKey.METADATA,
         name="Metadata",
         versions=range(13),
-        handler=handler,
+        handle=handle,
         pipelined=pipelined,
-        cancellable=cancellable,
+        waits=waits,
     )
-    network = Network(broker, {3: entry, 18: load_apis()[18]})
-    broker.apis = network.apis
+    network = Network(
+        config.network,
+        {3: entry, 18: bind_apis(cast("Services", None))[18]},
+        clock=clock or SystemClock(),
+        metrics=Metrics(),
+        run_blocking=run_blocking,
+        on_closed=lambda _: None,
+    )
     network.bind()
     network.start()
     served = Served(network)
@@ -92,8 +100,9 @@ async def serving(
     finally:
         await network.stop(1000)
         served.close()
-    assert network.budget.used_bytes == network.work.used_bytes == network.answers.used_bytes == 0
-    assert network.quota.count == 0
+    shared = network.shared
+    assert shared.budget.used_bytes == shared.work.used_bytes == shared.answers.used_bytes == 0
+    assert shared.quota.count == 0
     assert not network.connections
 
 

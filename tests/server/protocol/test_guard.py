@@ -7,12 +7,14 @@ import random
 import resource
 import struct
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kio.index import load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 
+from sparklog_server.api.registry import bind_apis
+from sparklog_server.api.services import Services
 from sparklog_server.protocol.guard import MAX_ELEMENTS, Guarded, MalformedRequestError, guarded, read_uvarint
 from sparklog_server.protocol.messages import (
     MAX_HEADER_TAGS,
@@ -22,9 +24,9 @@ from sparklog_server.protocol.messages import (
     message_codec,
     parse_header,
 )
-from sparklog_server.protocol.registry import load_apis
 from tests.server.fuzzing import fuzzed_frames, random_request, served_versions
 
+APIS = bind_apis(cast("Services", None))
 SEED = int(os.environ.get("SPARKLOG_FUZZ_SEED", "20261121"))
 FRAMES = int(os.environ.get("SPARKLOG_FUZZ_FRAMES", "100000"))
 
@@ -167,13 +169,12 @@ def test_right_requests_pass_unchanged(key: int, version: int) -> None:
     for _ in range(30):
         frame = memoryview(random_request(key, version, rng))
         header = parse_header(frame)
-        codec = codec_for(load_apis()[key], header)
+        codec = codec_for(APIS[key], header)
         assert dataclasses.is_dataclass(examine_request(frame, header, codec).read())
 
 
 def test_no_frame_does_more_than_being_refused() -> None:
     """No crash, no hang, no growth, whatever the bytes."""
-    apis = load_apis()
     outcomes = {"read": 0, "malformed": 0, "unsupported": 0}
     slowest = 0.0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -182,7 +183,7 @@ def test_no_frame_does_more_than_being_refused() -> None:
         try:
             view = memoryview(frame)
             header = parse_header(view)
-            examine_request(view, header, codec_for(apis.get(header.api_key), header)).read()
+            examine_request(view, header, codec_for(APIS.get(header.api_key), header)).read()
             outcomes["read"] += 1
         except MalformedRequestError:
             outcomes["malformed"] += 1

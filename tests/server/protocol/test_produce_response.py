@@ -9,7 +9,7 @@ from kio.static.constants import EntityType
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.messages import encode_response, message_codec
 from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
-from sparklog_server.protocol.registry import Chunk, FileRegion, Response
+from sparklog_server.protocol.wire import Chunk, FileRegion, Response
 
 INT32 = st.integers(0, 2**31 - 1)
 OFFSET = st.integers(-1, 2**63 - 1)

@@ -9,7 +9,7 @@ from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.group_writer import GroupWriter
 
 

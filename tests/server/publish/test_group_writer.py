@@ -11,7 +11,7 @@ from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.group_writer import GroupWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import batch, part

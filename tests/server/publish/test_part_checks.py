@@ -134,7 +134,7 @@ def test_a_panic_fails_one_part_and_not_the_thread(caplog: pytest.LogCaptureFixt
 
 def test_refused_requests_leave_nothing_without_a_collector(running_broker: RunningBroker) -> None:
     """A cycle of an error and its frames holds the request, and what it became, until a full collection."""
-    running_broker.broker.log.create_topic("t", 1)
+    running_broker.broker.root.log.create_topic("t", 1)
     topics = [("t", 0, bomb(3 * MIB)), ("t", 0, bomb(MIB)), ("t", 0, batch()[:-1]), ("t", 7, batch())]
     with Client(running_broker.host, running_broker.port) as client:
         for topic in topics:

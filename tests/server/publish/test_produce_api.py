@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog.format.codec import Codec
 from sparklog_server.api import init_producer_id, produce
-from sparklog_server.protocol.registry import load_apis
+from sparklog_server.api.registry import declared_apis
 from tests.server.conftest import BrokerProcess, RunningBroker
 from tests.server.publish.asking import Client
 from tests.server.publish.batches import batch, with_header
@@ -20,12 +20,12 @@ VERSIONS = range(3, 13)
 
 @pytest.fixture
 def broker(running_broker: RunningBroker) -> RunningBroker:
-    log = running_broker.broker.log
+    log = running_broker.broker.root.log
     log.create_topic("orders", 3)
     log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     log.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
     log.create_topic("__consumer_offsets", 1)
-    running_broker.call_soon(running_broker.broker.show_image)
+    running_broker.call_soon(running_broker.broker.root.show)
     return running_broker
 
 
@@ -44,7 +44,7 @@ ONE = now_batch([b"one", b"two"])
 
 
 def stored(broker: RunningBroker, topic: str = "orders", partition: int = 0) -> list[bytes]:
-    found: list[bytes] = broker.broker.log.read(topic, partition, 0).column("value").to_pylist()
+    found: list[bytes] = broker.broker.root.log.read(topic, partition, 0).column("value").to_pylist()
     return found
 
 
@@ -67,7 +67,7 @@ def test_every_version(client: Client, broker: RunningBroker, version: int, acks
 
 
 def test_docstrings_say_the_versions() -> None:
-    apis = load_apis()
+    apis = declared_apis()
     for module, key in ((produce, 0), (init_producer_id, 22)):
         found = re.match(r"\w+ \(key (\d+)\), versions (\d+)-(\d+)\.", module.__doc__ or "")
         assert found is not None
@@ -81,8 +81,8 @@ def test_stored_as_it_came(client: Client, broker: RunningBroker, codec: Codec) 
     data = batch([b"value" * 20] * 30, codec=codec)
     (response,) = client.produce(("orders", 1, data))
     assert response.error_code is ErrorCode.none
-    (extent,) = broker.broker.log.refresh().partition("orders", 1).extents
-    assert broker.broker.log.store.read(extent.segment, extent.position, extent.size) == data
+    (extent,) = broker.broker.root.log.refresh().partition("orders", 1).extents
+    assert broker.broker.root.store.read(extent.segment, extent.position, extent.size) == data
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -187,7 +187,7 @@ def test_timeout(client: Client, broker: RunningBroker) -> None:
     import threading
 
     gate = threading.Event()
-    metadata = broker.broker.log.metadata
+    metadata = broker.broker.root.log.metadata
     publish = metadata.publish
 
     def slow(plan):  # type: ignore[no-untyped-def]
@@ -253,8 +253,8 @@ def test_idempotent_producer(client: Client, broker: RunningBroker) -> None:
 
 def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
     first = start_broker()
-    first.broker.log.create_topic("orders", 1)
-    first.call_soon(first.broker.show_image)
+    first.broker.root.log.create_topic("orders", 1)
+    first.call_soon(first.broker.root.show)
     with Client(first.host, first.port) as client:
         producer_id = client.init_producer_id().producer_id
         for sequence in range(0, 20, 2):
@@ -271,13 +271,13 @@ def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], t
 
 def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., RunningBroker]) -> None:
     from sparklog.metadata import BrokerListener
-    from sparklog_server.publish.broker_epoch import BrokerEpoch
+    from sparklog_server.cluster.broker_epoch import BrokerEpoch
 
     # It looks by itself so seldom that the refused commit is what tells it.
     broker = start_broker({"sparklog.metadata.poll.ms": "8000"})
     with sparklog.open(broker.root) as log:
         log.create_topic("orders", 1)
-        broker.call(broker.broker.look())
+        broker.call(broker.broker.root.look())
         BrokerEpoch.register(log.metadata, 8, [BrokerListener(host="elsewhere", port=1234)])
     with Client(broker.host, broker.port) as client:
         client.send_produce(("orders", 0, ONE), version=12)
@@ -287,7 +287,7 @@ def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., Running
     (endpoint,) = response.node_endpoints
     assert (endpoint.node_id, endpoint.host, endpoint.port) == (8, "elsewhere", 1234)
     broker._thread.join(20)
-    assert "BROKER_FENCED" in str(broker.broker.failure)
+    assert "BROKER_FENCED" in str(broker.broker.lifecycle.failure)
 
 
 def test_second_broker_on_a_root_is_refused(

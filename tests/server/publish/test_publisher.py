@@ -14,7 +14,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, FencedError, InvalidRequestError, RetriableError, StorageError
 from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.checkers import SHARE_BYTES, Submission, shares_of
 from sparklog_server.publish.part_checks import QUICK_BYTES
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
@@ -318,7 +318,7 @@ def test_producer_ids_are_never_handed_out_twice(
     seen: list[int] = []
 
     async def scenario(broker: Surroundings) -> None:
-        ids = ProducerIds(broker)  # type: ignore[arg-type]
+        ids = ProducerIds(broker.publisher)
         seen.extend(await asyncio.gather(*(ids.allocate() for _ in range(BLOCK_IDS + 5))))
 
     run(log, scenario)
@@ -430,6 +430,7 @@ def test_stopping_publishes_what_was_submitted(log: SparkLog, store: MemoryStore
 
     async def main() -> None:
         publisher = surroundings.publisher
+        await surroundings.membership.start()
         await publisher.start()
         store.hook = gate.hook
         first = publisher.submit([orders(log)])
@@ -444,6 +445,7 @@ def test_stopping_publishes_what_was_submitted(log: SparkLog, store: MemoryStore
         gate.open.set()
         await stopping
         assert [(await one)[0].base_offset for one in (first, *later)] == [0, 2, 4]
+        await surroundings.membership.stop()
 
     asyncio.run(main())
     assert not [one for one in threading.enumerate() if one.name.startswith(("publisher", "checker"))]

@@ -9,8 +9,9 @@ import pytest
 
 import sparklog
 from sparklog.errors import FencedError, InvalidRequestError, StorageError
-from sparklog_server.broker import Broker, BrokerState
-from sparklog_server.publish.broker_epoch import BrokerEpoch
+from sparklog_server.broker import Broker
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
 from tests.compat.server_process import until
 from tests.server.admin.asking import Asker
@@ -25,16 +26,16 @@ BOUND_MS = 60_000
 def test_a_newer_registration_ends_the_role_at_the_next_look(root: str) -> None:
     async def scenario(broker: Broker) -> None:
         await broker.start()
-        assert broker.is_in_charge
+        assert broker.membership.is_in_charge
         with sparklog.open(root) as other:
-            await broker.run_storage(BrokerEpoch.register, other.metadata, 2)
+            await broker.root.run(BrokerEpoch.register, other.metadata, 2)
         async with asyncio.timeout(20):
-            await broker.wait_for_stop()
+            await broker.lifecycle.wait_for_stop()
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
 
     broker = with_broker(root, scenario)
-    assert broker.state is BrokerState.FAILED
-    assert "BROKER_FENCED" in str(broker.failure)
+    assert broker.lifecycle.state is BrokerState.FAILED
+    assert "BROKER_FENCED" in str(broker.lifecycle.failure)
 
 
 def test_an_image_ends_the_role_before_anybody_was_told_of_it(root: str) -> None:
@@ -42,15 +43,15 @@ def test_an_image_ends_the_role_before_anybody_was_told_of_it(root: str) -> None
 
     async def scenario(broker: Broker) -> None:
         await broker.start()
-        assert broker._follower is not None
-        broker._follower.cancel()
+        assert broker.follower._task is not None
+        broker.follower._task.cancel()
         with sparklog.open(root) as other:
             BrokerEpoch.register(other.metadata, 2)
-        broker.log.refresh()
-        assert broker.state.name == "RUNNING"
+        broker.root.log.refresh()
+        assert not broker.lifecycle.has_failed
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
-        broker.show_image()
-        assert broker.state.name == "FAILED"
+        broker.root.show()
+        assert broker.lifecycle.has_failed
 
     with_broker(root, scenario)
 
@@ -61,7 +62,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
             async def start(self) -> None:
                 with sparklog.open(root) as other:
                     BrokerEpoch.register(other.metadata, 2)
-                await broker.look()
+                await broker.root.look()
 
             async def stop(self) -> None:
                 pass
@@ -70,7 +71,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
         with pytest.raises(FencedError, match="BROKER_FENCED"):
             await broker.start()
 
-    assert with_broker(root, scenario).state is BrokerState.FAILED
+    assert with_broker(root, scenario).lifecycle.state is BrokerState.FAILED
 
 
 def test_polling_must_be_more_frequent_than_the_bound() -> None:
@@ -102,7 +103,7 @@ class Outage:
         def exists(name: str) -> bool:
             raise StorageError("STORE_UNAVAILABLE", f"{name}: found no storage", fix="wait for it")
 
-        self._monkeypatch.setattr(self.broker.broker.log.store, "exists", exists)
+        self._monkeypatch.setattr(self.broker.broker.root.store, "exists", exists)
 
     def end(self) -> None:
         self._monkeypatch.undo()

@@ -13,8 +13,8 @@ from sparklog.clock import ManualClock
 from sparklog.errors import FencedError, RetriableError, StorageError
 from sparklog.metadata import BrokerListener, plan_create_topic
 from sparklog.storage import MemoryStore, open_store
-from sparklog_server.publish.broker_epoch import BrokerEpoch
-from sparklog_server.publish.root_lock import LOCK_NAME, RootLock
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.root_lock import LOCK_NAME, RootLock
 from tests.server.publish.conftest import opened
 
 
@@ -70,7 +70,7 @@ def test_overtaken_while_registering(log: SparkLog, store: MemoryStore, clock: M
 HOLD = """
 import sys
 from sparklog.storage import open_store
-from sparklog_server.publish.root_lock import RootLock
+from sparklog_server.cluster.root_lock import RootLock
 lock = RootLock.acquire(open_store(sys.argv[1]), "localhost:9092")
 print("held", flush=True)
 sys.stdin.read()

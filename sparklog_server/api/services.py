@@ -1,0 +1,36 @@
+"""What handlers may use. Nobody below api/ sees all of it: each part was given what it needs.
+
+Concurrency: made once, by broker.py.
+"""
+
+from dataclasses import dataclass
+
+from sparklog.clock import Clock
+from sparklog_server.admin.changes import Changes
+from sparklog_server.admin.topic_listing import TopicListing
+from sparklog_server.cluster.membership import Membership
+from sparklog_server.coordinator.coordinator import GroupCoordinator
+from sparklog_server.fetch.service import FetchService
+from sparklog_server.metrics import Metrics
+from sparklog_server.publish.producer_ids import ProducerIds
+from sparklog_server.publish.publisher import Publisher
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.settings.config import ServerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of one broker."""
+
+    node_id: int
+    config: ServerConfig
+    clock: Clock
+    metrics: Metrics
+    root: LiveRoot
+    membership: Membership
+    publisher: Publisher
+    producer_ids: ProducerIds
+    fetches: FetchService
+    groups: GroupCoordinator
+    changes: Changes
+    topic_listing: TopicListing

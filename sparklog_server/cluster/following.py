@@ -1,0 +1,74 @@
+"""Following the metadata log: the image is refreshed every so often, whoever commits.
+
+Invariants: a damaged commit stops the broker; any other failure is told once, and tried again. The role is
+    reviewed (membership.py) after every look, and while one takes too long.
+Not here: looking because a request may know of something newer (root/live_root.py, `look`).
+Concurrency: one task on the event loop; the looking itself is in a storage thread.
+Sources: Kafka BrokerMetadataPublisher; docs/adr/0013.
+"""
+
+import asyncio
+import logging
+
+from sparklog.errors import CorruptLogError, SparklogError
+from sparklog_server.cluster.membership import Membership
+from sparklog_server.metrics import Metrics
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.runtime.lifecycle import Lifecycle
+
+_log = logging.getLogger("sparklog_server")
+
+
+class Follower:
+    """See the module's docstring."""
+
+    def __init__(
+        self, root: LiveRoot, membership: Membership, lifecycle: Lifecycle, metrics: Metrics, *, poll_ms: int
+    ) -> None:
+        self._root = root
+        self._membership = membership
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._nap_seconds = poll_ms / 1000
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._task = asyncio.create_task(self._follow())
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _follow(self) -> None:
+        """Look for commits of others; the naps also show how late the loop is."""
+        loop = asyncio.get_running_loop()
+        nap = self._nap_seconds
+        problem = ""
+        while True:
+            began = loop.time()
+            await asyncio.sleep(nap)
+            self._metrics.loop_lag.record((loop.time() - began - nap) * 1000)
+            try:
+                await self._refresh()
+            except CorruptLogError as error:
+                self._lifecycle.fail(error)
+                return
+            except (SparklogError, OSError) as error:
+                if str(error) != problem:  # else at every poll
+                    _log.warning("looking for commits failed: %s", error)
+                problem = str(error)
+            else:
+                problem = ""
+            self._root.show()
+            self._membership.review()
+
+    async def _refresh(self) -> None:
+        """Look for commits; should the storage not answer in time, the role does not wait for it."""
+        refreshing = self._root.begin_refresh()
+        while not refreshing.done():
+            left_ms = self._membership.left_ms
+            await asyncio.wait({refreshing}, timeout=left_ms / 1000 if left_ms > 0 else None)
+            self._membership.review()
+        refreshing.result()

@@ -1,0 +1,133 @@
+"""The root that is served, as of the newest commit that is known: the one place to ask what it is like.
+
+Invariants: whoever listens is told every image that is shown here, in the order of commits, with the one that
+    was shown before; a listener that fails harms no other.
+Not here: when to look (cluster/following.py), publishing (publish/), who may answer (cluster/membership.py).
+Concurrency: the event loop owns everything here; storage work runs in threads, through `run`. `image` may be
+    asked in any thread, and is replaced at any time: take it once for one answer.
+After a crash: start again; the log is whatever was committed.
+Sources: Kafka MetadataCache, MetadataPublisher.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from sparklog.client import SparkLog
+from sparklog.errors import SparklogError
+from sparklog.log.config import RootConfig, TopicConfig
+from sparklog.metadata import Image, MetadataLog, Topic
+from sparklog.storage import Store
+from sparklog_server.metrics import Metrics
+from sparklog_server.root.upkeep import Upkeep
+
+_log = logging.getLogger("sparklog_server")
+T = TypeVar("T")
+ImageCallback = Callable[[Image, Image], None]
+
+
+class LiveRoot:
+    """See the module's docstring."""
+
+    def __init__(
+        self, log: SparkLog, *, defaults: Mapping[str, str], metrics: Metrics, storage_threads: int
+    ) -> None:
+        """`defaults`: what the broker says of settings that the root may say, too."""
+        self.log = log
+        self._defaults = defaults
+        self._metrics = metrics
+        self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
+        self._image_callbacks: list[ImageCallback] = []
+        self._shown = log.image
+        self._upkeep = Upkeep()
+        log.metadata.run_upkeep = self._upkeep.run
+
+    @property
+    def cluster_id(self) -> str:
+        """The root's identity."""
+        return self.log.cluster_id
+
+    @property
+    def store(self) -> Store:
+        """Where the root lies."""
+        return self.log.store
+
+    @property
+    def metadata(self) -> MetadataLog:
+        """Its metadata log."""
+        return self.log.metadata
+
+    @property
+    def image(self) -> Image:
+        """Topics and extents, as of the newest commit that is known."""
+        return self.log.image
+
+    def root_config(self, image: Image | None = None) -> RootConfig:
+        """The root's settings in force: its own, else the broker's."""
+        configs = (self.image if image is None else image).configs
+        return RootConfig.parse({**self._defaults, **configs})
+
+    def topic_config(self, topic: Topic) -> TopicConfig:
+        """A topic's settings in force: its own, else the root's, else the broker's."""
+        return TopicConfig.parse(topic.configs, {**self._defaults, **self.image.configs})
+
+    # --- work in storage threads --------------------------------------------------------------------
+
+    async def run(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Run blocking work in a storage thread."""
+        queued = time.perf_counter()
+
+        def work() -> T:
+            began = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                ended = time.perf_counter()
+                self._metrics.storage_call((ended - began) * 1000, (began - queued) * 1000)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def begin_refresh(self) -> "asyncio.Future[Image]":
+        """Look for commits of others; not counted as work, and nobody is told yet (`show`)."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, self.log.refresh)
+
+    # --- news ---------------------------------------------------------------------------------------
+
+    async def look(self) -> SparklogError | OSError | None:
+        """Look for commits of others now, for somebody who may know of one; what went wrong, if it did."""
+        try:
+            await self.run(self.log.refresh)
+        except (SparklogError, OSError) as error:
+            _log.info("looking for commits failed: %s", error)
+            return error
+        self.show()
+        return None
+
+    def on_image(self, callback: ImageCallback) -> None:
+        """Have `callback(old, new)` called on the loop after the image advanced, after those before it."""
+        self._image_callbacks.append(callback)
+
+    def show(self) -> None:
+        """Tell about the newest image, if it is news. Called on the loop, after a publish or refresh."""
+        old, new = self._shown, self.log.image
+        if new is old:
+            return
+        self._shown = new
+        for callback in self._image_callbacks:
+            try:
+                callback(old, new)
+            except Exception:  # noqa: BLE001 - the other callbacks must still hear of it
+                _log.exception("a callback for commit %d failed", new.commit)
+
+    # --- end ----------------------------------------------------------------------------------------
+
+    async def finish_upkeep(self) -> None:
+        """Wait for a snapshot that is being written; none is begun any more."""
+        await asyncio.to_thread(self._upkeep.finish)
+
+    def close(self) -> None:
+        """End the storage threads, without waiting for what hangs in the storage."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
