@@ -340,6 +340,35 @@ MUTANTS = (
         "    return True\n",
         "tests/storage/test_s3_behind_proxies.py",
     ),
+    # --- log ---
+    Mutant(
+        "batches lie within the offsets of their extent",
+        "sparklog/log/stored_batches.py",
+        " & not_before & not_beyond\n",
+        "\n",
+        "tests/log tests/server/fetch",
+    ),
+    Mutant(
+        "batches of a segment without gaps follow each other",
+        "sparklog/log/stored_batches.py",
+        "    fine[1:] &= (base[1:] == last[:-1] + 1) | ((base[1:] > last[:-1]) & ~(dense[1:] & same))\n",
+        "",
+        "tests/log tests/server/fetch",
+    ),
+    Mutant(
+        "an extent whose last batches are missing is told",
+        "sparklog/log/stored_batches.py",
+        "    if fine.all() and not short.any():\n",
+        "    if fine.all():\n",
+        "tests/log tests/server/fetch",
+    ),
+    Mutant(
+        "headers that are walked one by one follow each other",
+        "sparklog/log/segment_file.py",
+        "                validate_next(span, position, header, next_offset, within)\n",
+        "                pass\n",
+        "tests/log tests/server/fetch",
+    ),
     # --- metadata ---
     Mutant(
         "a taken commit is ours only with our UUID",

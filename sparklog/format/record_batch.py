@@ -14,6 +14,8 @@ import struct
 from dataclasses import dataclass
 
 import crc32c as _crc32c
+import numpy as np
+import numpy.typing as npt
 
 from sparklog.errors import CorruptLogError, SparklogError, UnsupportedVersionError
 from sparklog.format.codec import BytesLike, Codec
@@ -64,6 +66,8 @@ MAX_INT32 = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
 
 _CRC = struct.Struct(">I")
+_OFFSET_BYTES = np.arange(8)
+_EPOCH_BYTES = np.arange(LENGTH_END, MAGIC_POSITION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +233,18 @@ def corrupt(where: str, found: str, expected: str) -> CorruptLogError:
     )
 
 
-def set_base_offset(batch: bytearray | memoryview, base_offset: int, partition_leader_epoch: int) -> None:
-    """Sequence a stored batch in place: both fields lie outside the CRC."""
-    struct.pack_into(">q", batch, 0, base_offset)
-    struct.pack_into(">i", batch, LENGTH_END, partition_leader_epoch)
+def set_base_offsets(
+    data: memoryview, position: npt.NDArray[np.int64], base_offset: npt.NDArray[np.int64]
+) -> None:
+    """Sequence stored batches in place: absolute base offset, leader epoch 0. The CRC covers neither.
+
+    Each batch's first 8 bytes, and 4 more after its length, are written; many at once by fancy indexing.
+    """
+    target = np.frombuffer(data, np.uint8)
+    target[position[:, None] + _OFFSET_BYTES] = (
+        base_offset.astype(">i8").view(np.uint8).reshape(len(base_offset), 8)
+    )
+    target[position[:, None] + _EPOCH_BYTES] = 0
 
 
 def whole_batches_bytes(data: memoryview) -> int:

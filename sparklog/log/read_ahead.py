@@ -13,7 +13,8 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from sparklog.log.read_plan import ByteRange
-from sparklog.log.segment_file import SegmentFiles, Span
+from sparklog.log.segment_file import SegmentFiles
+from sparklog.log.span import Span
 
 AHEAD_BYTES = 32 << 20
 AHEAD_PIECES = 32  # half of what SegmentFiles keeps open, so that no announced file is pushed out

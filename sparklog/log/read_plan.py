@@ -10,7 +10,8 @@ Sources: docs/design.md.
 import dataclasses
 
 from sparklog.errors import OffsetOutOfRangeError
-from sparklog.log.segment_file import SegmentFile, Span
+from sparklog.log.segment_file import SegmentFile
+from sparklog.log.span import Span
 from sparklog.metadata import Extent, PartitionState
 from sparklog.storage import Store
 

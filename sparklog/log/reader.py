@@ -17,15 +17,16 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.format.codec import BytesLike, Codec, decompress
 from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecords, decode_records
-from sparklog.format.record_batch import CODEC_MASK, HEADER, LENGTH_END, whole_batches_bytes
-from sparklog.log.names import is_dense
+from sparklog.format.record_batch import CODEC_MASK, HEADER, whole_batches_bytes
 from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import ByteRange, plan_read
-from sparklog.log.segment_file import SegmentFile, SegmentFiles, Span
+from sparklog.log.segment_file import SegmentFile, SegmentFiles
+from sparklog.log.span import Span
+from sparklog.log.stored_batches import Stretches, first_batch_bytes, validate_batches
 from sparklog.storage import Store
 
 __all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges"]
@@ -108,8 +109,8 @@ class _Reader:
                 self._ahead.reached(span, position)
             data = _read_step(segment, span, position, self._step_bytes)
             table = scan_batches(data, where=span.where, position=position)
-            next_offset = _validate_table(table, one, position, next_offset)
-            deltas = np.full(len(table), one.offset_delta, np.int64)
+            deltas = validate_batches(table, _stretches([one], position, [len(data)], next_offset))
+            next_offset = int(table.last_offset[-1]) + one.offset_delta + 1
             wanted = (one.start_offset, one.end_offset)
             try:
                 yield from self._decode(data, table, deltas, wanted, span.where)
@@ -118,23 +119,16 @@ class _Reader:
                 raise
             position += len(data)
             del data, table
-        if is_dense(one.segment) and (next_offset is None or next_offset < one.end_offset):
-            raise CorruptLogError(
-                "EXTENT_MISMATCH",
-                f"{span.where}@{position}: found the end at offset {next_offset}, expected {one.end_offset}",
-                fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
-            )
 
     def read_group(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
         """Small ranges that follow each other, at once."""
         data = b"".join([self._read_whole(one) for one in group])
         try:
             table = scan_batches(data, where="gathered ranges")
+            deltas = validate_batches(
+                table, _stretches(group, group[0].position, [one.size for one in group], None)
+            )
         except SparklogError:
-            yield from self._read_each(group)
-            return
-        deltas = _group_deltas(table, group)
-        if deltas is None:
             yield from self._read_each(group)
             return
         try:
@@ -240,57 +234,29 @@ def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int)
     whole = whole_batches_bytes(data)
     if whole:
         return data[:whole]
-    length = int.from_bytes(data[8:LENGTH_END], "big", signed=True) if len(data) >= LENGTH_END else 0
-    needed = LENGTH_END + length
-    if not HEADER.size <= needed <= left:
-        raise CorruptLogError(
-            "EXTENT_MISMATCH",
-            f"{span.where}@{position}: found a batch of {needed} bytes, "
-            f"expected {HEADER.size} to {left}, the rest of the extent",
-            fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
-        )
+    needed = first_batch_bytes(data, span, position)
     del data
     return memoryview(segment.read_exactly(span, position, needed))
 
 
-def _validate_table(table: BatchTable, one: ByteRange, position: int, next_offset: int | None) -> int:
-    """Every batch must belong to the range and continue the one before; returns the offset after the last.
+def _stretches(
+    group: Sequence[ByteRange], position: int, sizes: list[int], next_offset: int | None
+) -> Stretches:
+    """Batches of ranges, the first from `position` on; `next_offset` comes after those before, if any did."""
+    last = group[-1]
+    start = last.position if len(group) > 1 else position
 
-    No CRC covers base offsets, but where there are no gaps, they follow from each other.
-    """
-    base = table.base_offset + one.offset_delta
-    last = table.last_offset + one.offset_delta
-    bad = (last < one.start_offset) | (base >= one.end_offset)
-    if is_dense(one.segment):
-        bad[1:] |= base[1:] != last[:-1] + 1
-        bad[0] |= base[0] > one.start_offset if next_offset is None else base[0] != next_offset
-    else:
-        bad[1:] |= base[1:] <= last[:-1]
-        bad[0] |= next_offset is not None and base[0] < next_offset
-    if bad.any():
-        at = int(bad.argmax())
-        where = f"{one.span.where}@{position + int(table.position[at])}"
-        raise CorruptLogError(
-            "EXTENT_MISMATCH",
-            f"{where}: found a batch of offsets {int(base[at])} to {int(last[at])}, expected it after those "
-            f"before and within {one.start_offset} to {one.end_offset - 1}",
-            fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
-        )
-    return int(last[-1]) + 1
+    def place(index: int) -> tuple[Span, int]:
+        return group[index].span, group[index].position if index else position
 
-
-def _group_deltas(table: BatchTable, group: Sequence[ByteRange]) -> npt.NDArray[np.int64] | None:
-    """Each batch's offset delta; None if the batches are not what the ranges say, or have gaps."""
-    ends = np.cumsum([one.size for one in group])
-    of_range = ends.searchsorted(table.position, "right")
-    same_range = ends.searchsorted(table.position + table.size - 1, "right")
-    deltas = np.array([one.offset_delta for one in group], np.int64)[of_range]
-    base, last = table.base_offset + deltas, table.last_offset + deltas
-    starts = np.array([one.start_offset for one in group], np.int64)[of_range]
-    stops = np.array([one.end_offset for one in group], np.int64)[of_range]
-    fine = (of_range == same_range) & (last >= starts) & (base < stops)
-    # Only the group's own first and last offsets may cut a batch.
-    fine &= (base >= starts) | (of_range == 0)
-    fine &= (last < stops) | (of_range == len(group) - 1)
-    whole = base[0] <= group[0].start_offset and last[-1] + 1 >= group[-1].end_offset
-    return deltas if fine.all() and whole and (base[1:] == last[:-1] + 1).all() else None
+    return Stretches(
+        size=sizes,
+        offset_delta=[one.offset_delta for one in group],
+        segment=[one.segment for one in group],
+        start_offset=[one.start_offset for one in group],
+        end_offset=[one.end_offset for one in group],
+        begins_at=next_offset,
+        reaches_end=start + sizes[-1] == last.position + last.size,
+        is_cut=True,
+        place=place,
+    )

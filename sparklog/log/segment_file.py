@@ -12,7 +12,6 @@ Concurrency: one thread at a time.
 Sources: docs/design.md; Kafka FileRecords, OffsetIndex.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
@@ -23,8 +22,9 @@ from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, Spark
 from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offset_entries
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
 from sparklog.log.names import INDEXED_BYTES, index_base_offset, index_name, is_dense
+from sparklog.log.span import Span
+from sparklog.log.stored_batches import extent_mismatch, validate_next
 from sparklog.storage import ReadFile, Store
-from sparklog.storage.local_files import LocalReadFile
 
 WINDOW_BYTES = 4096
 MAX_WINDOW_BYTES = 64 * 1024
@@ -32,32 +32,6 @@ REMOTE_WINDOW_BYTES = 1 << 20
 OPEN_FILES, OPEN_REMOTE_FILES = 8, 64
 USELESS_INDEX_HEADERS = 256  # after walking so many headers in vain, the index is rebuilt
 REBUILT_INTERVAL_BYTES = 4096
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Consecutive batches of one partition in a segment; offsets are as stored.
-
-    Args:
-        first_offset: of the batch at `position`, where it is known (at the start of an extent).
-    """
-
-    topic: str
-    partition: int
-    segment: str
-    position: int
-    size: int
-    first_offset: int | None = None
-
-    @property
-    def end_position(self) -> int:
-        """The byte after the last."""
-        return self.position + self.size
-
-    @property
-    def where(self) -> str:
-        """For error messages, before @position."""
-        return f"{self.topic}-{self.partition} in {self.segment}"
 
 
 class SegmentFile:
@@ -109,7 +83,7 @@ class SegmentFile:
     @property
     def descriptor(self) -> int | None:
         """The open file's descriptor, for sendfile; None where the storage has none. Closed by `close`."""
-        return self._file.fileno() if isinstance(self._file, LocalReadFile) else None
+        return self._file.descriptor
 
     def read_exactly(self, span: Span, position: int, size: int) -> bytearray:
         """`size` bytes within the span; CorruptLogError if the file ends before."""
@@ -141,14 +115,21 @@ class SegmentFile:
             )
 
     def headers(
-        self, span: Span, position: int, next_offset: int | None = None
+        self,
+        span: Span,
+        position: int,
+        next_offset: int | None = None,
+        *,
+        within: tuple[int, int] | None = None,
     ) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of the batches from `position` to the span's end.
 
-        No CRC covers a batch's base offset. So where offsets have no gaps, each batch must continue the one
-        before it, and the first must begin at `next_offset`, if that is given.
+        Args:
+            next_offset: the stored offset at which the first begins, if that is known.
+            within: stored offsets, the second exclusive, beyond which no batch may go.
+                Without both, batches need not follow each other: they may be of several partitions.
         """
-        dense = is_dense(span.segment) and next_offset is not None
+        is_checked = next_offset is not None or within is not None
         smallest, largest = WINDOW_BYTES, MAX_WINDOW_BYTES
         if self._is_remote:
             smallest = largest = REMOTE_WINDOW_BYTES
@@ -162,14 +143,14 @@ class SegmentFile:
                 start, at = position, 0
             header = _header_at(window, at, f"{span.where}@{position}")
             if position + header.size > span.end_position:
-                raise CorruptLogError(
-                    "EXTENT_MISMATCH",
-                    f"{span.where}@{position}: found a batch of {header.size} bytes, "
-                    f"expected it to end by {span.end_position}",
-                    fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
+                raise extent_mismatch(
+                    span,
+                    position,
+                    f"a batch of {header.size} bytes",
+                    f"it to end by {span.end_position}",
                 )
-            if dense and header.base_offset != next_offset:
-                raise offset_mismatch(span, position, header.base_offset, next_offset)
+            if is_checked:
+                validate_next(span, position, header, next_offset, within)
             yield position, header
             position += header.size
             next_offset = header.last_offset + 1
@@ -280,15 +261,6 @@ def _missing(span: Span) -> DataLossError:
         "SEGMENT_MISSING",
         f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
         fix="restore the file from a copy; if merged or expired meanwhile, plan again",
-    )
-
-
-def offset_mismatch(span: Span, position: int, found: int, expected: int | None) -> CorruptLogError:
-    """A batch whose offset does not continue the one before it."""
-    return CorruptLogError(
-        "EXTENT_MISMATCH",
-        f"{span.where}@{position}: found a batch that begins at stored offset {found}, expected {expected}",
-        fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
     )
 
 

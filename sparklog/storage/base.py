@@ -99,6 +99,11 @@ class ReadFile(Protocol):
         """As of opening; remote stores learn it with the first read, or ask."""
         ...
 
+    @property
+    def descriptor(self) -> int | None:
+        """The open file's descriptor, for os.sendfile; None where the storage has none. Closed by `close`."""
+        ...
+
     def will_need(self, position: int, size: int) -> None:
         """These bytes will be read soon, in this order: a remote store fetches them in the background."""
         ...
@@ -159,6 +164,10 @@ class Store(Protocol):
 
     def storage_now_ms(self, here_ms: int) -> int:
         """The time by the clock that stamps modified_ms; `here_ms` is what this machine's clock says."""
+        ...
+
+    def space(self) -> tuple[int, int] | None:
+        """Bytes that the storage has in all, and that we may still fill; None where nobody counts them."""
         ...
 
     def take_turn(self, prefix: str) -> Callable[[], None] | None:

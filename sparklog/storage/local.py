@@ -127,6 +127,10 @@ class LocalStore(WholeFiles):
         except OSError as error:
             raise storage_error("abort unfinished puts", self._temporary, error) from error
 
+    def space(self) -> tuple[int, int]:
+        found = os.statvfs(self._root)
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+
     def put_lifetime_ms(self) -> int:
         return 0
 

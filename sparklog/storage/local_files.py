@@ -218,8 +218,8 @@ class LocalReadFile:
     def will_need(self, position: int, size: int) -> None:
         """The kernel reads ahead by itself."""
 
-    def fileno(self) -> int:
-        """The open file's descriptor; for os.sendfile."""
+    @property
+    def descriptor(self) -> int:
         self._refuse_if_closed()
         return self._fd
 

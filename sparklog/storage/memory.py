@@ -65,6 +65,9 @@ class MemoryStore(WholeFiles):
     def abort_puts(self, name: str) -> None:
         self._call("abort_puts", validate_name(name))
 
+    def space(self) -> None:
+        return None
+
     def put_lifetime_ms(self) -> int | None:
         return self._put_lifetime_ms
 
@@ -234,6 +237,10 @@ class MemoryReadFile:
         self.name = name
         self.size = len(content)
         self._content: bytes | None = content
+
+    @property
+    def descriptor(self) -> None:
+        return None
 
     def will_need(self, position: int, size: int) -> None:
         """It is in memory already."""

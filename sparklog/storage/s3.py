@@ -82,6 +82,9 @@ class S3Store:
     def abort_puts(self, name: str) -> None:
         validate_name(name)
 
+    def space(self) -> None:
+        return None
+
     def put_lifetime_ms(self) -> int | None:
         return put_lifetime_ms(self.client, self._prefix)
 

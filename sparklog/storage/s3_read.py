@@ -44,6 +44,10 @@ class S3ReadFile:
             self._size = self._client.get(self._url, self._key, 0, 1)[1]
         return self._size
 
+    @property
+    def descriptor(self) -> None:
+        return None
+
     def will_need(self, position: int, size: int) -> None:
         self._refuse_if_closed()
         end = position + size

@@ -7,12 +7,11 @@ Does not: tell what replication lags behind (nothing does) or is being moved.
 Versions: 2 flexible; 3 top-level error; 4 total and usable bytes (KIP-827; -1 where storage does not tell).
 """
 
-import os
 from typing import Any
 
 from sparklog.client.admin import partition_size_bytes
 from sparklog.metadata import Image, Topic
-from sparklog.storage import LocalStore, Store
+from sparklog.storage import Store
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.api_entry import RequestContext
@@ -31,7 +30,7 @@ async def handle_describe_log_dirs(request: Any, context: RequestContext, servic
 
 
 def _describe(types: Any, store: Store, image: Image, asked: Any) -> Any:
-    total, usable = _space(store)
+    total, usable = store.space() or (-1, -1)
     topics = [
         make(
             types.DescribeLogDirsTopic,
@@ -73,11 +72,3 @@ def _partition(types: Any, topic: Topic, number: int) -> Any:
         offset_lag=0,
         is_future_key=False,
     )
-
-
-def _space(store: Store) -> tuple[int, int]:
-    """Total and usable bytes of the file system; -1 where there is none."""
-    if not isinstance(store, LocalStore):
-        return -1, -1
-    found = os.statvfs(store.root)
-    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail

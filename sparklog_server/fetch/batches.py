@@ -47,19 +47,3 @@ class BatchBlock:
 def chunk_size(chunk: Chunk) -> int:
     """Bytes that the chunk puts on the wire."""
     return chunk.size if isinstance(chunk, FileRegion) else len(chunk)
-
-
-def set_base_offsets(data: memoryview, position: Int64Array, base_offset: Int64Array) -> None:
-    """Sequence stored batches in place: absolute base offset, leader epoch 0. The CRC covers neither.
-
-    Each batch's first 8 bytes, and 4 more behind its length, are written; many at once by fancy indexing.
-    """
-    target = np.frombuffer(data, np.uint8)
-    target[position[:, None] + _OFFSET_BYTES] = (
-        base_offset.astype(">i8").view(np.uint8).reshape(len(base_offset), 8)
-    )
-    target[position[:, None] + _EPOCH_BYTES] = 0
-
-
-_OFFSET_BYTES = np.arange(8)
-_EPOCH_BYTES = np.arange(12, 16)

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparklog.format.encoded_batches import EncodedBatches
-from sparklog_server.fetch.batches import BatchBlock, FetchedBatches, set_base_offsets
+from sparklog.format.record_batch import set_base_offsets
+from sparklog_server.fetch.batches import BatchBlock, FetchedBatches
 
 CacheKey = tuple[str, int]  # topic id, partition
 MIN_BLOCK_BYTES = 4 << 10

@@ -10,7 +10,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from sparklog.log.segment_file import SegmentFile, Span
+from sparklog.log.segment_file import SegmentFile
+from sparklog.log.span import Span
 from sparklog.storage import Store
 
 

@@ -17,15 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparklog.errors import CorruptLogError, SparklogError
-from sparklog.format.batch_table import BatchTable, scan_batches
-from sparklog.format.record_batch import HEADER, LENGTH_END, whole_batches_bytes
-from sparklog.log.names import is_dense
+from sparklog.format.record_batch import HEADER, set_base_offsets, whole_batches_bytes
 from sparklog.log.read_plan import extent_span
-from sparklog.log.segment_file import Span
+from sparklog.log.span import Span
+from sparklog.log.stored_batches import Stretches, first_batch_bytes, scan_stretches
 from sparklog.metadata import Extent, PartitionState
 from sparklog.storage import Store
-from sparklog_server.fetch.batches import BatchBlock, FetchedBatches, Int64Array, set_base_offsets
+from sparklog_server.fetch.batches import BatchBlock, FetchedBatches
 from sparklog_server.fetch.open_segments import Lease, OpenSegments
 from sparklog_server.protocol.wire import FileRegion
 
@@ -83,7 +81,8 @@ class StoredReader:
         if whole == 0:
             if not at_least_one:
                 return FetchedBatches(chunks=(), size=0, next_offset=offset), None
-            pieces = [self._first_batch(first, data)]
+            needed = first_batch_bytes(data, first.span, first.position)
+            pieces = [_Piece(first.extent, first.span, first.position, needed)]
             data = self._load(pieces)
             whole = len(data)
         block = self._block(data[:whole], pieces)
@@ -137,34 +136,14 @@ class StoredReader:
             pieces[-1] = _Piece(last.extent, last.span, last.position, whole)
         return start + whole
 
-    def _first_batch(self, piece: _Piece, data: memoryview) -> _Piece:
-        """The first batch alone, which is larger than what was read of it."""
-        left = piece.span.end_position - piece.position
-        length = int.from_bytes(data[8:LENGTH_END], "big", signed=True) if len(data) >= LENGTH_END else 0
-        needed = LENGTH_END + length
-        if not HEADER.size <= needed <= left:
-            raise _mismatch(
-                piece.span, piece.position, f"a batch of {needed} bytes", f"{HEADER.size} to {left}"
-            )
-        return _Piece(piece.extent, piece.span, piece.position, needed)
-
     def _block(self, data: memoryview, pieces: Sequence[_Piece]) -> BatchBlock:
         """Check the batches, and give them their absolute offsets."""
-        ends = np.cumsum([piece.size for piece in pieces])
-        try:
-            table = scan_batches(data, where=f"{len(pieces)} extents", verify_crc=False)
-            of_piece = ends.searchsorted(table.position, "right")
-            deltas = np.array([piece.extent.offset_delta for piece in pieces], np.int64)[of_piece]
-            base, last = table.base_offset + deltas, table.last_offset + deltas
-            fine = _follows(table, pieces, ends, of_piece, base, last)
-        except SparklogError:
-            fine = False
-        if not fine:
-            _explain(data, pieces)  # raises, with the position
-            raise _mismatch(pieces[0].span, pieces[0].position, "batches of other offsets", "its own")
+        table, deltas = scan_stretches(data, _stretches(pieces), verify_crc=False)
+        base = table.base_offset + deltas
         if deltas.any() or table.partition_leader_epoch.any():
             set_base_offsets(data, table.position, base)
-        return BatchBlock(data=data, position=table.position, base_offset=base, end_offset=int(last[-1]) + 1)
+        end_offset = int(table.last_offset[-1] + deltas[-1]) + 1
+        return BatchBlock(data=data, position=table.position, base_offset=base, end_offset=end_offset)
 
     def _region(self, piece: _Piece, max_bytes: int) -> FetchedBatches | None:
         """Offsets are stored as they are: the network layer may send the bytes from the file itself.
@@ -181,19 +160,31 @@ class StoredReader:
         return region
 
 
+def _stretches(pieces: Sequence[_Piece]) -> Stretches:
+    """What the batches must be: where their extents are, but for the first piece, and the last one's end."""
+    first, last = pieces[0], pieces[-1]
+    return Stretches(
+        size=[piece.size for piece in pieces],
+        offset_delta=[piece.extent.offset_delta for piece in pieces],
+        segment=[piece.extent.segment for piece in pieces],
+        start_offset=[piece.extent.base_offset for piece in pieces],
+        end_offset=[piece.extent.end_offset for piece in pieces],
+        begins_at=first.extent.base_offset if first.position == first.span.position else None,
+        reaches_end=last.is_rest,
+        is_cut=False,
+        place=lambda index: (pieces[index].span, pieces[index].position),
+    )
+
+
 def _walk_region(lease: Lease, piece: _Piece, max_bytes: int) -> FetchedBatches | None:
     descriptor = lease.segment.descriptor
     if descriptor is None:
         return None
     extent, span = piece.extent, piece.span
-    dense = is_dense(span.segment)
     end, next_offset = piece.position, None
-    for position, header in lease.segment.headers(span, piece.position):
-        low = extent.base_offset if next_offset is None else next_offset
-        inside = low <= header.base_offset and header.last_offset < extent.end_offset
-        if not inside or (dense and next_offset is not None and header.base_offset != next_offset):
-            found = f"a batch of offsets {header.base_offset} to {header.last_offset}"
-            raise _mismatch(span, position, found, f"{low} to {extent.end_offset - 1}")
+    first = extent.base_offset if piece.position == span.position else None
+    within = (extent.base_offset, extent.end_offset)
+    for position, header in lease.segment.headers(span, piece.position, first, within=within):
         if header.partition_leader_epoch != 0:
             return None
         if position + header.size - piece.position > max_bytes:
@@ -237,61 +228,3 @@ def _runs(pieces: Sequence[_Piece]) -> Iterator[tuple[Span, int, int]]:
         )
         yield span, first.position, before.position + before.size - first.position
         start = index
-
-
-def _follows(
-    table: BatchTable,
-    pieces: Sequence[_Piece],
-    ends: Int64Array,
-    of_piece: Int64Array,
-    base: Int64Array,
-    last: Int64Array,
-) -> bool:
-    """Is every batch inside its piece and its extent's offsets, in order, and without gaps if dense?"""
-    starts = np.array([piece.extent.base_offset for piece in pieces], np.int64)[of_piece]
-    stops = np.array([piece.extent.end_offset for piece in pieces], np.int64)[of_piece]
-    dense = np.array([is_dense(piece.span.segment) for piece in pieces])[of_piece]
-    fine = (table.position + table.size <= ends[of_piece]) & (base >= starts) & (last < stops)
-    fine[1:] &= base[1:] > last[:-1]
-    same = of_piece[1:] == of_piece[:-1]
-    fine[1:] &= ~(dense[1:] & same) | (base[1:] == last[:-1] + 1)
-    # Where an extent begins or ends with the piece, so do the offsets.
-    fine[1:] &= ~(dense[1:] & ~same) | (base[1:] == starts[1:])
-    fine[:-1] &= ~(dense[:-1] & ~same) | (last[:-1] + 1 == stops[:-1])
-    head, tail = pieces[0], pieces[-1]
-    if dense[0] and head.position == head.span.position:
-        fine[0] &= base[0] == starts[0]
-    if dense[-1] and tail.is_rest:
-        fine[-1] &= last[-1] + 1 == stops[-1]
-    return bool(fine.all()) and len(np.unique(of_piece)) == len(pieces)
-
-
-def _explain(data: memoryview, pieces: Sequence[_Piece]) -> None:
-    """Raise what is wrong with the first bad batch, with its position in its segment."""
-    at = 0
-    for piece in pieces:
-        span, extent = piece.span, piece.extent
-        table = scan_batches(
-            data[at : at + piece.size], where=span.where, position=piece.position, verify_crc=False
-        )
-        at += piece.size
-        base, last = table.base_offset + extent.offset_delta, table.last_offset + extent.offset_delta
-        bad = (base < extent.base_offset) | (last >= extent.end_offset)
-        bad[1:] |= base[1:] != last[:-1] + 1 if is_dense(span.segment) else base[1:] <= last[:-1]
-        if is_dense(span.segment) and piece.position == span.position:
-            bad[0] |= base[0] != extent.base_offset
-        if is_dense(span.segment) and piece.is_rest:
-            bad[-1] |= last[-1] + 1 != extent.end_offset
-        if bad.any():
-            worst = int(bad.argmax())
-            found = f"a batch of offsets {int(base[worst])} to {int(last[worst])}"
-            expected = f"it to continue those before, within {extent.base_offset} to {extent.end_offset - 1}"
-            raise _mismatch(span, piece.position + int(table.position[worst]), found, expected)
-
-
-def _mismatch(span: Span, position: int, found: str, expected: str) -> CorruptLogError:
-    return CorruptLogError(
-        "EXTENT_MISMATCH",
-        f"{span.where}@{position}: found {found}, expected {expected}",
-        fix="restore the segment from a copy; `sparklog dump-log` shows what is left",
-    )

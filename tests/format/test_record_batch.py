@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from sparklog.errors import CorruptLogError, SparklogError, UnsupportedVersionError
@@ -16,7 +17,7 @@ from sparklog.format.record_batch import (
     BatchHeader,
     crc32c,
     parse_header,
-    set_base_offset,
+    set_base_offsets,
     validate_batch,
 )
 from sparklog.format.schema import TimestampType
@@ -133,10 +134,13 @@ def test_every_bit_flip_is_refused(raw_batch: Build) -> None:
 
 
 def test_sequencing_leaves_the_crc_right(raw_batch: Build) -> None:
-    batch = bytearray(raw_batch())
-    set_base_offset(batch, 10**12, 9)
-    header = validate_batch(batch, 0, "here")
-    assert (header.base_offset, header.partition_leader_epoch) == (10**12, 9)
+    batches = bytearray(2 * raw_batch())
+    second = len(batches) // 2
+    batches[12:16] = b"\xff" * 4
+    set_base_offsets(memoryview(batches), np.array([0, second]), np.array([10**12, 2**63 - 9]))
+    headers = [validate_batch(batches, position, "here") for position in (0, second)]
+    assert [header.base_offset for header in headers] == [10**12, 2**63 - 9]
+    assert [header.partition_leader_epoch for header in headers] == [0, 0]
 
 
 def test_crc_can_be_waived(raw_batch: Build) -> None:

@@ -183,6 +183,9 @@ class DirectoryStore(WholeFiles):
         for temporary in self._disk.temporary.pop(name, ()):
             temporary.unlink()
 
+    def space(self) -> None:
+        return None
+
     def put_lifetime_ms(self) -> int:
         return 0
 

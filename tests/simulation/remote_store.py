@@ -139,6 +139,9 @@ class RemoteStore:
     def abort_puts(self, name: str) -> None:
         """Nothing can."""
 
+    def space(self) -> None:
+        return None
+
     def put_lifetime_ms(self) -> int | None:
         return PUT_LIFETIME_MS if self._server.checks_dates else None
 
