@@ -346,28 +346,28 @@ MUTANTS = (
         "sparklog/log/stored_batches.py",
         " & not_before & not_beyond\n",
         "\n",
-        "tests/log tests/server/fetch",
+        "tests/log/test_stored_batches.py tests/log/test_segment_file.py",
     ),
     Mutant(
         "batches of a segment without gaps follow each other",
         "sparklog/log/stored_batches.py",
         "    fine[1:] &= (base[1:] == last[:-1] + 1) | ((base[1:] > last[:-1]) & ~(dense[1:] & same))\n",
         "",
-        "tests/log tests/server/fetch",
+        "tests/log/test_stored_batches.py tests/log/test_segment_file.py",
     ),
     Mutant(
         "an extent whose last batches are missing is told",
         "sparklog/log/stored_batches.py",
         "    if fine.all() and not short.any():\n",
         "    if fine.all():\n",
-        "tests/log tests/server/fetch",
+        "tests/log/test_stored_batches.py tests/log/test_segment_file.py",
     ),
     Mutant(
         "headers that are walked one by one follow each other",
         "sparklog/log/segment_file.py",
         "                validate_next(span, position, header, next_offset, within)\n",
         "                pass\n",
-        "tests/log tests/server/fetch",
+        "tests/log/test_reader.py tests/log/test_time_lookup.py tests/server/fetch/test_reader.py",
     ),
     # --- metadata ---
     Mutant(
