@@ -19,6 +19,7 @@ from sparklog_server.admin.topic_listing import TopicListing
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.following import Follower
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.coordinator.host import Host
@@ -63,6 +64,7 @@ class Broker:
             log, defaults=config.root_defaults(), metrics=self.metrics, storage_threads=storage_threads
         )
         self.membership = Membership(self.root, self.lifecycle, config.broker, advertised=self._advertised)
+        self.leadership = Leadership(config.broker.node_id)
         self.follower = Follower(
             self.root,
             self.membership,
@@ -71,7 +73,13 @@ class Broker:
             poll_ms=config.broker.metadata_poll_ms,
         )
         self.fetches = FetchService(
-            self.root, self.membership, config.fetch, timer=self._timer, clock=clock, metrics=self.metrics
+            self.root,
+            self.membership,
+            self.leadership,
+            config.fetch,
+            timer=self._timer,
+            clock=clock,
+            metrics=self.metrics,
         )
         self.publisher = Publisher(
             self.root,
@@ -126,12 +134,13 @@ class Broker:
             metrics=self.metrics,
             root=self.root,
             membership=self.membership,
+            leadership=self.leadership,
             publisher=self.publisher,
             producer_ids=ProducerIds(self.publisher),
             fetches=self.fetches,
             groups=self.groups,
             changes=Changes(self.root, self.publisher),
-            topic_listing=TopicListing(self.config.broker.node_id),
+            topic_listing=TopicListing(self.leadership),
         )
 
     def _observed(self) -> Parts:

@@ -8,33 +8,31 @@ from collections.abc import Sequence
 from sparklog_server.admin.changes import RefusedError
 from sparklog_server.protocol.errors import ErrorCode
 
-_BROKERS = 1  # that serve a root at a time
 
-
-def validate_replication_factor(factor: int) -> None:
+def validate_replication_factor(brokers: Sequence[int], factor: int) -> None:
     """-1 (the default) or at most the number of brokers."""
     if factor == 0 or factor < -1:
         raise RefusedError(
             ErrorCode.invalid_replication_factor,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if factor > _BROKERS:
+    if factor > len(brokers):
         raise RefusedError(
             ErrorCode.invalid_replication_factor,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
-            f"cannot be reached because only {_BROKERS} broker(s) are registered. Records are on shared "
+            f"cannot be reached because only {len(brokers)} broker(s) are registered. Records are on shared "
             "storage, whose own copies protect them: use 1, or -1.",
         )
 
 
-def validate_assignment(node_id: int, replicas: Sequence[int]) -> None:
-    """A list that names this broker, once."""
+def validate_assignment(brokers: Sequence[int], replicas: Sequence[int]) -> None:
+    """A list that names a broker, once."""
     if not replicas:
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
             "The manual partition assignment includes an empty replica list.",
         )
-    strangers = [one for one in replicas if one != node_id]
+    strangers = [one for one in replicas if one not in brokers]
     if strangers:
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
@@ -44,5 +42,5 @@ def validate_assignment(node_id: int, replicas: Sequence[int]) -> None:
     if len(replicas) > 1:
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,
-            f"The manual partition assignment includes the broker {node_id} more than once.",
+            f"The manual partition assignment includes the broker {replicas[0]} more than once.",
         )

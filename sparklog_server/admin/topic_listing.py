@@ -8,6 +8,7 @@ Concurrency: event loop only.
 from collections import OrderedDict
 
 from sparklog.metadata import Image, Topic, is_internal
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.entities import topic_uuid
 from sparklog_server.protocol.metadata_response import encode_topic, encode_topics
 
@@ -17,8 +18,8 @@ MAX_KEPT = 4  # of 5,000 topics each has 0.3 MB
 class TopicListing:
     """See the module's docstring."""
 
-    def __init__(self, node_id: int) -> None:
-        self._node_id = node_id
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
         self._image: Image | None = None
         self._kept: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
 
@@ -38,12 +39,14 @@ class TopicListing:
 
     def topic(self, topic: Topic, version: int, operations: int) -> list[bytes]:
         """One of them."""
+        leader = self._leadership.leader_of_all
         return encode_topic(
             version,
             name=topic.name,
             topic_id=topic_uuid(topic.topic_id),
             is_internal=is_internal(topic.name),
             partitions=len(topic.partitions),
-            node_id=self._node_id,
+            node_id=leader.node_id,
+            leader_epoch=leader.epoch,
             operations=operations,
         )

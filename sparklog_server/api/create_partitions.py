@@ -78,4 +78,4 @@ def _validate(services: Services, topic: Any, count: int) -> None:
             f"{len(topic.assignments)} assignment(s) were specified.",
         )
     for assignment in topic.assignments:
-        validate_assignment(services.node_id, assignment.broker_ids)
+        validate_assignment(services.leadership.brokers, assignment.broker_ids)

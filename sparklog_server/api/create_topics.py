@@ -75,7 +75,7 @@ def _part(services: Services, topic: Any, *, duplicate: bool, colliding: bool) -
 def _partitions(services: Services, image: Image, topic: Any) -> int:
     if topic.assignments:
         return _assigned(services, topic)
-    validate_replication_factor(topic.replication_factor)
+    validate_replication_factor(services.leadership.brokers, topic.replication_factor)
     count: int = topic.num_partitions
     if count == 0 or count < -1:
         raise RefusedError(
@@ -97,7 +97,7 @@ def _assigned(services: Services, topic: Any) -> int:
             )
     indexes = [one.partition_index for one in topic.assignments]
     for one in topic.assignments:
-        validate_assignment(services.node_id, one.broker_ids)
+        validate_assignment(services.leadership.brokers, one.broker_ids)
     if twice := duplicates(indexes):
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,

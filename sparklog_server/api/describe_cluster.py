@@ -39,7 +39,7 @@ async def handle_describe_cluster(request: Any, context: RequestContext, service
         endpoint_type=_BROKERS,
         cluster_id=services.root.cluster_id,
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for else NOT_ASKED_FOR,
-        controller_id=services.node_id,
+        controller_id=services.leadership.controller_id,
         brokers=[
             make(
                 types.DescribeClusterBroker,

@@ -14,6 +14,7 @@ from typing import Any
 from sparklog.metadata import why_illegal_topic_name
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
+from sparklog_server.cluster.leadership import NO_EPOCH
 from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
 from sparklog_server.fetch.service import Fetched
 from sparklog_server.fetch.sessions import FINAL_EPOCH, NO_SESSION, PartitionFetch
@@ -21,7 +22,6 @@ from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.leadership import NO_EPOCH
 from sparklog_server.protocol.wire import Response
 
 CONSUMER = -1

@@ -17,12 +17,12 @@ from sparklog.log.time_lookup import offset_for_time
 from sparklog.metadata import PartitionState
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
+from sparklog_server.cluster.leadership import NO_EPOCH
 from sparklog_server.fetch.offsets import offset_of_max_timestamp
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import ErrorCode, error_code
-from sparklog_server.protocol.leadership import LEADER_EPOCH, NO_EPOCH, leader_epoch_error
 
 NONE = -1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -68,17 +68,18 @@ async def _list_offset(name: str, one: Any, version: int, services: Services) ->
     topic = services.root.image.topics.get(name)
     if topic is None or not 0 <= one.partition_index < len(topic.partitions):
         return _failed(ErrorCode.unknown_topic_or_partition)
-    error = leader_epoch_error(field(one, "current_leader_epoch", NO_EPOCH))
+    state = topic.partitions[one.partition_index]
+    error = services.leadership.epoch_error(state, field(one, "current_leader_epoch", NO_EPOCH))
     if error is not ErrorCode.none:
         return _failed(error)
     if one.timestamp < 0 and version < _FIRST_VERSION.get(one.timestamp, version + 1):
         return _failed(ErrorCode.unsupported_version)
-    state = topic.partitions[one.partition_index]
+    epoch = services.leadership.leader_of(state).epoch
     match one.timestamp:
         case -1:  # LATEST
-            return ErrorCode.none, NONE, state.log_end_offset, LEADER_EPOCH
+            return ErrorCode.none, NONE, state.log_end_offset, epoch
         case -2 | -4:  # EARLIEST, EARLIEST_LOCAL
-            return ErrorCode.none, NONE, state.log_start_offset, LEADER_EPOCH
+            return ErrorCode.none, NONE, state.log_start_offset, epoch
         case -5:  # LATEST_TIERED
             return ErrorCode.none, NONE, NONE, NO_EPOCH
         case timestamp:
@@ -94,7 +95,7 @@ async def _look_up(services: Services, name: str, state: PartitionState, timesta
     if found is None:
         return ErrorCode.none, NONE, NONE, NO_EPOCH
     offset, timestamp = found
-    return ErrorCode.none, timestamp, offset, LEADER_EPOCH
+    return ErrorCode.none, timestamp, offset, services.leadership.leader_of(state).epoch
 
 
 def _find(store: Any, name: str, state: PartitionState, timestamp_ms: int) -> tuple[int, int] | None:

@@ -80,7 +80,7 @@ def _response(context: RequestContext, services: Services, topics: list[bytes], 
             )
         ],
         cluster_id=services.root.cluster_id,
-        controller_id=services.node_id,
+        controller_id=services.leadership.controller_id,
         topics=(),
         cluster_authorized_operations=operations,
     )

@@ -10,11 +10,11 @@ from typing import Any
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
+from sparklog_server.cluster.leadership import NO_EPOCH
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.leadership import LEADER_EPOCH, NO_EPOCH, leader_epoch_error
 
 UNDEFINED = -1
 
@@ -47,7 +47,9 @@ def _end_of_epoch(name: str, one: Any, services: Services) -> tuple[ErrorCode, i
     topic = services.root.image.topics.get(name)
     if topic is None or not 0 <= one.partition < len(topic.partitions):
         return ErrorCode.unknown_topic_or_partition, UNDEFINED, UNDEFINED
-    error = leader_epoch_error(field(one, "current_leader_epoch", NO_EPOCH))
-    if error is not ErrorCode.none or one.leader_epoch != LEADER_EPOCH:
+    state = topic.partitions[one.partition]
+    epoch = services.leadership.leader_of(state).epoch
+    error = services.leadership.epoch_error(state, field(one, "current_leader_epoch", NO_EPOCH))
+    if error is not ErrorCode.none or one.leader_epoch != epoch:
         return error, UNDEFINED, UNDEFINED
-    return ErrorCode.none, LEADER_EPOCH, topic.partitions[one.partition].log_end_offset
+    return ErrorCode.none, epoch, state.log_end_offset

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
 from sparklog_server.admin.topic_listing import TopicListing
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService
@@ -28,6 +29,7 @@ class Services:
     metrics: Metrics
     root: LiveRoot
     membership: Membership
+    leadership: Leadership
     publisher: Publisher
     producer_ids: ProducerIds
     fetches: FetchService

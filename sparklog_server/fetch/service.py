@@ -26,6 +26,7 @@ from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.read_plan import validate_range
 from sparklog.metadata import Image, PartitionState, Topic
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.fetch.batches import FetchedBatches
 from sparklog_server.fetch.cache import TailCache
@@ -36,7 +37,6 @@ from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFe
 from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes, readable_bytes
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.protocol.errors import ErrorCode, error_code
-from sparklog_server.protocol.leadership import leader_epoch_error
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.purgatory import Purgatory
 from sparklog_server.runtime.timer import Timer
@@ -80,6 +80,7 @@ class FetchService:
         self,
         root: LiveRoot,
         membership: Membership,
+        leadership: Leadership,
         settings: FetchSettings,
         *,
         timer: Timer,
@@ -88,6 +89,7 @@ class FetchService:
     ) -> None:
         self._root = root
         self._membership = membership
+        self._leadership = leadership
         self._settings = settings
         self._metrics = metrics
         self.cache = TailCache(settings.fetch_cache_bytes)
@@ -164,10 +166,10 @@ class FetchService:
         if topic is None or not 0 <= fetch.partition < len(topic.partitions):
             answer.error_code = ErrorCode.unknown_topic_or_partition.value
             return _Wanted(fetch, None, answer)
-        answer.error_code = leader_epoch_error(fetch.leader_epoch).value
+        state = topic.partitions[fetch.partition]
+        answer.error_code = self._leadership.epoch_error(state, fetch.leader_epoch).value
         if answer.error_code:
             return _Wanted(fetch, None, answer)
-        state = topic.partitions[fetch.partition]
         answer.high_watermark = answer.last_stable_offset = state.log_end_offset
         answer.log_start_offset = state.log_start_offset
         if not state.log_start_offset <= fetch.offset <= state.log_end_offset:

@@ -50,6 +50,7 @@ def encode_topic(
     is_internal: bool = False,
     partitions: int = 0,
     node_id: int = 0,
+    leader_epoch: int = 0,
     operations: int = 0,
 ) -> list[bytes]:
     """One topic's bytes, in pieces; `operations`: authorized ones."""
@@ -59,17 +60,19 @@ def encode_topic(
         head.append(_NO_ID if topic_id is None else topic_id.bytes)
     if version >= 1:
         head.append(b"\1" if is_internal else b"\0")
-    pieces = [b"".join(head), partitions_block(version, partitions, node_id)]
+    pieces = [b"".join(head), partitions_block(version, partitions, node_id, leader_epoch)]
     tail = (_INT32.pack(operations) if version >= 8 else b"") + (b"\0" if flexible else b"")
     return [*pieces, tail] if tail else pieces
 
 
-def partitions_block(version: int, count: int, node_id: int) -> bytes:
+def partitions_block(version: int, count: int, node_id: int, leader_epoch: int = 0) -> bytes:
     """The array of so many partitions, all led by one broker. The same object, if it was asked for lately."""
-    return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(version, count, node_id)
+    return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(
+        version, count, node_id, leader_epoch
+    )
 
 
-def _block(version: int, count: int, node_id: int) -> bytes:
+def _block(version: int, count: int, node_id: int, leader_epoch: int) -> bytes:
     flexible = version >= FLEXIBLE_FROM
     node = _INT32.pack(node_id)
     replicas = _count(1, flexible=flexible) + node
@@ -78,7 +81,7 @@ def _block(version: int, count: int, node_id: int) -> bytes:
             _INT16.pack(0),  # no error
             _INT32.pack(0),  # the partition's number, to be filled in
             node,
-            _INT32.pack(0) if version >= 7 else b"",  # leader epoch
+            _INT32.pack(leader_epoch) if version >= 7 else b"",
             replicas,
             replicas,  # in sync
             _count(0, flexible=flexible) if version >= 5 else b"",  # offline

@@ -44,13 +44,13 @@ from sparklog.format.record_batch import (
 )
 from sparklog.format.schema import TimestampType
 from sparklog.log.config import TimestampMode, TopicConfig
+from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, RefusedBatchError
 
 _FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
-_LEADER_EPOCH = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,10 +291,10 @@ def _stored(
         attributes = changes.get("attributes", header.attributes)
         changes["attributes"] = attributes & ~CODEC_MASK | rules.codec
         changes["batch_length"] = HEADER.size - LENGTH_END + len(body)
-    stored = dataclasses.replace(header, partition_leader_epoch=_LEADER_EPOCH, **changes)
+    stored = dataclasses.replace(header, partition_leader_epoch=LEADER_EPOCH, **changes)
     if changes:
         return [encode_header(stored, body), body], stored
-    prefix = _PREFIX.pack(0, header.batch_length, _LEADER_EPOCH)
+    prefix = _PREFIX.pack(0, header.batch_length, LEADER_EPOCH)
     return [prefix, view[_PREFIX.size :]], stored
 
 

@@ -7,6 +7,7 @@ import pytest
 import sparklog
 from sparklog_server.admin import topic_listing
 from sparklog_server.admin.topic_listing import MAX_KEPT, TopicListing
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.metadata_response import encode_topic
 from tests.server.conftest import RunningBroker
 
@@ -24,7 +25,7 @@ def test_nothing_is_made_anew_while_nothing_has_changed(
         return encode_topic(version, name=name, **fields)  # type: ignore[arg-type]
 
     monkeypatch.setattr(topic_listing, "encode_topic", counted)
-    listing = TopicListing(1)
+    listing = TopicListing(Leadership(1))
     first = listing.of(image, 12, 0)
     assert listing.of(image, 12, 0) is first
     assert len(made) == 5
