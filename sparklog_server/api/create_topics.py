@@ -9,6 +9,7 @@ Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings
     7 topic ids (KIP-516).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from sparklog.log.config import validate_topic_configs
@@ -34,10 +35,15 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
     names = [topic.name for topic in request.topics]
     twice = duplicates(names)
     colliding = duplicates([collision_key(name) for name in dict.fromkeys(names)])
+    default = _default_partitions(services)
     parts: dict[str, Part] = {}
     for topic in request.topics:
         parts[topic.name] = _part(
-            services, topic, duplicate=topic.name in twice, colliding=collision_key(topic.name) in colliding
+            services,
+            topic,
+            default,
+            duplicate=topic.name in twice,
+            colliding=collision_key(topic.name) in colliding,
         )
     outcomes = await services.changes.make(
         parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
@@ -51,7 +57,22 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
 _Told = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
 
 
-def _part(services: Services, topic: Any, *, duplicate: bool, colliding: bool) -> Part:
+def _default_partitions(services: Services) -> Callable[[Image], int]:
+    """num.partitions as of an image; parsed once, not once for each of thousands of topics."""
+    known: tuple[Image, int] | None = None
+
+    def default(image: Image) -> int:
+        nonlocal known
+        if known is None or known[0] is not image:
+            known = image, services.root.root_config(image).num_partitions
+        return known[1]
+
+    return default
+
+
+def _part(
+    services: Services, topic: Any, default: Callable[[Image], int], *, duplicate: bool, colliding: bool
+) -> Part:
     topic_id = new_id()
 
     def plan(image: Image) -> Action:
@@ -65,14 +86,15 @@ def _part(services: Services, topic: Any, *, duplicate: bool, colliding: bool) -
                 f"Topic '{topic.name}' collides with another one of this request: '.' and '_' are the same "
                 "in metric names",
             )
-        partitions = _partitions(services, image, topic)
+        partitions = _partitions(services, topic) or default(image)
         configs = _configs(topic)
         return plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=configs)
 
     return plan
 
 
-def _partitions(services: Services, image: Image, topic: Any) -> int:
+def _partitions(services: Services, topic: Any) -> int:
+    """How many are asked for; 0: the default."""
     if topic.assignments:
         return _assigned(services, topic)
     validate_replication_factor(services.leadership.brokers, topic.replication_factor)
@@ -81,9 +103,7 @@ def _partitions(services: Services, image: Image, topic: Any) -> int:
         raise RefusedError(
             ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
         )
-    if count == -1:
-        return services.root.root_config(image).num_partitions
-    return count
+    return 0 if count == -1 else count
 
 
 def _assigned(services: Services, topic: Any) -> int:

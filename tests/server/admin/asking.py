@@ -23,7 +23,7 @@ class Asker:
         self._correlation_id += 1
         schema = load_request_schema(key, version)
         types = load_payload_module(key, version, EntityType.request)
-        request = make(schema, **{name: _entity(types, value) for name, value in fields.items()})
+        request = make(schema, **{name: entity(types, value) for name, value in fields.items()})
         header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + self._correlation_id.to_bytes(4, "big")
         header += b"\x00\x04test" + (b"\x00" if schema.__header_schema__.__version__ == 2 else b"")
         body = io.BytesIO()
@@ -34,15 +34,16 @@ class Asker:
         response = load_response_schema(key, version)
         position = 5 if response.__header_schema__.__version__ == 1 else 4
         assert int.from_bytes(answer[:4], "big") == self._correlation_id
-        entity, size = entity_reader(response)(memoryview(answer), position)
+        answered, size = entity_reader(response)(memoryview(answer), position)
         assert position + size == len(answer)
-        return entity
+        return answered
 
 
-def _entity(types: Any, value: Any) -> Any:
+def entity(types: Any, value: Any) -> Any:
+    """kio's entity for nested dicts that name theirs."""
     if isinstance(value, dict):
-        fields = {name: _entity(types, one) for name, one in value.items() if name != "_"}
+        fields = {name: entity(types, one) for name, one in value.items() if name != "_"}
         return make(getattr(types, value["_"]), **fields)
     if isinstance(value, list | tuple):
-        return tuple(_entity(types, one) for one in value)
+        return tuple(entity(types, one) for one in value)
     return value

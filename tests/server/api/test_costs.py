@@ -1,0 +1,128 @@
+"""What one more name in a request costs, in calls of functions: no other load of the machine changes those.
+
+Nobody is authenticated yet, and 64 KB may name thousands. A tenth of a second of CPU for such a request
+leaves some 30 us for each name, from its bytes to those of its answer: a few dozen calls.
+"""
+
+import io
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kio.index import load_payload_module, load_request_schema
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+
+from sparklog_server.network.limits import ByteBudget
+from sparklog_server.protocol.answers import HeldAnswer
+from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.messages import (
+    RequestHeader,
+    encode_response,
+    examine_request,
+    message_codec,
+)
+from sparklog_server.protocol.registry import RequestContext
+from tests.server.admin.asking import entity
+from tests.server.conftest import RunningBroker
+
+Fields = dict[str, Any]
+
+
+def topics(count: int, kind: str, **fields: Any) -> list[Fields]:
+    return [{"_": kind, "name": f"topic-{number}", **fields} for number in range(count)]
+
+
+def created(count: int, *, configs: list[Fields], partitions: int = 1) -> Fields:
+    named = topics(count, "CreatableTopic", num_partitions=partitions, replication_factor=1, assignments=[],
+                   configs=configs)  # fmt: skip
+    return {"topics": named, "timeout": 30_000, "validate_only": True}
+
+
+def altered(count: int, key: str, operation: int) -> Fields:
+    config = {"_": "AlterableConfig", "name": key, "config_operation": operation, "value": "delete"}
+    resources = [
+        {"_": "AlterConfigsResource", "resource_type": 2, "resource_name": f"topic-{number}",
+         "configs": [config]}
+        for number in range(count)
+    ]  # fmt: skip
+    return {"resources": resources, "validate_only": True}
+
+
+def config(name: str, value: str) -> Fields:
+    return {"_": "CreatableTopicConfig", "name": name, "value": value}
+
+
+REQUESTS: dict[str, tuple[int, int, Callable[[int], Fields], int]] = {
+    "create topics": (19, 5, lambda count: created(count, configs=[]), 70),
+    "create topics with the default of partitions": (
+        19, 5, lambda count: created(count, configs=[], partitions=-1), 70),
+    "create topics with a setting": (
+        19, 5, lambda count: created(count, configs=[config("retention.ms", "1000")]), 90),
+    "create topics with a misspelt setting": (
+        19, 5, lambda count: created(count, configs=[config("retention.mx", "1000")]), 150),
+    "alter topics that there are not": (44, 1, lambda count: altered(count, "a", 0), 80),
+    "append to what topics that there are not have": (
+        44, 1, lambda count: altered(count, "cleanup.policy", 2), 80),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_one_name_more_costs_a_few_calls(name: str, running_broker: RunningBroker) -> None:
+    key, version, fields, most = REQUESTS[name]
+    few, many = (_calls(running_broker, key, version, fields(count)) for count in (100, 300))
+    assert (many - few) / 200 <= most
+
+
+def test_others_topics_do_not_make_a_new_one_dearer(running_broker: RunningBroker) -> None:
+    """How many partitions there are is counted once, not once for each new topic."""
+    validated = created(50, configs=[])
+    before = _calls(running_broker, 19, 5, validated)
+    others = topics(500, "CreatableTopic", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    renamed = [{**one, "name": f"other-{one['name']}"} for one in others]
+    _calls(running_broker, 19, 5, {"topics": renamed, "timeout": 30_000, "validate_only": False})
+    assert len(running_broker.broker.image.topics) == len(renamed)
+    assert _calls(running_broker, 19, 5, validated) - before < 4 * len(renamed)
+
+
+def _calls(running: RunningBroker, key: int, version: int, fields: Fields) -> int:
+    """How many functions written in Python are called, from a request's bytes to those of its answer."""
+    broker = running.broker
+    schema = load_request_schema(key, version)
+    types = load_payload_module(key, version, EntityType.request)
+    body = io.BytesIO()
+    entity_writer(schema)(
+        body, make(schema, **{name: entity(types, value) for name, value in fields.items()})
+    )
+    header = RequestHeader(api_key=key, api_version=version, correlation_id=1)
+    codec = message_codec(key, version)
+    frame = memoryview(bytes(8) + b"\xff\xff" + b"\0" * codec.flexible_request + body.getvalue())
+    context = RequestContext(
+        api_key=key, api_version=version, correlation_id=1, client_id="", connection_id=1,
+        peer_host="127.0.0.1", listener=broker.network.advertised()[0], received_ms=0, types=codec.types,
+        answer=HeldAnswer(ByteBudget(1 << 30)),
+    )  # fmt: skip
+
+    async def handle() -> int:
+        count = 0
+
+        def counting(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal count
+            count += event == "call"
+
+        async def here(function: Callable[..., Any], *arguments: Any) -> Any:
+            return function(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(broker, "run_storage", here)  # so that what threads do counts, too
+            sys.setprofile(counting)
+            try:
+                asked = examine_request(frame, header, codec).read()
+                answer = await broker.apis[key].handler(asked, context, broker)
+                encode_response(codec, 1, answer)
+            finally:
+                sys.setprofile(None)
+        return count
+
+    return running.call(handle())
