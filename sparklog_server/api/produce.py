@@ -25,7 +25,7 @@ from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import ErrorCode, error_code
-from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
+from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce
 from sparklog_server.protocol.wire import CloseConnectionError, Response
 from sparklog_server.publish.part_checks import unchecked_part
 from sparklog_server.publish.parts import PartOutcome, RefusedBatchError, UncheckedPart
@@ -169,8 +169,8 @@ def _close_on_error(targets: list[_Target], context: RequestContext) -> None:
 
 
 def _response(targets: list[_Target], context: RequestContext, services: Services) -> Any:
-    if all(target.error is ErrorCode.none for target in targets):
-        return _success(targets, context)
+    if not any(map(_needs_entities, targets)):
+        return _without_entities(targets, context)
     types = context.types
     leader = services.root.image.broker
     moved: dict[str, Any] = {}
@@ -191,16 +191,28 @@ def _response(targets: list[_Target], context: RequestContext, services: Service
     )
 
 
-def _success(targets: list[_Target], context: RequestContext) -> Response:
+def _needs_entities(target: _Target) -> bool:
+    error = target.outcome.error
+    return target.error is ErrorCode.not_leader_or_follower or (
+        isinstance(error, RefusedBatchError) and bool(error.record_errors)
+    )
+
+
+def _without_entities(targets: list[_Target], context: RequestContext) -> Response:
     topics: dict[str, list[ProducedPartition]] = {}
     for target in targets:
         outcome = target.outcome
         topics.setdefault(target.topic, []).append(
             ProducedPartition(
-                target.partition, outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset
+                target.partition,
+                outcome.base_offset,
+                outcome.log_append_time_ms,
+                outcome.log_start_offset,
+                target.error,
+                target.message,
             )
         )
-    return Response(chunks=[encode_produce_success(context.api_version, topics)])
+    return Response(chunks=[encode_produce(context.api_version, topics)])
 
 
 def _partition_response(types: Any, target: _Target) -> Any:

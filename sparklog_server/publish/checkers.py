@@ -140,7 +140,7 @@ def shares_of(submission: Submission) -> list[list[_Job]]:
             shares.append([])
             size = 0
         shares[-1].append(job)
-        size += _size([job])
+        size += submission.parts[job[1]].size_bytes
     return shares
 
 

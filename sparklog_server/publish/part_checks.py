@@ -83,7 +83,12 @@ def unchecked_part(
 
 
 class ProducedCheck:
-    """`check_produced` for one part, whole or in steps (`check_together`)."""
+    """`check_produced` for one part, whole or in steps (`check_together`).
+
+    Small while it waits, and made quickly: a request may have thousands.
+    """
+
+    __slots__ = ("_api_version", "_data", "_max_plain_bytes", "_memory", "_now_ms", "_rules", "_target")
 
     def __init__(
         self,
@@ -98,12 +103,19 @@ class ProducedCheck:
     ) -> None:
         self._max_plain_bytes = max_plain_bytes
         self._memory = memory
-        self._view = memoryview(data).cast("B")
+        self._data = data
         self._rules = rules
         self._target = target
-        self._where = f"{target[1]}-{target[2]}"
         self._now_ms = now_ms
         self._api_version = api_version
+
+    @property
+    def _view(self) -> memoryview:
+        return memoryview(self._data).cast("B")
+
+    @property
+    def _where(self) -> str:
+        return f"{self._target[1]}-{self._target[2]}"
 
     def __call__(self) -> AppendPart:
         return self.go_on(self.open())

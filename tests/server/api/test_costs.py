@@ -55,9 +55,9 @@ def config(name: str, value: str) -> Fields:
 
 
 REQUESTS: dict[str, tuple[int, int, Callable[[int], Fields], int]] = {
-    "create topics": (19, 5, lambda count: created(count, configs=[]), 70),
+    "create topics": (19, 5, lambda count: created(count, configs=[]), 90),
     "create topics with the default of partitions": (
-        19, 5, lambda count: created(count, configs=[], partitions=-1), 70),
+        19, 5, lambda count: created(count, configs=[], partitions=-1), 90),
     "create topics with a setting": (
         19, 5, lambda count: created(count, configs=[config("retention.ms", "1000")]), 90),
     "create topics with a misspelt setting": (

@@ -1,4 +1,4 @@
-"""The hand-written success response, against kio's writer, in every version."""
+"""The hand-written response, against that made of entities, in every version."""
 
 import pytest
 from hypothesis import given, settings
@@ -8,13 +8,15 @@ from kio.static.constants import EntityType
 
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.messages import encode_response, message_codec
-from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce_success
+from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce
 from sparklog_server.protocol.wire import Chunk, FileRegion, Response
 
 INT32 = st.integers(0, 2**31 - 1)
 OFFSET = st.integers(-1, 2**63 - 1)
 TIME_MS = st.sampled_from([-1, 0, 1_700_000_000_123])
-PARTITION = st.builds(ProducedPartition, INT32, OFFSET, TIME_MS, OFFSET)
+ERROR = st.sampled_from([0, 2, 87])
+MESSAGE = st.none() | st.text(max_size=300)
+PARTITION = st.builds(ProducedPartition, INT32, OFFSET, TIME_MS, OFFSET, ERROR, MESSAGE)
 NAME = st.text("abc.-_0", min_size=1, max_size=200)
 TOPICS = st.dictionaries(NAME, st.lists(PARTITION, max_size=140), max_size=3)
 
@@ -38,7 +40,8 @@ def test_is_what_kio_writes(version: int, topics: dict[str, list[ProducedPartiti
                     make(
                         types.PartitionProduceResponse,
                         index=one.partition,
-                        error_code=0,
+                        error_code=one.error_code,
+                        error_message=one.message,
                         base_offset=one.base_offset,
                         log_append_time=one.log_append_time_ms,
                         log_start_offset=one.log_start_offset,
@@ -51,6 +54,6 @@ def test_is_what_kio_writes(version: int, topics: dict[str, list[ProducedPartiti
         throttle_time=0,
     )
     codec = message_codec(0, version)
-    ours = encode_response(codec, 7, Response(chunks=[encode_produce_success(version, topics)]))
+    ours = encode_response(codec, 7, Response(chunks=[encode_produce(version, topics)]))
     theirs = encode_response(codec, 7, entity)
     assert joined(ours) == joined(theirs)
