@@ -960,6 +960,13 @@ MUTANTS = (
         "tests/metadata/test_image_age.py",
     ),
     Mutant(
+        "broker: a large answer that is taken at a trickle ends with its connection",
+        "sparklog_server/network/server.py",
+        "        elif connection.writer.is_too_slow(now_ms, patience_ms):\n",
+        "        elif False:\n",
+        "tests/server/network/test_connection.py",
+    ),
+    Mutant(
         "broker: a request that names thousands waits for those before it",
         "sparklog_server/network/connection.py",
         "            await work.reserve(examined.elements)\n",

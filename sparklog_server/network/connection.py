@@ -224,7 +224,7 @@ class Connection:
             listener=self._listener,
             received_ms=self._shared.clock.monotonic_ms(),
             types=codec.types,
-            answer=HeldAnswer(self._shared.answers),
+            answer=HeldAnswer(self._shared.answers, self.peer_host),
         )
         return _Request(entry, codec, context, body, frame, work, holds_slot=not waits, received=received)
 
@@ -264,10 +264,11 @@ class Connection:
                 await self.writer.queue(())
                 self.close(answer.failure)
             elif answer.chunks and not self._closed:
+                is_counted = request.work.is_held or request.context.answer.is_held
                 if turn is None:
-                    await self.writer.send(answer.chunks)
+                    await self.writer.send(answer.chunks, is_counted=is_counted)
                 else:
-                    sending = self.writer.queue(answer.chunks)
+                    sending = self.writer.queue(answer.chunks, is_counted=is_counted)
                     turn.set_result(None)
                     await sending
         finally:

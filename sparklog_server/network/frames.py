@@ -62,6 +62,30 @@ class Frame:
             self._budget.give_back(self, taken, self._owner)
 
 
+class _Pace:
+    """Is something done fast enough for the memory that is held for it meanwhile?"""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: tuple[int, int] | None = None  # when it was looked at, what had been done
+
+    def begin(self) -> None:
+        """Something new."""
+        self._seen = None
+
+    def is_too_slow(self, now_ms: int, patience_ms: int, *, done: int, whole: int) -> bool:
+        """At this pace, would the whole take longer than `patience_ms`? To be asked every so often."""
+        if self._seen is None:
+            self._seen = (now_ms, done)
+            return False
+        since_ms, before = self._seen
+        if now_ms - since_ms < min(RATE_WINDOW_MS, patience_ms):
+            return False
+        self._seen = (now_ms, done)
+        return (done - before) * patience_ms < whole * (now_ms - since_ms)
+
+
 class FrameReader:
     """Reads one frame after the other from a non-blocking socket."""
 
@@ -81,22 +105,16 @@ class FrameReader:
         self.active_ms = clock.monotonic_ms()
         self.capacity = 0  # memory taken for a frame that has begun
         self._received = 0  # of it
-        self._seen: tuple[int, int] | None = None  # when its rate was looked at, what had been received
+        self._pace = _Pace()
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
         """Does the frame come too slowly for the memory that it holds, which should be full in time?
 
         To be asked every so often. Who sends nothing more of a large frame is found out in RATE_WINDOW_MS.
         """
-        if not self.capacity or self.waits_for_memory or self._seen is None:
-            self._seen = (now_ms, self._received)
-            return False
-        since_ms, received = self._seen
-        window_ms = min(RATE_WINDOW_MS, patience_ms)
-        if now_ms - since_ms < window_ms:
-            return False
-        self._seen = (now_ms, self._received)
-        return (self._received - received) * patience_ms < self.capacity * (now_ms - since_ms)
+        if not self.capacity or self.waits_for_memory:
+            self._pace.begin()
+        return self._pace.is_too_slow(now_ms, patience_ms, done=self._received, whole=self.capacity)
 
     async def read(self) -> Frame | None:
         """The next frame; None at the end of the stream between two frames.
@@ -141,7 +159,8 @@ class FrameReader:
         await self._take(frame, capacity)
         data = np.empty(capacity, np.uint8)
         self._received = position = self._end - self._start - _LENGTH.size
-        self.capacity, self._seen = capacity, None
+        self.capacity = capacity
+        self._pace.begin()
         data.data[:position] = self._buffer[self._start + _LENGTH.size : self._end]
         self._start = self._end = 0
         while position < size:
@@ -191,6 +210,7 @@ class _Queued:
 
     chunks: list[Chunk]
     waiters: "list[asyncio.Future[None]]"
+    is_counted: bool = False
 
 
 class FrameWriter:
@@ -205,16 +225,26 @@ class FrameWriter:
         self._clock = clock
         self._run_blocking = run_blocking
         self.waiting_since_ms: int | None = None  # the client does not take what is there for it
+        self.counted_bytes = 0  # of a response that is being sent, and whose memory others may wait for
+        self._sent = 0  # of it
+        self._pace = _Pace()
         self._writable: asyncio.Future[None] | None = None
         self._queued: _Queued | None = None
         self._sending: asyncio.Future[None] | None = None  # done when the socket is free again
 
-    def queue(self, chunks: Sequence[Chunk]) -> Awaitable[None]:
+    def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
+        """Is a counted response taken too slowly? It should be gone in time. To be asked every so often."""
+        if not self.counted_bytes or self.waiting_since_ms is None:
+            self._pace.begin()
+        return self._pace.is_too_slow(now_ms, patience_ms, done=self._sent, whole=self.counted_bytes)
+
+    def queue(self, chunks: Sequence[Chunk], *, is_counted: bool = False) -> Awaitable[None]:
         """Send after all that was queued before; the result must be awaited, and is done when all is sent."""
         if self._queued is None:
-            self._queued = _Queued(list(chunks), [])
+            self._queued = _Queued(list(chunks), [], is_counted)
             return self._send_queued(self._queued)
         self._queued.chunks.extend(chunks)
+        self._queued.is_counted |= is_counted
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queued.waiters.append(sent)
         return sent
@@ -228,7 +258,7 @@ class FrameWriter:
                 await asyncio.wait([self._sending])
             self._queued = None
             self._sending = sending
-            await self.send(queued.chunks)
+            await self.send(queued.chunks, is_counted=queued.is_counted)
         except BaseException as error:
             lost = (
                 error if isinstance(error, OSError) else ConnectionAbortedError("the response was not sent")
@@ -248,11 +278,24 @@ class FrameWriter:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def send(self, chunks: Sequence[Chunk]) -> int:
+    async def send(self, chunks: Sequence[Chunk], *, is_counted: bool = False) -> int:
         """Send all chunks, in order, without joining them; returns the bytes sent. Nothing may be queued.
 
         Files are read in a thread: their pages may have to come from the disk.
+
+        Args:
+            is_counted: others may wait for the memory that it holds.
         """
+        if not is_counted:
+            return await self._send(chunks)
+        self.counted_bytes, self._sent = sum(map(_size, chunks)), 0
+        self._pace.begin()
+        try:
+            return await self._send(chunks)
+        finally:
+            self.counted_bytes = 0
+
+    async def _send(self, chunks: Sequence[Chunk]) -> int:
         sent = 0
         batch: list[memoryview] = []
         for chunk in chunks:
@@ -275,6 +318,7 @@ class FrameWriter:
                 await self._wait_writable()
                 continue
             total += count
+            self._sent += count
             while first < len(buffers) and count >= len(buffers[first]):
                 count -= len(buffers[first])
                 first += 1
@@ -332,6 +376,10 @@ class FrameWriter:
         if self._writable is not None and not self._writable.done():
             asyncio.get_running_loop().remove_writer(self._sock)
             self._writable.set_exception(ConnectionAbortedError("the connection was closed"))
+
+
+def _size(chunk: Chunk) -> int:
+    return chunk.size if isinstance(chunk, FileRegion) else memoryview(chunk).nbytes
 
 
 def _resolve(future: "asyncio.Future[None]") -> None:

@@ -25,7 +25,7 @@ from sparklog_server.settings.network import NetworkSettings
 
 _log = logging.getLogger("sparklog_server.network")
 _LOOK_MS = 1000
-SHARES = 4  # an address may have one of them of the bytes of requests
+SHARES = 4  # an address may have one of them of the bytes of requests, of answers, of work
 
 
 class Network:
@@ -42,7 +42,7 @@ class Network:
         on_closed: Callable[[int], None],
     ) -> None:
         """`on_closed`: called with a connection's number when it is gone."""
-        limit = settings.queued_max_request_bytes
+        limit, answers = settings.queued_max_request_bytes, settings.queued_max_response_bytes
         self.shared = Shared(
             settings=settings,
             apis=apis,
@@ -50,7 +50,7 @@ class Network:
             metrics=metrics,
             run_blocking=run_blocking,
             budget=ByteBudget(limit, limit // SHARES),
-            answers=ByteBudget(settings.queued_max_response_bytes),
+            answers=ByteBudget(answers, answers // SHARES),
             work=ByteBudget(WORK_BYTES, WORK_BYTES // SHARES),
             slots=asyncio.Semaphore(settings.queued_max_requests),
             quota=ConnectionQuota(
@@ -146,6 +146,8 @@ class Network:
             connection.close("a large request that comes too slowly for the memory that it holds")
         elif stuck_ms is not None and now_ms - stuck_ms > patience_ms:
             connection.close(f"a response not taken for {patience_ms} ms")
+        elif connection.writer.is_too_slow(now_ms, patience_ms):
+            connection.close("a large response that is taken too slowly for the memory that it holds")
         elif connection.is_idle and now_ms - connection.reader.active_ms > idle_ms:
             connection.close(f"idle for {idle_ms} ms")
         elif connection.is_waiting and connection.is_abandoned():

@@ -29,6 +29,11 @@ class HeldWork:
         self._owner = owner
         self._taken = 0
 
+    @property
+    def is_held(self) -> bool:
+        """May others wait for it?"""
+        return self._taken > 0
+
     async def reserve(self, elements: int) -> None:
         """Wait until there is room for a request of so many."""
         if elements > _FEW_ELEMENTS:

@@ -21,20 +21,26 @@ _SLICE = 256  # some milliseconds of making entities
 class Budget(Protocol):
     """network/limits.py ByteBudget."""
 
-    async def take(self, holder: object, size: int) -> None: ...
+    async def take(self, holder: object, size: int, owner: str = "") -> None: ...
 
-    def give_back(self, holder: object, size: int) -> None: ...
+    def give_back(self, holder: object, size: int, owner: str = "") -> None: ...
 
 
 class HeldAnswer:
     """What one request's answer takes, from before it is made until it is sent."""
 
-    __slots__ = ("_budget", "_left", "_taken")
+    __slots__ = ("_budget", "_left", "_owner", "_taken")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, owner: str = "") -> None:
         self._budget = budget
+        self._owner = owner
         self._taken = 0
         self._left = MAX_ANSWER_BYTES
+
+    @property
+    def is_held(self) -> bool:
+        """May others wait for it?"""
+        return self._taken > 0
 
     def fits(self, size: int) -> bool:
         """Count a piece in; False: the answer would become too large with it, and it must be refused."""
@@ -47,14 +53,14 @@ class HeldAnswer:
         """Wait until there is room for what was counted in."""
         size = MAX_ANSWER_BYTES - self._left
         if size > SMALL_BYTES and not self._taken:
-            await self._budget.take(self, size)
+            await self._budget.take(self, size, self._owner)
             self._taken = size
 
     def release(self) -> None:
         """It was sent, or never will be; may be called again."""
         taken, self._taken = self._taken, 0
         if taken:
-            self._budget.give_back(self, taken)
+            self._budget.give_back(self, taken, self._owner)
 
 
 async def in_slices(pieces: Iterable[T]) -> list[T]:

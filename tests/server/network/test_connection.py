@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import select
 import socket
 import struct
 import threading
@@ -545,5 +546,52 @@ def test_a_large_frame_that_stalls_ends_soon(run: Run) -> None:
             assert too_slow()
             clock.advance_ms(RATE_WINDOW_MS)
             assert await reader.read() == b""  # seen by whoever looks after connections
+
+    run(main)
+
+
+def test_a_large_answer_that_is_taken_at_a_trickle_ends_soon(run: Run) -> None:
+    """It holds memory that others wait for; one that is not counted may be taken as slowly as one likes."""
+
+    async def handler(_request: Any, context: Any, _broker: Any) -> Response:
+        if context.correlation_id == 1:
+            assert context.answer.fits(20 << 20)
+            await context.answer.reserve()
+        return Response(chunks=[bytes(20 << 20)])
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with serving(handler, {"sparklog.socket.timeout.ms": "60000"}, clock=clock) as served:
+            network = served.network
+            taking, patient = (socket.create_connection(("127.0.0.1", served.port)) for _ in range(2))
+            taking.sendall(request(1))
+            patient.sendall(request(2))
+            await until(lambda: len(network.connections) == 2)
+            writers = [one.writer for one in network.connections.values()]
+            await until(lambda: all(one.waiting_since_ms is not None for one in writers))
+            assert network.answers.used_bytes == 20 << 20
+            counted = next(one for one in writers if one.counted_bytes)
+
+            def too_slow() -> bool:
+                return counted.is_too_slow(clock.monotonic_ms(), 60_000)
+
+            assert not too_slow()
+            before = counted._sent
+            while counted._sent - before < 2 << 20:  # a twelfth is due in five of sixty seconds
+                if select.select([taking], [], [], 0)[0]:
+                    taking.recv(1 << 20)
+                await asyncio.sleep(0)
+            await until(lambda: counted.waiting_since_ms is not None)
+            clock.advance_ms(RATE_WINDOW_MS)
+            assert not too_slow()
+            for _ in range(4):  # what had room in the kernel's buffers counts as taken
+                taking.recv(1)  # it is not silent
+                clock.advance_ms(RATE_WINDOW_MS)
+                looks = network.looks
+                await until(lambda: network.looks > looks + 1)  # noqa: B023 - it is done with before the next
+            await until(lambda: len(network.connections) == 1)
+            await until(lambda: network.answers.used_bytes == 0)
+            taking.close()
+            patient.close()
 
     run(main)
