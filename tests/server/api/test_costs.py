@@ -16,6 +16,7 @@ from kio.static.constants import EntityType
 
 from sparklog_server.network.limits import ByteBudget
 from sparklog_server.protocol.answers import HeldAnswer
+from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.messages import (
     RequestHeader,
@@ -23,7 +24,6 @@ from sparklog_server.protocol.messages import (
     examine_request,
     message_codec,
 )
-from sparklog_server.protocol.registry import RequestContext
 from tests.server.admin.asking import entity
 from tests.server.conftest import RunningBroker
 
@@ -82,7 +82,7 @@ def test_others_topics_do_not_make_a_new_one_dearer(running_broker: RunningBroke
     others = topics(500, "CreatableTopic", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     renamed = [{**one, "name": f"other-{one['name']}"} for one in others]
     _calls(running_broker, 19, 5, {"topics": renamed, "timeout": 30_000, "validate_only": False})
-    assert len(running_broker.broker.image.topics) == len(renamed)
+    assert len(running_broker.broker.root.image.topics) == len(renamed)
     assert _calls(running_broker, 19, 5, validated) - before < 4 * len(renamed)
 
 
@@ -115,11 +115,11 @@ def _calls(running: RunningBroker, key: int, version: int, fields: Fields) -> in
             return function(*arguments)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(broker, "run_storage", here)  # so that what threads do counts, too
+            patch.setattr(broker.root, "run", here)  # so that what threads do counts, too
             sys.setprofile(counting)
             try:
                 asked = examine_request(frame, header, codec).read()
-                answer = await broker.apis[key].handler(asked, context, broker)
+                answer = await broker.network.shared.apis[key].handle(asked, context)
                 encode_response(codec, 1, answer)
             finally:
                 sys.setprofile(None)

@@ -569,7 +569,7 @@ def test_a_large_answer_that_is_taken_at_a_trickle_ends_soon(run: Run) -> None:
             await until(lambda: len(network.connections) == 2)
             writers = [one.writer for one in network.connections.values()]
             await until(lambda: all(one.waiting_since_ms is not None for one in writers))
-            assert network.answers.used_bytes == 20 << 20
+            assert network.shared.answers.used_bytes == 20 << 20
             counted = next(one for one in writers if one.counted_bytes)
 
             def too_slow() -> bool:
@@ -590,7 +590,7 @@ def test_a_large_answer_that_is_taken_at_a_trickle_ends_soon(run: Run) -> None:
                 looks = network.looks
                 await until(lambda: network.looks > looks + 1)  # noqa: B023 - it is done with before the next
             await until(lambda: len(network.connections) == 1)
-            await until(lambda: network.answers.used_bytes == 0)
+            await until(lambda: network.shared.answers.used_bytes == 0)
             taking.close()
             patient.close()
 
