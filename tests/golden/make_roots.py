@@ -1,0 +1,185 @@
+"""Makes a root as an older sparklog did, and what it held: to be run by the code of that commit.
+
+    git worktree add /tmp/old COMMIT
+    cd /tmp/old && PYTHONPATH=/tmp/old python .../tests/golden/make_roots.py OUT VERSION
+
+VERSION is that of the documents which the commit writes. It never replaces a root. README.md has the list.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+import sparklog
+from sparklog import metadata
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+PUBLISHER = "P" * 22
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Keys, values and headers, some of them null."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "key": None if number % 3 == 0 else f"k{number % 5}".encode(),
+                "value": None if number % 7 == 6 else f"value {number}".encode(),
+                "timestamp": 1_700_000_000_000 + number,
+                "headers": [{"key": "n", "value": str(number).encode()}] if number % 2 else None,
+            }
+            for number in range(first, first + count)
+        ],
+        SCHEMA,
+    )
+
+
+def fill(log: Any, version: int) -> None:
+    """Every kind of action that this version of the documents has."""
+    log.create_topic("orders", 2, {"retention.ms": "-1", "max.message.bytes": "100000"})
+    log.create_topic("gone", 1)
+    log.create_topic("events", 1, {"cleanup.policy": "delete"})
+    log.append("orders", rows(0, 10), partition=0, compression_type="none")
+    log.append("orders", rows(10, 5), partition=1, txn=("query-1", 3), compression_type="none")
+    log.append("gone", rows(0, 3))
+    log.delete_topic("gone")
+    log.create_topic("gone", 1)  # another one of that name
+    log.create_topic("kept", 1)
+    log.add_partitions("orders", 3)
+    log.metadata.publish(
+        lambda image: [metadata.plan_set_configs(image, "orders", {"max.message.bytes": None})]
+    )
+    log.metadata.publish(lambda image: [metadata.plan_set_configs(image, None, {"compression.type": "lz4"})])
+    log.commit_offsets("group-1", {("orders", 0): 4, ("orders", 1): 2}, metadata="m")
+    if version >= 2:
+        log.metadata.publish(
+            lambda image: [
+                metadata.plan_register_broker(
+                    image,
+                    7,
+                    incarnation_id="I" * 22,
+                    listeners=[metadata.BrokerListener(host="broker", port=9092)],
+                ),
+                metadata.plan_allocate_producer_ids(image, 1000),
+            ]
+        )
+    produce(log, 41, 0, rows(20, 4))
+    if version >= 3:
+        log.metadata.publish(lambda image: settled(image, 5, version))
+    topic_id = log.image.topic("orders").topic_id
+    log.metadata.publish(lambda image: [metadata.plan_advance_log_start(image, topic_id, 0, 3)])
+    replace_last(log, "kept")
+    log.metadata.write_snapshot()
+    log.append("orders", rows(30, 6), partition=0, txn=("query-1", 4), compression_type="gzip")
+    produce(log, 41, 4, rows(40, 2))
+    if version >= 3:
+        log.metadata.publish(lambda image: settled(image, 6, version))
+    log.append("events", rows(50, 3), txn=("query-2", 0), compression_type="zstd")
+
+
+def produce(log: Any, producer_id: int, base_sequence: int, table: pa.Table) -> None:
+    """As an idempotent producer, of which the embedded client has none."""
+    appender = log.appender()
+    appender.add(table, "events")
+    staged = appender.finish()
+    drafts = [
+        msgspec.structs.replace(draft, producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence)
+        for draft in staged.drafts
+    ]
+    log.metadata.publish(lambda image: [metadata.plan_append(image, drafts)])
+
+
+def settled(image: Any, sequence: int, version: int) -> list[Any]:
+    """A request that was taken back, by a publisher that is remembered."""
+    more = {"base": image.commit, "nonce": "N" * 22} if version >= 4 else {}
+    return [metadata.RequestApplied(publisher=PUBLISHER, sequence=sequence, **more)]
+
+
+def replace_last(log: Any, topic: str) -> None:
+    """Two extents make way for the first, as compaction leaves them."""
+    log.append(topic, rows(60, 2), compression_type="none")
+    log.append(topic, rows(62, 2), compression_type="none")
+    removed = list(log.image.partition(topic, 0).extents)
+    log.metadata.publish(lambda image: [metadata.plan_replace_extents(image, removed, removed[:1])])
+
+
+def contents(log: Any) -> dict[str, Any]:
+    """What the root holds, in the words of JSON."""
+    image = log.image
+    topics = {}
+    for name, topic in image.topics.items():
+        partitions = []
+        for number, state in enumerate(topic.partitions):
+            records = []
+            if state.log_start_offset < state.log_end_offset:
+                found = log.read(name, number, state.log_start_offset, include_headers=True).to_pylist()
+                records = [
+                    [
+                        record["offset"],
+                        round(record["timestamp"].timestamp() * 1000),
+                        text(record["key"]),
+                        text(record["value"]),
+                        [[one["key"], text(one["value"])] for one in record["headers"] or ()],
+                    ]
+                    for record in found
+                ]
+            producers = {str(key): list(msgspec.to_builtins(one)) for key, one in state.producers.items()}
+            partitions.append(
+                {
+                    "log_start_offset": state.log_start_offset,
+                    "log_end_offset": state.log_end_offset,
+                    "extents": len(state.extents),
+                    "producers": producers,
+                    "records": records,
+                }
+            )
+        topics[name] = {
+            "topic_id": topic.topic_id,
+            "configs": dict(topic.configs),
+            "writer_txns": msgspec.to_builtins(dict(getattr(topic, "writer_txns", {}))),
+            "partitions": partitions,
+        }
+    broker = getattr(image, "broker", None)
+    return {
+        "cluster_id": image.cluster_id,
+        "commit": image.commit,
+        "configs": dict(image.configs),
+        "writer_txns": dict(image.writer_txns),
+        "broker": None if broker is None else msgspec.to_builtins(broker),
+        "next_producer_id": getattr(image, "next_producer_id", 0),
+        "publishers": publishers(image),
+        "topics": topics,
+    }
+
+
+def publishers(image: Any) -> dict[str, list[int]]:
+    """[last sequence, commit] of each; in the words of today."""
+    return {key: list(msgspec.to_builtins(one)) for key, one in getattr(image, "publishers", {}).items()}
+
+
+def text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
+
+
+def main(out: str, version: int) -> None:
+    directory = Path(out)
+    directory.mkdir()
+    log = sparklog.open(str(directory / "root"), create=True)
+    fill(log, version)
+    log.close()
+    again = sparklog.open(str(directory / "root"), create=False)
+    (directory / "expected.json").write_text(json.dumps(contents(again), indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
