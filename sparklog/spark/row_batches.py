@@ -1,12 +1,15 @@
-"""Rows as Arrow batches, for Sparks that hand streaming sinks one row at a time (before 4.1).
+"""Rows as Arrow batches, should a Spark hand them to a streaming sink one at a time.
 
-Invariants: the rows' order; the values are those that a Spark with Arrow batches hands over.
+Since 4.1 Spark promises Arrow batches; 4.0.5 does not, and hands them over all the same (data_source_api.py).
+Invariants: the rows' order; the values are those that a Spark with Arrow batches hands over. But for one hour
+a year: Spark makes a timestamp a local time without a zone, which in the hour that comes twice is the first.
 Not here: what the columns may be (columns.py).
 Memory: BATCH_ROWS rows at a time, or fewer: a batch ends when its keys and values reach BATCH_BYTES.
 Sources: pyspark.sql.datasource.DataSourceStreamWriter; Spark's ArrowConverters for the types.
 """
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +28,17 @@ BATCH_ROWS = 10_000
 BATCH_BYTES = 8 << 20
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+
+def as_arrow_batches(
+    given: Iterator[Any], schema: StructType, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """What Spark hands over: Arrow batches as they are, rows as batches of the columns."""
+    first = next(given, None)
+    if first is None:
+        return iter(())
+    everything = itertools.chain([first], given)
+    return everything if isinstance(first, pa.RecordBatch) else arrow_batches(everything, schema, columns)
 
 
 def arrow_batches(

@@ -24,7 +24,7 @@ from sparklog.client import AppliedBefore, later_versions
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.spark.checkpoint import batch_content
 from sparklog.spark.columns import check_columns
-from sparklog.spark.data_source_api import STREAM_WRITER_GETS_ARROW, StreamWriterBase
+from sparklog.spark.data_source_api import STREAM_WRITER_MAY_GET_ROWS, StreamWriterBase
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.pinned_root import pin_root, validate_pinned
 from sparklog.spark.plain_errors import plain_errors
@@ -49,10 +49,10 @@ class SparklogStreamWriter(StreamWriterBase):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """One task; runs on executors."""
-        if not STREAM_WRITER_GETS_ARROW:
-            from sparklog.spark.row_batches import arrow_batches  # noqa: PLC0415 - for old Sparks only
+        if STREAM_WRITER_MAY_GET_ROWS:
+            from sparklog.spark.row_batches import as_arrow_batches  # noqa: PLC0415 - for old Sparks only
 
-            iterator = arrow_batches(iterator, self._schema, self._columns)
+            iterator = as_arrow_batches(iterator, self._schema, self._columns)
         return write_task(self._options, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -1,4 +1,4 @@
-"""Rows for the sink as Spark 4.0 hands them over: one by one."""
+"""Rows for the sink, should Spark hand them over one by one."""
 
 import datetime as dt
 import time
@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from sparklog.spark import row_batches
-from sparklog.spark.row_batches import arrow_batches
+from sparklog.spark.row_batches import arrow_batches, as_arrow_batches
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 SCHEMA = StructType(
@@ -91,3 +91,11 @@ def test_a_batch_ends_when_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_rows_are_no_batch() -> None:
     assert list(arrow_batches(iter([]), SCHEMA, COLUMNS)) == []
+    assert list(as_arrow_batches(iter([]), SCHEMA, COLUMNS)) == []
+
+
+def test_arrow_batches_are_taken_as_they_are_and_rows_made_into_some() -> None:
+    given = [pa.RecordBatch.from_pydict({"value": [b"%d" % number]}) for number in range(3)]
+    assert all(a is b for a, b in zip(as_arrow_batches(iter(given), SCHEMA, COLUMNS), given, strict=True))
+    (batch,) = as_arrow_batches(rows(3), SCHEMA, ["value"])
+    assert batch.to_pydict() == {"value": [b"0", b"1", b"2"]}
