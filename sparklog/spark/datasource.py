@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.catalog_tables import refuse_options_of_a_table
-from sparklog.spark.notices import log_with_time_and_level
+from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN, Feature
+from sparklog.spark.notices import Notices, log_with_time_and_level
 from sparklog.spark.options import parse_sink_options, parse_source_options
 from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.schema import check_user_schema, sql_schema
@@ -49,11 +50,14 @@ class SparklogDataSource(DataSource):
 
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=False)
-        if options.filter_pushdown and CAN_PUSH_FILTERS:
-            from sparklog.spark.pushdown import SparklogPushdownReader  # noqa: PLC0415
+        if not options.filter_pushdown:
+            return SparklogBatchReader(options)
+        if not CAN_PUSH_FILTERS:
+            self._say_in_vain(FILTER_PUSHDOWN, ["filterPushdown"])
+            return SparklogBatchReader(options)
+        from sparklog.spark.pushdown import SparklogPushdownReader  # noqa: PLC0415
 
-            return SparklogPushdownReader(options)
-        return SparklogBatchReader(options)
+        return SparklogPushdownReader(options)
 
     def streamReader(self, schema: StructType) -> "SparklogStreamReader":
         from sparklog.spark.data_source_api import CAN_LIMIT_READS  # noqa: PLC0415
@@ -65,6 +69,8 @@ class SparklogDataSource(DataSource):
             from sparklog.spark.limited_reader import LimitedStreamReader  # noqa: PLC0415
 
             return LimitedStreamReader(options)
+        limits = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
+        self._say_in_vain(ADMISSION_CONTROL, [name for name in limits if name.lower() in self._given()])
         return SparklogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "SparklogBatchWriter":
@@ -82,6 +88,11 @@ class SparklogDataSource(DataSource):
 
     def _include_headers(self) -> bool:
         return parse_bool(self._given(), "includeHeaders", default=False)
+
+    def _say_in_vain(self, feature: Feature, asked: list[str]) -> None:
+        if asked:
+            text = f"{', '.join(asked)}: this Spark has no {feature.name}: {feature.without}"
+            Notices(self._given()).warn(text)
 
     def _given(self) -> Mapping[str, str]:
         log_with_time_and_level()

@@ -3,7 +3,7 @@
 Spark 4.0 is the first whose Python data sources can stream. What it and 4.1 lack is replaced where that can
 be done, and left out where not; nothing fails for it. `sparklog doctor` names what is missing.
 
-Not here: the replacements (row_batches.py, stream_reader.py).
+Not here: the replacements (data_source_api.py, stream_reader.py).
 Sources: pyspark.sql.datasource of Spark 4.0 to 4.3.
 """
 
@@ -33,23 +33,24 @@ FILTER_PUSHDOWN = Feature(
     name="filter pushdown",
     without="the option filterPushdown has no effect: Spark filters what was read",
 )
-ARROW_STREAM_WRITER = Feature(
-    since=(4, 1),
-    name="Arrow batches for streaming sinks",
-    without="writeStream gets rows one by one, and takes several times the processor time",
-)
 ADMISSION_CONTROL = Feature(
     since=(4, 2),
     name="admission control of streaming sources",
     without="maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger do not bound the first "
-    "micro-batch after a start, nor Trigger.AvailableNow, which reads all in one; progress shows no lag",
+    "micro-batch after a start, nor Trigger.AvailableNow, which reads all in one; progress reports show no "
+    "lag (set kafka.group.id, and `sparklog groups describe` shows it)",
 )
 UNIX_SOCKETS = Feature(
     since=(4, 1),
     name="Unix sockets between the JVM and Python",
     without="each hand-over of a task to a Python worker may wait 40 ms",
 )
-FEATURES = (FILTER_PUSHDOWN, ARROW_STREAM_WRITER, UNIX_SOCKETS, ADMISSION_CONTROL)
+FILLED_COLUMNS = Feature(
+    since=(4, 1),
+    name="filling in of columns that an INSERT leaves out",
+    without="SQL's INSERT, and writeTo, have to give all seven columns, NULL where there is nothing to say",
+)
+FEATURES = (FILTER_PUSHDOWN, UNIX_SOCKETS, FILLED_COLUMNS, ADMISSION_CONTROL)
 
 
 def missing_features(version: tuple[int, ...]) -> list[Feature]:

@@ -1,7 +1,8 @@
 """StreamingLagListener: how far each streaming query is behind the log's end.
 
 Python sources cannot report metrics of their own, but every progress report carries the source's
-end offset and the log's latest one; their difference is the lag.
+end offset and the log's latest one; their difference is the lag. Sparks before 4.2 do not ask a Python source
+for the latter, and report the end of the micro-batch in its place: nothing is known of such a query.
 """
 
 import json
@@ -17,6 +18,9 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+from sparklog.spark.data_source_api import CAN_LIMIT_READS
+from sparklog.spark.features import ADMISSION_CONTROL
 
 logger = logging.getLogger("sparklog.spark.lag")
 
@@ -55,9 +59,10 @@ class StreamingLagListener(StreamingQueryListener):
         self._on_lag = on_lag
         self._lock = threading.Lock()
         self._latest: dict[str, QueryLag] = {}
+        self._unknown: set[str] = set()
 
     def lag(self, query_id: object) -> QueryLag | None:
-        """The latest lag of a query, or None before its first progress report."""
+        """The latest lag of a query, or None before its first progress report, or if Spark cannot tell."""
         with self._lock:
             return self._latest.get(str(query_id))
 
@@ -72,6 +77,9 @@ class StreamingLagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Take the lag from a progress report."""
         progress = event.progress
+        if not CAN_LIMIT_READS and any(_is_ours(source.endOffset) for source in progress.sources):
+            self._say_unknown(progress.name or str(progress.id))
+            return
         by_partition: dict[tuple[str, int], int] = {}
         for source in progress.sources:
             for tp, records in lag_between(source.endOffset, source.latestOffset).items():
@@ -92,11 +100,25 @@ class StreamingLagListener(StreamingQueryListener):
         if self._on_lag is not None:
             self._on_lag(lag)
 
+    def _say_unknown(self, query: str) -> None:
+        if query not in self._unknown:
+            self._unknown.add(query)
+            logger.warning(
+                "no lag of query %s: this Spark has no %s, and does not report where the log ends; with the "
+                "option kafka.group.id `sparklog groups describe` shows it",
+                query,
+                ADMISSION_CONTROL.name,
+            )
+
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing new: the last report still holds."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """The last lag stays, to be looked at."""
+
+
+def _is_ours(offset: str | None) -> bool:
+    return '"@root"' in (offset or "")
 
 
 def lag_between(end: str | None, latest: str | None) -> dict[tuple[str, int], int]:

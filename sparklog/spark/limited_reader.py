@@ -28,11 +28,12 @@ class LimitedStreamReader(SparklogStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint starts: startingOffsets and its kin."""
+        self._is_new = True
         return self._plan().initial_offset()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
-        return self._plan().input_partitions(start, end)
+        return self._plan().input_partitions(start, self._as_it_goes_on(end))
 
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None

@@ -71,9 +71,7 @@ class StreamPlanner:
         now = continue_with(
             start, self._loss.existing(start, log.image), self._partitions(log.image), log.image
         )
-        lost = drop_text(now.dropped, by_pattern=self._options.subscription.pattern is not None)
-        if lost is not None:
-            self._loss.report(lost)
+        self._report_dropped(now.dropped)
         positions = now.positions
         end = self._available(log, positions)
         begin = {**log_starts(log.image, list(end)), **positions}
@@ -93,7 +91,23 @@ class StreamPlanner:
         log = self._open()
         initial = None if initial_json is None else self._parse(initial_json, log).positions
         end = log_ends(log.image, self._partitions(log.image))
+        self._last_trigger_ms = self._clock.monotonic_ms()
         return self._offset(log, end, initial=initial).to_json()
+
+    def complete_end(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> dict[str, Any]:
+        """`end_json` with the positions of what `log_end` has left out, not knowing the start.
+
+        Returns `end_json` itself when there are none. Reports topics that were dropped.
+        """
+        log = self._open()
+        start, end = self._parse(start_json, log), self._parse(end_json, log)
+        left_out = continue_with(start, self._loss.existing(start, log.image), end.positions, log.image)
+        if left_out.kept.keys() <= end.kept.keys():
+            return end_json
+        back = set(self._partitions(log.image))  # subscribed to again, since the end was planned
+        self._report_dropped({tp: offset for tp, offset in left_out.dropped.items() if tp not in back})
+        kept = {**left_out.kept, **end.kept}
+        return self._offset(log, end.positions, initial=end.initial, kept=kept).to_json()
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The end of the log as of the last question."""
@@ -140,6 +154,11 @@ class StreamPlanner:
 
     def _partitions(self, image: Image) -> list[tuple[str, int]]:
         return self._options.subscription.resolve(image, must_exist=False)
+
+    def _report_dropped(self, dropped: Positions) -> None:
+        lost = drop_text(dropped, by_pattern=self._options.subscription.pattern is not None)
+        if lost is not None:
+            self._loss.report(lost)
 
     def _available(self, log: SparkLog, positions: Positions) -> Positions:
         """The log's end of every partition to read, never before the position already reached."""

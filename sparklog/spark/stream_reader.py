@@ -29,6 +29,8 @@ class SparklogStreamReader(DataSourceStreamReader):
         self._options = options
         self._planner: StreamPlanner | None = None
         self._reached: dict[str, Any] | None = None  # where the next micro-batch starts, if that is known
+        # The last end as Spark knows it, and with the positions of topics that it leaves out.
+        self._completed: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._initial: dict[str, Any] | None = None
         self._is_new = False  # Spark has asked where to start: nothing was finished before
 
@@ -54,16 +56,19 @@ class SparklogStreamReader(DataSourceStreamReader):
                 self._initial = self._plan().initial_offset()
             self._reached = self._plan().log_end(self._initial)
         else:
-            self._reached = self._plan().latest_offset(self._reached, limited=True)
+            reached = self._as_it_goes_on(self._reached)
+            end = self._plan().latest_offset(reached, limited=True)
+            if end is not reached:  # else the very same as last time: Spark compares offsets as text
+                self._reached = end
         return self._reached
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
-        self._reached = end
-        if not self._is_new:
-            # It starts where Spark says, not where a new query would.
-            end = {name: offsets for name, offsets in end.items() if not name.startswith("@initial/")}
-        return self._plan().input_partitions(start, end)
+        if self._completed is not None and self._completed[0] == start:
+            start = self._completed[1]
+        self._reached = self._plan().complete_end(start, end)
+        self._completed = end, self._reached
+        return self._plan().input_partitions(start, self._as_it_goes_on(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on executors."""
@@ -71,7 +76,13 @@ class SparklogStreamReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before `end` is done: record it for the group, if there is one."""
-        self._plan().commit(end)
+        self._plan().commit(self._as_it_goes_on(end))
+
+    def _as_it_goes_on(self, end: dict[str, Any]) -> dict[str, Any]:
+        """A query that goes on starts where Spark says, not where a new one would."""
+        if self._is_new:
+            return end
+        return {name: offsets for name, offsets in end.items() if not name.startswith("@initial/")}
 
     def _plan(self) -> StreamPlanner:
         if self._planner is None:

@@ -5,15 +5,31 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklog.spark import notices
+from sparklog.spark.features import Feature, missing_features
 
 Options = Mapping[str, str]
 CopyStream = Callable[[Options, Options], StreamingQuery]
 Until = Callable[[Callable[[], bool], StreamingQuery], None]
+
+MISSING = missing_features(tuple(int(part) for part in pyspark.__version__.split(".")[:2]))
+
+
+def needs(feature: Feature) -> pytest.MarkDecorator:
+    """A test of what not every supported Spark has. What happens without it is a test with `lacks`."""
+    return pytest.mark.skipif(feature in MISSING, reason=f"Spark {pyspark.__version__} has no {feature.name}")
+
+
+def lacks(feature: Feature) -> pytest.MarkDecorator:
+    """A test of what happens instead, on a Spark without it."""
+    return pytest.mark.skipif(
+        feature not in MISSING, reason=f"Spark {pyspark.__version__} has {feature.name}"
+    )
 
 
 @pytest.fixture(autouse=True)

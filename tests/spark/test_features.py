@@ -1,22 +1,28 @@
 """What older Sparks lack: named, and replaced."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyspark
 import pytest
-from pyspark.sql import datasource
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StringType, StructField, StructType
 
 import sparklog
 from sparklog.cli import environment_checks
 from sparklog.cli.environment_checks import Status, check_environment
 from sparklog.client import SparkLog
+from sparklog.errors import DataLossError
 from sparklog.spark import data_source_api
-from sparklog.spark.features import ADMISSION_CONTROL, FEATURES, missing_features
+from sparklog.spark.batch_reader import SparklogBatchReader
+from sparklog.spark.datasource import SparklogDataSource
+from sparklog.spark.features import ADMISSION_CONTROL, FILTER_PUSHDOWN, Feature, missing_features
 from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options
+from sparklog.spark.rows import arrow_schema
 from sparklog.spark.stream_reader import SparklogStreamReader
+from tests.spark.conftest import needs
 
 INSTALLED = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
@@ -27,22 +33,10 @@ def test_features_by_version(version: tuple[int, int], count: int) -> None:
 
 
 def test_the_table_agrees_with_the_installed_spark() -> None:
-    missing = {feature.name for feature in missing_features(INSTALLED)}
-    lacking = {
-        feature.name
-        for feature, has in zip(
-            [one for one in FEATURES if one.name != "Unix sockets between the JVM and Python"],
-            (
-                data_source_api.CAN_PUSH_FILTERS,
-                data_source_api.STREAM_WRITER_GETS_ARROW,
-                data_source_api.CAN_LIMIT_READS,
-            ),
-            strict=True,
-        )
-        if not has
-    }
-    assert lacking == missing - {"Unix sockets between the JVM and Python"}
-    assert hasattr(datasource, "DataSourceArrowWriter")  # since 4.0
+    missing = missing_features(INSTALLED)
+    assert (FILTER_PUSHDOWN in missing) != data_source_api.CAN_PUSH_FILTERS
+    assert (ADMISSION_CONTROL in missing) != data_source_api.CAN_LIMIT_READS
+    assert (INSTALLED < (4, 1)) == data_source_api.STREAM_WRITER_MAY_GET_ROWS
 
 
 @pytest.mark.parametrize(
@@ -62,6 +56,49 @@ def test_doctor_names_what_an_older_spark_lacks(
     assert found.status is status
     assert words in found.detail
     assert bool(found.fix) == (status is not Status.OK)
+
+
+# --- what a query's options ask for in vain ----------------------------------------------------------------
+
+
+@pytest.fixture
+def old_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark 4.0 is, whatever is installed."""
+    monkeypatch.setattr(data_source_api, "CAN_LIMIT_READS", False)
+    monkeypatch.setattr(data_source_api, "CAN_PUSH_FILTERS", False)
+
+
+def made(streaming: bool, **options: str) -> object:
+    source = SparklogDataSource({"path": "/nowhere", "subscribe": "t", **options})
+    schema = StructType(
+        [StructField(name, StringType()) for name in arrow_schema(include_headers=False).names]
+    )
+    return source.streamReader(schema) if streaming else source.reader(schema)
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options", "feature"),
+    [
+        (True, {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "1"}, ADMISSION_CONTROL),
+        (True, {"maxBytesPerTrigger": "5"}, ADMISSION_CONTROL),
+        (False, {"filterPushdown": "true"}, FILTER_PUSHDOWN),
+    ],
+)
+@pytest.mark.usefixtures("old_spark")
+def test_what_is_asked_for_in_vain_is_said_once(
+    streaming: bool, options: dict[str, str], feature: Feature, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        assert type(made(streaming, **options)) in (SparklogStreamReader, SparklogBatchReader)
+    (message,) = caplog.messages
+    assert message == f"{', '.join(options)}: this Spark has no {feature.name}: {feature.without}"
+
+
+@pytest.mark.usefixtures("old_spark")
+def test_nothing_is_said_to_those_who_do_not_ask(caplog: pytest.LogCaptureFixture) -> None:
+    made(True, startingOffsets="earliest")
+    made(False, filterPushdown="false")
+    assert caplog.messages == []
 
 
 # --- a streaming source that is not told where a micro-batch starts (before 4.2) ---------------------------
@@ -104,6 +141,40 @@ def test_a_new_query_reads_all_there_is_and_then_so_much_at_a_time(log: SparkLog
     assert [positions(end) for end in ends] == [{"0": n} for n in (140, 180, 200, 200, 200)]
     assert ends[2] == ends[3] == ends[4]  # nothing new: the very same, or Spark runs empty micro-batches
     assert ranges(source.partitions(first, ends[0])) == [(100, 140)]
+
+
+def test_only_the_first_micro_batch_does_not_wait_for_the_least_number_of_records(
+    log: SparkLog, root: str
+) -> None:
+    source = reader(root, minOffsetsPerTrigger="40", maxTriggerDelay="1h")
+    first = source.latestOffset()
+    source.partitions(source.initialOffset(), first)
+    append(log, 39)
+    assert source.latestOffset() == first
+    append(log, 1)
+    assert positions(source.latestOffset()) == {"0": 140}
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+@pytest.mark.parametrize("told_by", ["commit", "the next question"])
+def test_the_groups_progress_is_that_of_every_run(
+    log: SparkLog, root: str, starting: str, told_by: str
+) -> None:
+    """A query that comes back asks for the end first, and that may be where a new one would start."""
+    options = {"startingOffsets": starting, "kafka.group.id": "g"}
+    first = reader(root, **options)
+    end = first.latestOffset()
+    first.partitions(first.initialOffset(), end)
+    append(log, 5)
+    again = reader(root, **options)
+    end, start = again.latestOffset(), end
+    assert ranges(again.partitions(start, end)) == [(100, 105)]
+    if told_by == "commit":
+        again.commit(end)
+    else:
+        assert again.latestOffset() == end
+    log.refresh()
+    assert log.committed_offsets("g") == {("t", 0): 105}
 
 
 def test_a_crash_in_the_first_micro_batch_keeps_its_start(log: SparkLog, root: str) -> None:
@@ -149,3 +220,70 @@ def test_a_topic_that_is_gone_does_not_stop_a_query_that_goes_on(log: SparkLog, 
     append(log, 5)
     again = reader(root, **both)
     assert ranges(again.partitions(reached, again.latestOffset())) == [(100, 105)]
+
+
+@pytest.fixture
+def both(log: SparkLog, root: str) -> dict[str, Any]:
+    """What a query has reached that has read all of t, and u up to 30 of 37."""
+    log.create_topic("u", partitions=1)
+    log.append("u", pa.table({"value": [b"x"] * 30}), partition=0)
+    source = reader(root, subscribe="t,u")
+    reached = source.latestOffset()
+    source.partitions(source.initialOffset(), reached)
+    log.append("u", pa.table({"value": [b"x"] * 7}), partition=0)
+    return reached
+
+
+def read_of_u(parts: Sequence[InputPartition]) -> list[tuple[int, int]]:
+    tasks = [part for part in parts if isinstance(part, SparklogInputPartition)]
+    return [(r.start_offset, r.end_offset) for task in tasks for r, _ in task.parts if r.topic == "u"]
+
+
+def test_a_dropped_topic_is_reported_and_goes_on_where_it_was_left(
+    log: SparkLog, root: str, both: dict[str, Any]
+) -> None:
+    append(log, 5)
+    source = reader(root)
+    planned = source.latestOffset()
+    with pytest.raises(DataLossError, match=r"u-0 at offset 30: no longer among the topics and partitions"):
+        source.partitions(both, planned)
+    # Put back: the query goes on with what was planned, and u follows. With Trigger.AvailableNow the end of
+    # what follows is asked for before.
+    for asks_first in (True, False):
+        source = reader(root, subscribe="t,u")
+        following = source.latestOffset() if asks_first else {}
+        assert read_of_u(source.partitions(both, planned)) == []
+        following = following or source.latestOffset()
+        assert read_of_u(source.partitions(planned, following)) == [(30, 37)]
+        assert source.latestOffset() == following
+
+
+def test_a_dropped_topic_that_is_no_loss_keeps_its_position(
+    log: SparkLog, root: str, both: dict[str, Any]
+) -> None:
+    source = reader(root, failOnDataLoss="false")
+    end = source.latestOffset()
+    assert ranges(source.partitions(both, end)) == []
+    kept = source.latestOffset()  # an offset of its own, that the position is written down
+    assert kept["@kept/u"] == {"0": 30}
+    assert ranges(source.partitions(end, kept)) == []
+    assert source.latestOffset() == kept
+    again = reader(root, subscribe="t,u")
+    assert read_of_u(again.partitions(kept, again.latestOffset())) == [(30, 37)]
+
+
+@needs(ADMISSION_CONTROL)
+def test_a_micro_batch_that_an_older_spark_planned_loses_nothing(log: SparkLog, root: str) -> None:
+    """Its end names a start, as that of a new query does; the query is not new."""
+    from sparklog.spark.limited_reader import LimitedStreamReader
+
+    older = reader(root, startingOffsets="latest")
+    reached = older.latestOffset()
+    older.partitions(older.initialOffset(), reached)
+    append(log, 5)
+    older = reader(root, startingOffsets="latest")
+    planned = older.latestOffset()
+    assert ranges(older.partitions(reached, planned)) == [(100, 105)]  # and then it dies
+    options = {"path": root, "subscribe": "t"}
+    newer = LimitedStreamReader(parse_source_options(options, streaming=True))
+    assert ranges(newer.partitions(reached, planned)) == [(100, 105)]
