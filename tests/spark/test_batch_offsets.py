@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
 from sparklog.client import SparkLog
-from tests.spark.conftest import Options, Read
+from sparklog.spark.features import FILTER_PUSHDOWN
+from tests.spark.conftest import Options, Read, lacks, needs
 
 pytestmark = pytest.mark.spark
 
@@ -124,6 +125,7 @@ def test_tasks(log: SparkLog, read: Read, options: Options, tasks: int) -> None:
     assert found(df) == expected(p0=range(100), p1=range(10))
 
 
+@needs(FILTER_PUSHDOWN)
 @pytest.mark.parametrize(
     ("condition", "result", "most_read"),
     [
@@ -144,6 +146,13 @@ def test_pushdown_reads_less_and_gives_the_same(
     assert found(plain) == found(pushed) == result
 
     assert rows_read(pushed) <= most_read
+
+
+@lacks(FILTER_PUSHDOWN)
+def test_without_pushdown_spark_filters_what_was_read(log: SparkLog, read: Read) -> None:
+    pushed = read(subscribe="t", filterPushdown="true").where("partition = 1 AND offset >= 5")
+    assert found(pushed) == expected(p1=range(5, 10))
+    assert rows_read(pushed) == 110
 
 
 def rows_read(df: DataFrame) -> int:

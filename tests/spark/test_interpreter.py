@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sparklog.spark.features import UNIX_SOCKETS
 from sparklog.spark.interpreter import without_installed_zips, worker_python
+from tests.spark.conftest import lacks, needs
 
 
 @pytest.fixture
@@ -53,11 +55,24 @@ def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
     assert ".zip" not in found
 
 
-def test_workers_are_reached_by_unix_sockets(spark: SparkSession) -> None:
+def unix_sockets(spark: SparkSession) -> str | None:
+    """What Spark has told a worker of them."""
+
     def variable(_: int) -> str | None:
         return os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED")
 
     (found,) = spark.sparkContext.parallelize([0], 1).map(variable).collect()
+    assert found is None or isinstance(found, str)
+    return found
+
+
+@needs(UNIX_SOCKETS)
+def test_workers_are_reached_by_unix_sockets(spark: SparkSession) -> None:
     # Spark writes "True"; a umask that lets others write turns it off (test_session.py).
     asked = spark.conf.get("spark.python.unix.domain.socket.enabled", "false")
-    assert str(found).lower() == asked
+    assert str(unix_sockets(spark)).lower() == asked
+
+
+@lacks(UNIX_SOCKETS)
+def test_a_spark_without_unix_sockets_passes_the_setting_over(spark: SparkSession) -> None:
+    assert unix_sockets(spark) is None

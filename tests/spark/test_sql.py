@@ -9,9 +9,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 import sparklog
+from sparklog.spark.features import FILLED_COLUMNS
+from tests.spark.conftest import MISSING, lacks
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
 STATEMENT = re.compile(r"```sql\n(.*?);\n```", re.DOTALL)
+SOME_COLUMNS = re.compile(r"\(key, value\)\s+VALUES \((.*)\)$", re.DOTALL)
 pytestmark = pytest.mark.spark
 
 
@@ -23,6 +26,14 @@ def sql(spark: SparkSession, root: str) -> Iterator[Callable[[str], list[Row]]]:
     spark.sql("DROP VIEW IF EXISTS orders")
 
 
+def statements() -> list[str]:
+    """The page's; a Spark that does not fill columns in is given all of them."""
+    found = STATEMENT.findall(PAGE.read_text())
+    if FILLED_COLUMNS in MISSING:
+        found = [SOME_COLUMNS.sub(rf"VALUES (\1{', NULL' * 5})", statement) for statement in found]
+    return found
+
+
 def refused(sql: Callable[[str], list[Row]], statement: str, pattern: str) -> None:
     with pytest.raises(PySparkException, match=rf"(?s){pattern}.*docs/sql\.md"):
         sql(statement)
@@ -31,7 +42,7 @@ def refused(sql: Callable[[str], list[Row]], statement: str, pattern: str) -> No
 def test_the_pages_statements_and_what_it_says_of_spark(
     spark: SparkSession, sql: Callable[[str], list[Row]], root: str
 ) -> None:
-    results = [sql(statement) for statement in STATEMENT.findall(PAGE.read_text())]
+    results = [sql(statement) for statement in statements()]
     view, insert, select, table, insert_into_table, count = results
     assert (view, insert, table, insert_into_table) == ([], [], [], [])
     assert [tuple(row) for row in select] == [("alice", "book", "orders", 0, 0)]
@@ -40,7 +51,7 @@ def test_the_pages_statements_and_what_it_says_of_spark(
     assert log.read("orders", 0, 0)["key"].to_pylist() == [b"alice", b"bob"]
 
     assert spark.table("orders").count() == 1, "a view shows the log as it was when it was first queried"
-    sql(STATEMENT.findall(PAGE.read_text())[0].replace("CREATE", "CREATE OR REPLACE"))
+    sql(statements()[0].replace("CREATE", "CREATE OR REPLACE"))
     assert spark.table("orders").count() == 2
     assert spark.read.option("path", root).option("subscribe", "orders").table("shop").count() == 2
 
@@ -51,3 +62,16 @@ def test_the_pages_statements_and_what_it_says_of_spark(
     refused(sql, f"CREATE TABLE x USING sparklog {options} AS SELECT 'x' AS value", "SPARKLOG_MISSING_OPTION")
     assert log.refresh().commit == commit
     assert not spark.catalog.tableExists("x")
+
+
+@lacks(FILLED_COLUMNS)
+def test_a_spark_that_fills_nothing_in_says_which_column_is_missing(
+    spark: SparkSession, sql: Callable[[str], list[Row]], root: str
+) -> None:
+    view, insert = STATEMENT.findall(PAGE.read_text())[:2]
+    sql(view)
+    with pytest.raises(PySparkException, match="Cannot find data for the output column `topic`"):
+        sql(insert)
+    assert not Path(root).exists()
+    sql(statements()[1])
+    assert sparklog.open(root).read("orders", 0, 0)["value"].to_pylist() == [b"book"]

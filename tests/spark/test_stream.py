@@ -1,7 +1,9 @@
 """Streaming: triggers and limits, topics that appear, progress and groups, restarts."""
 
+import datetime as dt
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,13 +11,19 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.spark import StreamingLagListener
-from tests.spark.conftest import CopyStream, Until
+from sparklog.spark.datasource import SparklogDataSource
+from sparklog.spark.features import ADMISSION_CONTROL
+from sparklog.spark.options import parse_sink_options
+from sparklog.spark.stream_writer import SparklogStreamWriter
+from tests.spark.conftest import CopyStream, Until, lacks, needs
 
 pytestmark = pytest.mark.spark
 
@@ -91,6 +99,7 @@ def test_max_partitions_lets_partitions_share_a_task(
     assert seen == [(tasks or 3, list(range(300)))]
 
 
+@needs(ADMISSION_CONTROL)
 def test_max_offsets_per_trigger_bounds_every_micro_batch(log: SparkLog, copy_stream: CopyStream) -> None:
     query = copy_stream({"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}, {"topic": "out"})
     rows_read = [p.numInputRows for p in batches(query)]
@@ -99,6 +108,7 @@ def test_max_offsets_per_trigger_bounds_every_micro_batch(log: SparkLog, copy_st
     assert values(log) == list(range(300))
 
 
+@needs(ADMISSION_CONTROL)
 def test_max_bytes_per_trigger_bounds_every_micro_batch(log: SparkLog, copy_stream: CopyStream) -> None:
     size = sum(e.size for p in log.image.topics["in"].partitions for e in p.extents)
     limit = {"maxBytesPerTrigger": str(size // 4)}
@@ -112,6 +122,7 @@ def test_min_offsets_does_not_keep_available_now_from_ending(log: SparkLog, copy
     assert values(log) == list(range(300))
 
 
+@needs(ADMISSION_CONTROL)
 def test_progress_shows_offsets_in_kafkas_shape_and_the_lag(
     log: SparkLog, copy_stream: CopyStream, spark: SparkSession
 ) -> None:
@@ -131,6 +142,106 @@ def test_progress_shows_offsets_in_kafkas_shape_and_the_lag(
         assert set(lag.by_partition) == {("in", 0), ("in", 1), ("in", 2)}
     finally:
         spark.streams.removeListener(listener)
+
+
+@lacks(ADMISSION_CONTROL)
+def test_without_admission_control_available_now_reads_all_in_one_and_the_lag_is_unknown(
+    log: SparkLog, copy_stream: CopyStream, spark: SparkSession
+) -> None:
+    listener = StreamingLagListener()
+    spark.streams.addListener(listener)
+    try:
+        for start, count in ((0, 300), (300, 250)):
+            if start:
+                log.append("in", rows(start, count))
+            options = {"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}
+            query = copy_stream(options, {"topic": "out"})
+            assert [p.numInputRows for p in batches(query)] == [count]
+            assert values(log) == list(range(start + count))
+            spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+            assert listener.lag(query.id) is None
+    finally:
+        spark.streams.removeListener(listener)
+
+
+@lacks(ADMISSION_CONTROL)
+def test_without_admission_control_limits_hold_from_the_second_micro_batch_on(
+    log: SparkLog, spark: SparkSession, root: str, tmp_path: Path, until: Until
+) -> None:
+    options = {"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}
+    query = (
+        spark.readStream.format("sparklog").options(**options).load(root)
+        .select("key", "value").writeStream.format("sparklog").option("topic", "out")
+        .option("checkpointLocation", str(tmp_path / "c")).start(root)
+    )  # fmt: skip
+    try:
+        until(lambda: "out" in log.refresh().topics and values(log) == list(range(300)), query)
+        log.append("in", rows(300, 300))
+        until(lambda: values(log) == list(range(600)), query)
+        query.processAllAvailable()
+        sizes = [p.numInputRows for p in batches(query)]
+    finally:
+        query.stop()
+    assert sizes[0] == 300
+    assert all(97 <= n <= 100 for n in sizes[1:4]), sizes
+    assert sum(sizes) == 600
+
+
+def test_the_sink_takes_every_column(log: SparkLog, spark: SparkSession, root: str, tmp_path: Path) -> None:
+    columns = (
+        "CONCAT('key-', CAST(value AS STRING)) AS key",
+        "value",
+        "CAST(CAST(CAST(value AS STRING) AS INT) % 2 AS INT) AS partition",
+        "TIMESTAMP_MILLIS(CAST(CAST(value AS STRING) AS BIGINT) * 3600000) AS timestamp",
+        "ARRAY(NAMED_STRUCT('key', 'of', 'value', value)) AS headers",
+    )
+    source = spark.readStream.format("sparklog").option("subscribe", "in").options(**EARLIEST).load(root)
+    writer = source.selectExpr(*columns).writeStream.format("sparklog").options(topic="out")
+    writer = writer.option("num.partitions", "2").option("checkpointLocation", str(tmp_path / "c"))
+    writer.trigger(availableNow=True).start(root).awaitTermination(120)
+    read = spark.read.format("sparklog").option("subscribe", "out").option("includeHeaders", "true")
+    found = read.load(root).select("key", "value", "partition", "timestamp", "headers")
+    expected = [
+        (
+            b"key-%d" % n,
+            b"%d" % n,
+            n % 2,
+            dt.datetime(1970, 1, 1) + dt.timedelta(hours=n),
+            [("of", b"%d" % n)],
+        )
+        for n in range(300)
+    ]
+    assert sorted(map(tuple, found.collect())) == sorted(expected)
+
+
+def test_the_sink_gets_arrow_batches(log: SparkLog, spark: SparkSession, root: str, tmp_path: Path) -> None:
+    """Of every Spark: rows one by one would take several times the processor time."""
+    seen = tmp_path / "seen"
+
+    class Watched(SparklogStreamWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            def watched() -> Iterator[pa.RecordBatch]:
+                for one in iterator:
+                    seen.write_text(type(one).__name__)
+                    yield one
+
+            return SparklogStreamWriter.write(self, watched())
+
+    class Source(SparklogDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "watched"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> SparklogStreamWriter:
+            return Watched(schema, parse_sink_options({**self.options}, streaming=True))
+
+    spark.dataSource.register(Source)
+    rows = spark.readStream.format("sparklog").option("subscribe", "in").options(**EARLIEST).load(root)
+    writer = rows.select("value").writeStream.format("watched").option("topic", "out")
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    writer.start(root).awaitTermination(120)
+    assert seen.read_text() == "RecordBatch"
+    assert values(log) == list(range(300))
 
 
 def test_a_group_id_makes_the_progress_visible(log: SparkLog, copy_stream: CopyStream) -> None:
@@ -217,14 +328,16 @@ def test_a_checkpoint_that_has_lost_its_last_micro_batch_is_refused(
 
     What it holds may be other than then, and nothing tells. So it is neither written nor left out.
     """
-    options = {"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}
-    copy_stream(options, {"topic": "out"})
+    options = {"subscribe": "in", **EARLIEST}
+    for start in (300, 350, 400):
+        copy_stream(options, {"topic": "out"})
+        log.append("in", rows(start, 50))
     for done in notes(tmp_path, "commits")[-2:]:
         forget(done)
     forget(notes(tmp_path, "offsets")[-1])
     with pytest.raises(StreamingQueryException, match="SPARKLOG_CHECKPOINT_OUTDATED"):
         copy_stream(options, {"topic": "out"})
-    assert values(log) == list(range(300))
+    assert values(log) == list(range(400))
 
 
 def test_a_checkpoint_of_another_root_is_refused(
