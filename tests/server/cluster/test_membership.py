@@ -199,7 +199,9 @@ def test_who_waits_for_a_rebalance_is_sent_away(
     outage: Outage, connect: Callable[[RunningBroker], RawClient]
 ) -> None:
     first, second = Asker(connect(outage.broker)), Asker(connect(outage.broker))
-    joined = join(first)
+    # Longer than this test waits: or the first member's session would end, and the wait with it.
+    patient: dict[str, Any] = {"session_timeout": 600_000, "rebalance_timeout": 600_000}
+    joined = join(first, **patient)
     assert sync(first, joined).assignment == b"all"
     outage.begin()
 
@@ -213,7 +215,7 @@ def test_who_waits_for_a_rebalance_is_sent_away(
             outage.broker.loop.call_soon(suspend_when_it_waits)
 
     outage.broker.loop.call_soon_threadsafe(suspend_when_it_waits)
-    answer = join(second)
+    answer = join(second, **patient)
     assert answer.error_code.name == "not_coordinator"
     outage.end()
     until(lambda: heartbeat(first, joined) == "none", what="the group is as it was in the log")
