@@ -1,6 +1,7 @@
 """The list of extents against a plain Python list, across the borders of blocks and tail."""
 
 import random
+import tracemalloc
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ def grown(count: int, step: int = 100) -> tuple[ExtentList, list[Extent]]:
     return extents, model
 
 
-@pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 2000])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 511, 2000])
 def test_behaves_like_a_list(count: int) -> None:
     extents, model = grown(count)
     assert len(extents) == count
@@ -60,6 +61,25 @@ def test_old_lists_stay_as_they_were() -> None:
     assert list(first) == model
     assert second[-1] != third[-1]
     assert second != third
+
+
+def test_an_extent_takes_little_memory_in_whatever_commit_it_came() -> None:
+    """Also in partitions of a few hundred: a broker of 10,000 keeps millions of extents."""
+    partitions, count = 40, 300
+    data = msgspec.json.encode(extent(0))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        lists = [ExtentList(TOPIC, partition) for partition in range(partitions)]
+        for number in range(count):
+            for partition in range(partitions):
+                read = msgspec.json.decode(data, type=Extent)  # with strings of its own, as from a commit
+                read = msgspec.structs.replace(read, base_offset=number * 12)
+                lists[partition] = lists[partition].appended([read])
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken / (partitions * count) < 120
 
 
 @pytest.mark.parametrize("seed", range(5))

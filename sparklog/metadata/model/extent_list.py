@@ -1,18 +1,20 @@
 """The extents of one partition, in offset order: an immutable list, mostly of columns.
 
-A root may hold a million extents. As Python objects they would cost hundreds of megabytes and seconds
-to load; as columns they are a few arrays that an Arrow file hands over without copying. New extents
-gather in a short tail of objects, and become columns when it is full.
+A root may hold a million extents. As Python objects of some 400 bytes they would cost hundreds of megabytes,
+and seconds to load; as columns they take 80, and an Arrow file hands them over without copying. New extents
+gather in a short tail of objects, and become columns when it is full: short, since each partition has one.
 
 Invariants: base offsets ascend and extents do not overlap (checked by whoever appends, extents.py).
 Concurrency: immutable; every change makes a new list that shares the columns.
 """
 
 import bisect
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,21 +31,27 @@ NUMBER_COLUMNS = (
     "producer_epoch",
     "base_sequence",
 )
+_FIRST_NUMBER = Extent.__struct_fields__.index(NUMBER_COLUMNS[0])
+assert Extent.__struct_fields__[_FIRST_NUMBER:] == NUMBER_COLUMNS
 _BASE_OFFSET = NUMBER_COLUMNS.index("base_offset")
 _RECORD_COUNT = NUMBER_COLUMNS.index("record_count")
 _PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
 SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
-_MAX_TAIL = 512
+# Shorter: more arrays to make; longer: more memory, with 10,000 partitions 4 MB for each extent of it.
+_MAX_TAIL = 16
 # A block that came from a snapshot stays as it is; younger ones merge until this size.
 _MAX_MERGED_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtentColumns:
-    """Extents of one partition as parallel arrays: segment names, and NUMBER_COLUMNS in that order."""
+    """Extents of one partition as parallel arrays: segment names, and NUMBER_COLUMNS in that order.
+
+    `numbers` is one array of as many rows, or a tuple of arrays.
+    """
 
     segment: npt.NDArray[Any]
-    numbers: tuple[npt.NDArray[np.int64], ...]
+    numbers: npt.NDArray[np.int64] | tuple[npt.NDArray[np.int64], ...]
 
     def __len__(self) -> int:
         return len(self.segment)
@@ -68,15 +76,12 @@ class ExtentColumns:
 
 
 def columns_of(extents: Sequence[Extent]) -> ExtentColumns:
-    """Columns from objects."""
+    """Columns from objects. Each name of a segment is kept once in the process, as many as refer to it."""
     segment = np.empty(len(extents), dtype=object)
-    segment[:] = [extent.segment for extent in extents]
-    return ExtentColumns(
-        segment,
-        tuple(
-            np.array([getattr(extent, name) for extent in extents], dtype=np.int64) for name in NUMBER_COLUMNS
-        ),
-    )
+    segment[:] = [sys.intern(extent.segment) for extent in extents]
+    rows = [msgspec.structs.astuple(extent)[_FIRST_NUMBER:] for extent in extents]
+    numbers = np.array(rows, np.int64).reshape(len(rows), len(NUMBER_COLUMNS))
+    return ExtentColumns(segment, np.ascontiguousarray(numbers.T))
 
 
 def concat_columns(blocks: Sequence[ExtentColumns]) -> ExtentColumns:
@@ -85,10 +90,10 @@ def concat_columns(blocks: Sequence[ExtentColumns]) -> ExtentColumns:
         return blocks[0]
     if not blocks:
         return columns_of(())
-    return ExtentColumns(
-        np.concatenate([block.segment for block in blocks]),
-        tuple(np.concatenate(parts) for parts in zip(*(block.numbers for block in blocks), strict=True)),
-    )
+    numbers = np.empty((len(NUMBER_COLUMNS), sum(map(len, blocks))), np.int64)
+    for row, parts in zip(numbers, zip(*(block.numbers for block in blocks), strict=True), strict=True):
+        np.concatenate(parts, out=row)
+    return ExtentColumns(np.concatenate([block.segment for block in blocks]), numbers)
 
 
 _Parts = tuple[tuple[ExtentColumns, ...], tuple[Extent, ...]]
