@@ -996,17 +996,17 @@ MUTANTS = (
     ),
     Mutant(
         "broker: a request that names thousands waits for those before it",
-        "sparklog_server/network/connection.py",
+        "sparklog_server/dispatch/dispatcher.py",
         "            await work.reserve(examined.elements)\n",
         "            pass\n",
-        "tests/server/network/test_work.py",
+        "tests/server/dispatch/test_work.py",
     ),
     Mutant(
         "broker: what a request took is given back when its handler is ended",
         "sparklog_server/network/connection.py",
-        "            request.work.release()\n            raise\n",
+        "            request.release()\n            raise\n",
         "            raise\n",
-        "tests/server/network/test_work.py",
+        "tests/server/dispatch/test_work.py",
     ),
     Mutant(
         "broker: a list that occurs again in an answer takes no more memory",
@@ -1351,7 +1351,7 @@ MUTANTS = (
     Mutant(
         "large answers wait for each other",
         "sparklog_server/protocol/answers.py",
-        "            await self._budget.take(self, size)\n",
+        "            await self._budget.take(self, size, self._owner)\n",
         "            pass\n",
         "tests/server/protocol/test_answers.py",
     ),
@@ -1420,9 +1420,9 @@ MUTANTS = (
     ),
     Mutant(
         "a connection keeps no body of a request that waits",
-        "sparklog_server/network/connection.py",
-        "        body, self.body = self.body, None\n",
-        "        body = self.body\n",
+        "sparklog_server/dispatch/dispatcher.py",
+        "        body, self._body = self._body, None\n",
+        "        body = self._body\n",
         "tests/server/fetch/test_bounds.py",
     ),
     Mutant(

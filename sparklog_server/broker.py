@@ -23,6 +23,7 @@ from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.coordinator.host import Host
+from sparklog_server.dispatch.dispatcher import Dispatcher
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.http.endpoint import HttpEndpoint
 from sparklog_server.metrics import Metrics
@@ -90,9 +91,12 @@ class Broker:
             on_fatal=self.lifecycle.fail,
         )
         self.groups = self._make_groups()
+        self.dispatcher = Dispatcher(
+            config.network, bind_apis(self._services()), clock=clock, metrics=self.metrics
+        )
         self.network = Network(
             config.network,
-            bind_apis(self._services()),
+            self.dispatcher.begin,
             clock=clock,
             metrics=self.metrics,
             run_blocking=self.root.run,

@@ -11,6 +11,7 @@ A client that leaves: handlers that only wait (`waits`) are cancelled, all other
     and their response is dropped.
 Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
     it until that one's response is queued. The server closes the connection from outside.
+Not here: what a request is, and what is done with it (dispatch/).
 Sources: Kafka SocketServer.Processor, KafkaChannel (muted while a request is in progress).
 """
 
@@ -18,58 +19,17 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from sparklog_server.network.exchange import Origin, Request, Times
 from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
 from sparklog_server.network.shared import Shared
-from sparklog_server.network.work import HeldWork
-from sparklog_server.protocol.answers import HeldAnswer
-from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
-from sparklog_server.protocol.messages import (
-    MalformedRequestError,
-    MessageCodec,
-    UnsupportedRequestError,
-    codec_for,
-    encode_response,
-    examine_request,
-    parse_header,
-)
-from sparklog_server.protocol.wire import Chunk, CloseConnectionError, Response
+from sparklog_server.protocol.api_entry import ApiEntry
+from sparklog_server.protocol.messages import MalformedRequestError, UnsupportedRequestError
 from sparklog_server.settings.addresses import AdvertisedListener
 
 MAX_PIPELINED = 64
 _log = logging.getLogger("sparklog_server.network")
-_request_log = logging.getLogger("sparklog_server.request")
 _Closing = (FrameError, MalformedRequestError, UnsupportedRequestError)
-
-
-@dataclass(slots=True)
-class _Request:
-    entry: ApiEntry
-    codec: MessageCodec
-    context: RequestContext
-    body: Any
-    frame: Frame
-    work: HeldWork
-    holds_slot: bool
-    received: float  # seconds of the loop's clock, as the following
-
-    def take_body(self) -> Any:
-        """For the handler, which may wait for long and knows what it still needs."""
-        body, self.body = self.body, None
-        return body
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """No chunks: nothing is sent. `failure`: the connection is closed, once earlier requests are answered."""
-
-    chunks: Sequence[Chunk] = ()
-    release: Callable[[], None] | None = None
-    error: int = 0
-    failure: str | None = None
 
 
 class Connection:
@@ -87,7 +47,7 @@ class Connection:
         self._sock = sock
         self.number = number
         self.peer_host = peer_host
-        self._listener = listener
+        self._origin = Origin(number=number, peer_host=peer_host, listener=listener)
         max_bytes = shared.settings.socket_request_max_bytes
         self.reader = FrameReader(sock, shared.budget, shared.clock, max_bytes, peer_host)
         self.writer = FrameWriter(sock, shared.clock, shared.run_blocking)
@@ -100,7 +60,7 @@ class Connection:
         self._closed = False
 
     def __str__(self) -> str:
-        return f"connection {self.number} from {self.peer_host}"
+        return str(self._origin)
 
     @property
     def is_idle(self) -> bool:
@@ -173,7 +133,7 @@ class Connection:
 
     async def _serve(self, frame: Frame) -> None:
         try:
-            request = await self._decode(frame)
+            request = await self._shared.dispatch(frame, self._origin)
         except BaseException:
             frame.release()
             raise
@@ -193,43 +153,8 @@ class Connection:
         self._pipelined.add(task)
         task.add_done_callback(self._pipelined.discard)
 
-    async def _decode(self, frame: Frame) -> _Request:
-        received = asyncio.get_running_loop().time()
-        header = parse_header(frame.data)
-        entry = self._shared.apis.get(header.api_key)
-        codec = codec_for(entry, header)
-        assert entry is not None
-        waits = entry.waits
-        examined = examine_request(frame.data, header, codec)
-        work = HeldWork(self._shared.work, self.peer_host)
-        if not waits:
-            await work.reserve(examined.elements)
-        try:
-            body = examined.read()
-            if waits:
-                frame.release()
-            else:
-                frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
-                await self._shared.slots.acquire()
-        except BaseException:
-            work.release()
-            raise
-        context = RequestContext(
-            api_key=header.api_key,
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=examined.client_id,
-            connection_id=self.number,
-            peer_host=self.peer_host,
-            listener=self._listener,
-            received_ms=self._shared.clock.monotonic_ms(),
-            types=codec.types,
-            answer=HeldAnswer(self._shared.answers, self.peer_host),
-        )
-        return _Request(entry, codec, context, body, frame, work, holds_slot=not waits, received=received)
-
     async def _answer_pipelined(
-        self, request: _Request, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]"
+        self, request: Request, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]"
     ) -> None:
         try:
             await self._answer(request, previous, turn)
@@ -243,7 +168,7 @@ class Connection:
 
     async def _answer(
         self,
-        request: _Request,
+        request: Request,
         previous: "asyncio.Future[None] | None",
         turn: "asyncio.Future[None] | None",
     ) -> None:
@@ -251,9 +176,9 @@ class Connection:
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            answer = await self._handle(request)
+            answer = await request.handle()
         except BaseException:
-            request.work.release()
+            request.release()
             raise
         handled = in_turn = clock()
         try:
@@ -264,7 +189,7 @@ class Connection:
                 await self.writer.queue(())
                 self.close(answer.failure)
             elif answer.chunks and not self._closed:
-                is_counted = request.work.is_held or request.context.answer.is_held
+                is_counted = request.is_counted
                 if turn is None:
                     await self.writer.send(answer.chunks, is_counted=is_counted)
                 else:
@@ -272,70 +197,10 @@ class Connection:
                     turn.set_result(None)
                     await sending
         finally:
-            request.work.release()
-            request.context.answer.release()
+            request.release()
             if answer.release is not None:
                 answer.release()
-        self._count(request, answer, (began, handled, in_turn, clock()))
-
-    async def _handle(self, request: _Request) -> _Answer:
-        """The handler's answer, encoded. What it does not catch is a bug: logged, nobody else is harmed."""
-        context = request.context
-        try:
-            body = await request.entry.handle(request.take_body(), context)
-            if body is None:
-                return _Answer()
-            return _Answer(
-                chunks=encode_response(request.codec, context.correlation_id, body),
-                release=body.release if isinstance(body, Response) else None,
-                error=int(getattr(body, "error_code", 0)),
-            )
-        except asyncio.CancelledError:
-            context.answer.release()
-            raise
-        except CloseConnectionError as error:
-            return _Answer(failure=str(error))
-        except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down
-            _log.exception(
-                "%s: %s version %d from client %r failed",
-                self,
-                request.entry.name,
-                context.api_version,
-                context.client_id,
-            )
-            return _Answer(failure="its request failed")
-        finally:
-            request.frame.release()
-            if request.holds_slot:
-                self._shared.slots.release()
-
-    def _count(self, request: _Request, answer: _Answer, times: tuple[float, float, float, float]) -> None:
-        began, handled, turn, sent = times
-        entry = request.entry
-        total_ms = (sent - request.received) * 1000
-        handling_ms = (handled - began) * 1000
-        waits = entry.pipelined or not request.holds_slot  # for the publisher, for records, for members
-        self._shared.metrics.request(
-            entry.name,
-            total_ms,
-            version=request.context.api_version,
-            queue_ms=(began - request.received) * 1000,
-            local_ms=0.0 if waits else handling_ms,
-            remote_ms=handling_ms if waits else 0.0,
-            response_queue_ms=(turn - handled) * 1000,
-            send_ms=(sent - turn) * 1000,
-            error=answer.error if answer.failure is None else -1,
-        )
-        if _request_log.isEnabledFor(logging.DEBUG):
-            _request_log.debug(
-                "%s version %d from client %r, %s: %.3f ms, of which %.3f handling",
-                entry.name,
-                request.context.api_version,
-                request.context.client_id,
-                self,
-                total_ms,
-                handling_ms,
-            )
+        request.count(answer, Times(began=began, handled=handled, in_turn=in_turn, sent=clock()))
 
     async def _wait_for_pipelined(self) -> None:
         # All of them: the last may have nothing to send (acks=0) while one before it is still being sent.

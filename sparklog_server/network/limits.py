@@ -14,6 +14,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+SHARES = 4  # an address may have one of them of the bytes of requests, of answers, of work
+
 
 class ByteBudget:
     """Bytes that are held at once. A holder is one frame being read or worked on, or one answer.

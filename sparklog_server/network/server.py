@@ -9,23 +9,21 @@ Sources: Kafka SocketServer.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from sparklog.clock import Clock
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.connection import Connection
-from sparklog_server.network.limits import ByteBudget, ConnectionQuota
+from sparklog_server.network.exchange import Dispatch
+from sparklog_server.network.limits import SHARES, ByteBudget, ConnectionQuota
 from sparklog_server.network.listener import Listener
 from sparklog_server.network.shared import RunBlocking, Shared
-from sparklog_server.network.work import WORK_BYTES
-from sparklog_server.protocol.api_entry import ApiEntry
 from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.network import NetworkSettings
 
 _log = logging.getLogger("sparklog_server.network")
 _LOOK_MS = 1000
-SHARES = 4  # an address may have one of them of the bytes of requests, of answers, of work
 
 
 class Network:
@@ -34,7 +32,7 @@ class Network:
     def __init__(
         self,
         settings: NetworkSettings,
-        apis: Mapping[int, ApiEntry],
+        dispatch: Dispatch,
         *,
         clock: Clock,
         metrics: Metrics,
@@ -42,17 +40,14 @@ class Network:
         on_closed: Callable[[int], None],
     ) -> None:
         """`on_closed`: called with a connection's number when it is gone."""
-        limit, answers = settings.queued_max_request_bytes, settings.queued_max_response_bytes
+        limit = settings.queued_max_request_bytes
         self.shared = Shared(
             settings=settings,
-            apis=apis,
+            dispatch=dispatch,
             clock=clock,
             metrics=metrics,
             run_blocking=run_blocking,
             budget=ByteBudget(limit, limit // SHARES),
-            answers=ByteBudget(answers, answers // SHARES),
-            work=ByteBudget(WORK_BYTES, WORK_BYTES // SHARES),
-            slots=asyncio.Semaphore(settings.queued_max_requests),
             quota=ConnectionQuota(
                 settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
             ),
@@ -63,9 +58,7 @@ class Network:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
         self.looks = 0  # how often all connections were looked at
-        slots = self.shared.slots
         metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
-        metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(slots._waiters or ()))
 
     def bind(self) -> None:
         """Open the listeners' sockets, so that their ports are known. Nobody is accepted yet."""

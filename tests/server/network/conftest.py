@@ -11,6 +11,7 @@ import pytest
 from sparklog.clock import Clock, SystemClock
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
+from sparklog_server.dispatch.dispatcher import Dispatcher
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
@@ -29,8 +30,9 @@ def request(correlation_id: int, body: bytes = METADATA_V0, *, key: int = 3, ver
 class Served:
     """A network with one API (key 3), and connections to it."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, dispatcher: Dispatcher) -> None:
         self.network = network
+        self.dispatcher = dispatcher
         self.port = network.advertised()[0].port
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -84,24 +86,30 @@ async def serving(
         pipelined=pipelined,
         waits=waits,
     )
-    network = Network(
+    dispatcher = Dispatcher(
         config.network,
         {3: entry, 18: bind_apis(cast("Services", None))[18]},
         clock=clock or SystemClock(),
         metrics=Metrics(),
+    )
+    network = Network(
+        config.network,
+        dispatcher.begin,
+        clock=clock or SystemClock(),
+        metrics=dispatcher.metrics,
         run_blocking=run_blocking,
         on_closed=lambda _: None,
     )
     network.bind()
     network.start()
-    served = Served(network)
+    served = Served(network, dispatcher)
     try:
         yield served
     finally:
         await network.stop(1000)
         served.close()
     shared = network.shared
-    assert shared.budget.used_bytes == shared.work.used_bytes == shared.answers.used_bytes == 0
+    assert shared.budget.used_bytes == dispatcher.work.used_bytes == dispatcher.answers.used_bytes == 0
     assert shared.quota.count == 0
     assert not network.connections
 

@@ -104,7 +104,7 @@ def test_requests_beyond_the_queue_wait(run: Run) -> None:
             clients = [await served.connect() for _ in range(5)]
             for number, (_, writer) in enumerate(clients):
                 writer.write(request(number))
-            await until(lambda: served.network.shared.slots.locked())
+            await until(lambda: served.dispatcher.slots.locked())
             await asyncio.sleep(0.02)  # nothing to wait for: nothing else must happen
             assert begun == 2
             gate.set()
@@ -317,7 +317,7 @@ def test_waiting_for_the_broker_is_neither_idle_nor_slow(run: Run) -> None:
             for number, (_, writer) in enumerate(clients):
                 writer.write(request(number, METADATA_V0 + bytes(600_000 if number < 4 else 10)))
             await until(
-                lambda: served.network.shared.budget.waiting >= 2 and served.network.shared.slots.locked()
+                lambda: served.network.shared.budget.waiting >= 2 and served.dispatcher.slots.locked()
             )
             clock.advance_ms(2000)
             looked = served.network.looks
@@ -569,7 +569,7 @@ def test_a_large_answer_that_is_taken_at_a_trickle_ends_soon(run: Run) -> None:
             await until(lambda: len(network.connections) == 2)
             writers = [one.writer for one in network.connections.values()]
             await until(lambda: all(one.waiting_since_ms is not None for one in writers))
-            assert network.shared.answers.used_bytes == 20 << 20
+            assert served.dispatcher.answers.used_bytes == 20 << 20
             counted = next(one for one in writers if one.counted_bytes)
 
             def too_slow() -> bool:
@@ -590,7 +590,7 @@ def test_a_large_answer_that_is_taken_at_a_trickle_ends_soon(run: Run) -> None:
                 looks = network.looks
                 await until(lambda: network.looks > looks + 1)  # noqa: B023 - it is done with before the next
             await until(lambda: len(network.connections) == 1)
-            await until(lambda: network.shared.answers.used_bytes == 0)
+            await until(lambda: served.dispatcher.answers.used_bytes == 0)
             taking.close()
             patient.close()
 

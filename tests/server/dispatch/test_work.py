@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sparklog_server.network import work
-from sparklog_server.network.server import SHARES
-from sparklog_server.network.work import ELEMENT_BYTES, WORK_BYTES
+from sparklog_server.dispatch import work
+from sparklog_server.dispatch.work import ELEMENT_BYTES, WORK_BYTES
+from sparklog_server.network.limits import SHARES
 from sparklog_server.protocol.wire import CloseConnectionError, Response
 from tests.server.network.conftest import request, response, serving, until
 
@@ -39,7 +39,7 @@ def test_what_names_thousands_waits_for_those_before_it(run: Run, pipelined: boo
             large = [await served.connect() for _ in range(10)]
             for _, writer in large:
                 writer.write(request(1, topics(MANY)))
-            await until(lambda: served.network.shared.work.waiting > 0)
+            await until(lambda: served.dispatcher.work.waiting > 0)
             reader, writer = await served.connect()
             for correlation_id in range(5):  # who names few waits for nobody
                 writer.write(request(correlation_id, topics(FEW)))
@@ -74,16 +74,18 @@ def test_it_is_given_back_whatever_becomes_of_the_request(run: Run) -> None:
             for correlation_id in range(3):
                 _, writer = await served.connect()
                 writer.write(request(correlation_id, topics(FEW + 1)))
-            await until(lambda: network.shared.work.used_bytes == 0 and network.shared.budget.used_bytes == 0)
+            await until(
+                lambda: served.dispatcher.work.used_bytes == 0 and network.shared.budget.used_bytes == 0
+            )
             _, waiting = await served.connect()
             waiting.write(request(3, topics(MANY)))
-            await until(lambda: network.shared.work.used_bytes == MANY * ELEMENT_BYTES)
+            await until(lambda: served.dispatcher.work.used_bytes == MANY * ELEMENT_BYTES)
             _, behind = await served.connect()
             behind.write(request(4, topics(MANY)))
-            await until(lambda: network.shared.work.waiting == 1)
+            await until(lambda: served.dispatcher.work.waiting == 1)
             behind.close()
             for connection in list(network.connections.values()):
                 connection.abort()
-            await until(lambda: not network.shared.work.waiting and not network.shared.work.used_bytes)
+            await until(lambda: not served.dispatcher.work.waiting and not served.dispatcher.work.used_bytes)
 
     run(main)

@@ -1,0 +1,1 @@
+"""One request's way, in one place: decode, let it in, handle, encode, count."""

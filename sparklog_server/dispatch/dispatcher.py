@@ -1,0 +1,206 @@
+"""Requests as they come from connections: decoded, let in, handled, encoded, counted.
+
+1. the header says which API and version, and with that how to read the rest;
+2. the bytes are walked over, and what will come of them is counted: who names thousands waits (work.py);
+3. the body is read, and the request waits for one of queued.max.requests slots, unless it is of those that
+   wait for something to happen anyway (ApiEntry, `waits`);
+4. its handler is called, and the answer encoded; what a handler does not catch is a bug, logged, and closes
+   that connection only;
+5. when the answer is sent, everything that was taken has been given back, and the request is counted.
+
+Here is the place to ask whether a client may do what it asks for, before 3, and whether now, before 4;
+nobody is authenticated, and nothing throttled, in this version.
+Invariants: what a request takes is given back once, however it ends.
+Not here: sockets, the order of answers (network/connection.py), what handlers do (api/).
+Concurrency: event loop only.
+Sources: Kafka KafkaRequestHandler, RequestChannel, KafkaApis.handle.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.clock import Clock
+from sparklog_server.dispatch.work import WORK_BYTES, HeldWork
+from sparklog_server.metrics import Gauge, Metrics
+from sparklog_server.network.exchange import Answer, Origin, Times
+from sparklog_server.network.frames import Frame
+from sparklog_server.network.limits import SHARES, ByteBudget
+from sparklog_server.protocol.answers import HeldAnswer
+from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
+from sparklog_server.protocol.messages import (
+    MessageCodec,
+    codec_for,
+    encode_response,
+    examine_request,
+    parse_header,
+)
+from sparklog_server.protocol.wire import CloseConnectionError, Response
+from sparklog_server.settings.network import NetworkSettings
+
+_log = logging.getLogger("sparklog_server.network")
+_request_log = logging.getLogger("sparklog_server.request")
+
+
+class Dispatcher:
+    """See the module's docstring."""
+
+    def __init__(
+        self, settings: NetworkSettings, apis: Mapping[int, ApiEntry], *, clock: Clock, metrics: Metrics
+    ) -> None:
+        self.apis = apis
+        self._clock = clock
+        self.metrics = metrics
+        limit = settings.queued_max_response_bytes
+        self.answers = ByteBudget(limit, limit // SHARES)
+        self.work = ByteBudget(WORK_BYTES, WORK_BYTES // SHARES)
+        slots = self.slots = asyncio.Semaphore(settings.queued_max_requests)
+        metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(slots._waiters or ()))
+
+    async def begin(self, frame: Frame, origin: Origin) -> "DispatchedRequest":
+        """Read a request, and wait until there is room for it; see network/exchange.py, `Dispatch`."""
+        received = asyncio.get_running_loop().time()
+        header = parse_header(frame.data)
+        entry = self.apis.get(header.api_key)
+        codec = codec_for(entry, header)
+        assert entry is not None
+        examined = examine_request(frame.data, header, codec)
+        work = HeldWork(self.work, origin.peer_host)
+        if not entry.waits:
+            await work.reserve(examined.elements)
+        try:
+            body = examined.read()
+            if entry.waits:
+                frame.release()
+            else:
+                frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
+                await self.slots.acquire()
+        except BaseException:
+            work.release()
+            raise
+        context = RequestContext(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=examined.client_id,
+            connection_id=origin.number,
+            peer_host=origin.peer_host,
+            listener=origin.listener,
+            received_ms=self._clock.monotonic_ms(),
+            types=codec.types,
+            answer=HeldAnswer(self.answers, origin.peer_host),
+        )
+        return DispatchedRequest(self, entry, codec, context, body, frame, work, origin, received)
+
+
+class DispatchedRequest:
+    """One request; see network/exchange.py, `Request`."""
+
+    __slots__ = (
+        "_body",
+        "_codec",
+        "_context",
+        "_dispatcher",
+        "_frame",
+        "_origin",
+        "_received",
+        "_work",
+        "entry",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        entry: ApiEntry,
+        codec: MessageCodec,
+        context: RequestContext,
+        body: Any,
+        frame: Frame,
+        work: HeldWork,
+        origin: Origin,
+        received: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self.entry = entry
+        self._codec = codec
+        self._context = context
+        self._body = body
+        self._frame = frame
+        self._work = work
+        self._origin = origin
+        self._received = received  # seconds of the loop's clock
+
+    @property
+    def is_counted(self) -> bool:
+        """May others wait for memory that it, or its answer, holds?"""
+        return self._work.is_held or self._context.answer.is_held
+
+    async def handle(self) -> Answer:
+        """The handler's answer, encoded. What it does not catch is a bug: logged, nobody else is harmed."""
+        context = self._context
+        try:
+            answer = await self.entry.handle(self._take_body(), context)
+            if answer is None:
+                return Answer()
+            return Answer(
+                chunks=encode_response(self._codec, context.correlation_id, answer),
+                release=answer.release if isinstance(answer, Response) else None,
+                error=int(getattr(answer, "error_code", 0)),
+            )
+        except asyncio.CancelledError:
+            context.answer.release()
+            raise
+        except CloseConnectionError as error:
+            return Answer(failure=str(error))
+        except Exception:  # noqa: BLE001 - a handler's bug must not take the broker down
+            _log.exception(
+                "%s: %s version %d from client %r failed",
+                self._origin,
+                self.entry.name,
+                context.api_version,
+                context.client_id,
+            )
+            return Answer(failure="its request failed")
+        finally:
+            self._frame.release()
+            if not self.entry.waits:
+                self._dispatcher.slots.release()
+
+    def _take_body(self) -> Any:
+        """For the handler, which may wait for long and knows what it still needs."""
+        body, self._body = self._body, None
+        return body
+
+    def release(self) -> None:
+        """It is answered, or never will be; may be called again."""
+        self._work.release()
+        self._context.answer.release()
+
+    def count(self, answer: Answer, times: Times) -> None:
+        """Its answer was sent."""
+        entry, context = self.entry, self._context
+        total_ms = (times.sent - self._received) * 1000
+        handling_ms = (times.handled - times.began) * 1000
+        waits = entry.pipelined or entry.waits  # for the publisher, for records, for members
+        self._dispatcher.metrics.request(
+            entry.name,
+            total_ms,
+            version=context.api_version,
+            queue_ms=(times.began - self._received) * 1000,
+            local_ms=0.0 if waits else handling_ms,
+            remote_ms=handling_ms if waits else 0.0,
+            response_queue_ms=(times.in_turn - times.handled) * 1000,
+            send_ms=(times.sent - times.in_turn) * 1000,
+            error=answer.error if answer.failure is None else -1,
+        )
+        if _request_log.isEnabledFor(logging.DEBUG):
+            _request_log.debug(
+                "%s version %d from client %r, %s: %.3f ms, of which %.3f handling",
+                entry.name,
+                context.api_version,
+                context.client_id,
+                self._origin,
+                total_ms,
+                handling_ms,
+            )
