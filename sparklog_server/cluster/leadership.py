@@ -28,32 +28,14 @@ class Leadership:
     """See the module's docstring."""
 
     def __init__(self, node_id: int) -> None:
-        self._node_id = node_id
-        self._leader = Leader(node_id, LEADER_EPOCH)
-
-    @property
-    def controller_id(self) -> int:
-        """The broker that changes metadata for clients."""
-        return self._node_id
-
-    @property
-    def brokers(self) -> tuple[int, ...]:
-        """All that may have replicas."""
-        return (self._node_id,)
+        self.controller_id = node_id  # changes metadata for clients
+        self.coordinator_id = node_id  # coordinates groups
+        self.brokers = (node_id,)  # all that may have replicas
+        self.leader_of_all = Leader(node_id, LEADER_EPOCH)  # a topic's partitions are told in one block
 
     def leader_of(self, _partition: PartitionState) -> Leader:
         """Who leads a partition."""
-        return self._leader
-
-    @property
-    def leader_of_all(self) -> Leader:
-        """Who leads every partition: all of a topic are told in one block of bytes."""
-        return self._leader
-
-    @property
-    def coordinator_id(self) -> int:
-        """The broker that coordinates groups."""
-        return self._node_id
+        return self.leader_of_all
 
     def epoch_error(self, partition: PartitionState, current_leader_epoch: int) -> ErrorCode:
         """What to answer a client that takes `current_leader_epoch` for the leader's; -1: it does not say."""
