@@ -191,10 +191,10 @@ MUTANTS = (
         "tests/spark/test_features.py",
     ),
     Mutant(
-        "on a Spark without admission control a topic that is dropped is reported, and its position kept",
+        "on a Spark without admission control a topic that is dropped is reported",
         "sparklog/spark/stream_reader.py",
-        "self._reached = self._plan().complete_end(start, end)",
-        "self._reached = end",
+        "        self._plan().report_left_out(start, end)\n",
+        "",
         "tests/spark/test_features.py",
     ),
     Mutant(

@@ -37,8 +37,9 @@ ADMISSION_CONTROL = Feature(
     since=(4, 2),
     name="admission control of streaming sources",
     without="maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger do not bound the first "
-    "micro-batch after a start, nor Trigger.AvailableNow, which reads all in one; progress reports show no "
-    "lag (set kafka.group.id, and `sparklog groups describe` shows it)",
+    "micro-batch after a start; Trigger.AvailableNow runs one micro-batch with all there is, or, after a "
+    "crash, only the one that was planned then; progress reports show no lag (set kafka.group.id, and "
+    "`sparklog groups describe` shows it)",
 )
 UNIX_SOCKETS = Feature(
     since=(4, 1),

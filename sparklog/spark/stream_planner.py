@@ -94,20 +94,16 @@ class StreamPlanner:
         self._last_trigger_ms = self._clock.monotonic_ms()
         return self._offset(log, end, initial=initial).to_json()
 
-    def complete_end(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> dict[str, Any]:
-        """`end_json` with the positions of what `log_end` has left out, not knowing the start.
+    def report_left_out(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> None:
+        """Report what was read up to `start_json`, and `log_end` has left out, not knowing of it.
 
-        Returns `end_json` itself when there are none. Reports topics that were dropped.
+        The micro-batch stands in the checkpoint by now, so the positions of what it leaves out are lost.
         """
         log = self._open()
         start, end = self._parse(start_json, log), self._parse(end_json, log)
-        left_out = continue_with(start, self._loss.existing(start, log.image), end.positions, log.image)
-        if left_out.kept.keys() <= end.kept.keys():
-            return end_json
-        back = set(self._partitions(log.image))  # subscribed to again, since the end was planned
-        self._report_dropped({tp: offset for tp, offset in left_out.dropped.items() if tp not in back})
-        kept = {**left_out.kept, **end.kept}
-        return self._offset(log, end.positions, initial=end.initial, kept=kept).to_json()
+        now = continue_with(start, self._loss.existing(start, log.image), end.positions, log.image)
+        lost = {tp: offset for tp, offset in now.kept.items() if tp not in end.kept}
+        self._report_dropped(lost, restart=True)
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The end of the log as of the last question."""
@@ -155,8 +151,9 @@ class StreamPlanner:
     def _partitions(self, image: Image) -> list[tuple[str, int]]:
         return self._options.subscription.resolve(image, must_exist=False)
 
-    def _report_dropped(self, dropped: Positions) -> None:
-        lost = drop_text(dropped, by_pattern=self._options.subscription.pattern is not None)
+    def _report_dropped(self, dropped: Positions, *, restart: bool = False) -> None:
+        by_pattern = self._options.subscription.pattern is not None
+        lost = drop_text(dropped, by_pattern=by_pattern, restart=restart)
         if lost is not None:
             self._loss.report(lost)
 

@@ -29,8 +29,6 @@ class SparklogStreamReader(DataSourceStreamReader):
         self._options = options
         self._planner: StreamPlanner | None = None
         self._reached: dict[str, Any] | None = None  # where the next micro-batch starts, if that is known
-        # The last end as Spark knows it, and with the positions of topics that it leaves out.
-        self._completed: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._initial: dict[str, Any] | None = None
         self._is_new = False  # Spark has asked where to start: nothing was finished before
 
@@ -64,10 +62,8 @@ class SparklogStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
-        if self._completed is not None and self._completed[0] == start:
-            start = self._completed[1]
-        self._reached = self._plan().complete_end(start, end)
-        self._completed = end, self._reached
+        self._reached = end
+        self._plan().report_left_out(start, end)
         return self._plan().input_partitions(start, self._as_it_goes_on(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

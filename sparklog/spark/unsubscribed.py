@@ -58,8 +58,12 @@ def still_kept(offset: StreamOffset, image: Image) -> Positions:
     }
 
 
-def drop_text(dropped: Positions, *, by_pattern: bool) -> str | None:
-    """The loss to report; None if there is none. A pattern never meant internal topics."""
+def drop_text(dropped: Positions, *, by_pattern: bool, restart: bool = False) -> str | None:
+    """The loss to report; None if there is none. A pattern never meant internal topics.
+
+    Args:
+        restart: the micro-batch was planned without them, by a Spark that did not say where it starts.
+    """
     lost = [
         f"{topic}-{partition} at offset {offset}"
         for (topic, partition), offset in sorted(dropped.items())
@@ -68,6 +72,14 @@ def drop_text(dropped: Positions, *, by_pattern: bool) -> str | None:
     if not lost:
         return None
     names = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
+    if restart:
+        return (
+            f"{names}: not among the topics and partitions to read when this micro-batch was planned. What "
+            "follows is not read, and if they are subscribed to again they are read from the beginning: a "
+            "Spark before 4.2 does not let positions be kept. To go on where they were left, subscribe to "
+            "them again, and remove this micro-batch before it has run: the newest file in the directory "
+            "offsets of the checkpoint"
+        )
     return (
         f"{names}: no longer among the topics and partitions to read, so what follows is not read. The "
         "positions are kept while the topic exists, in case it is subscribed to again"

@@ -165,6 +165,20 @@ def test_without_admission_control_available_now_reads_all_in_one_and_the_lag_is
 
 
 @lacks(ADMISSION_CONTROL)
+def test_without_admission_control_available_now_after_a_crash_runs_what_was_planned_and_then_the_rest(
+    log: SparkLog, copy_stream: CopyStream, tmp_path: Path
+) -> None:
+    options = {"subscribe": "in", **EARLIEST}
+    copy_stream(options, {"topic": "out"})
+    forget(notes(tmp_path, "commits")[-1])
+    log.append("in", rows(300, 50))
+    for rows_read, end in ((300, 300), (50, 350)):
+        query = copy_stream(options, {"topic": "out"})
+        assert [p.numInputRows for p in batches(query)] == [rows_read]
+        assert values(log) == list(range(end))
+
+
+@lacks(ADMISSION_CONTROL)
 def test_without_admission_control_limits_hold_from_the_second_micro_batch_on(
     log: SparkLog, spark: SparkSession, root: str, tmp_path: Path, until: Until
 ) -> None:
