@@ -988,6 +988,13 @@ MUTANTS = (
         "tests/metadata/test_image_age.py",
     ),
     Mutant(
+        "broker: a member that was never told its id goes with its connection",
+        "sparklog_server/coordinator/coordinator.py",
+        "            if member_id is not None and directory.groups.get(group_id) is handle:\n",
+        "            if False:\n",
+        "tests/server/coordinator/test_coordinator.py",
+    ),
+    Mutant(
         "broker: a large answer that is taken at a trickle ends with its connection",
         "sparklog_server/network/server.py",
         "        elif connection.writer.is_too_slow(now_ms, patience_ms):\n",

@@ -138,8 +138,18 @@ class GroupCoordinator:
         handle = handle or directory.create(group_id)
         future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
         directory.run(handle, handle.group.join(request, future, directory.now()))
+        is_untold = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
+        member_id = request.new_member_id if is_untold else None
         del request  # the group has what it needs of it
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:  # the connection is gone
+            if member_id is not None and directory.groups.get(group_id) is handle:
+                # Nobody knows the id: no request can ever come from this member, and no heartbeat. It would
+                # be waited for, and its subscription kept, until its session ends.
+                _, effects = handle.group.leave([Leaving(member_id=member_id)], directory.now())
+                directory.run(handle, effects)
+            raise
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         """SyncGroup: answered when the leader's assignment is durable."""

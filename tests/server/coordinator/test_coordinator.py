@@ -565,6 +565,30 @@ def test_a_client_that_is_gone_harms_nobody(roots: Roots) -> None:
     roots.run(scenario)
 
 
+def test_a_member_that_was_never_told_its_id_goes_with_its_connection(roots: Roots) -> None:
+    """Nobody can send a heartbeat for it; it would be waited for, and kept, until its session ends."""
+
+    async def scenario(host: Host) -> None:
+        first = await host.stable_member("g")
+        held = host.groups.find("g")
+        assert held is not None
+        before = held.held_bytes
+        untold = host.joins("g", protocols=(("range", bytes(10_000)),))
+        await host.settle()
+        assert held.state is GroupState.PREPARING_REBALANCE
+        assert held.held_bytes > before + 10_000
+        known = host.joins("g", instance_id="i")  # may come back by its instance id
+        await host.settle()
+        for gone in (untold, known):
+            gone.cancel()
+        await host.settle()
+        assert {one.instance_id for one in held.roster} == {None, "i"}
+        assert held.held_bytes < before + 10_000
+        await host.join("g", first.member_id)
+
+    roots.run(scenario)
+
+
 def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
