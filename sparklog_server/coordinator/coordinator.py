@@ -289,27 +289,28 @@ class GroupCoordinator:
         """Has it members, a history, or offsets?"""
         return self._directory.exists(group_id)
 
-    def list_groups(self) -> tuple[ErrorCode, list[ListedGroup]]:
-        """All groups that are loaded; those that have only offsets (Spark) are empty ones."""
+    def group_ids(self) -> tuple[ErrorCode, list[str]]:
+        """Of all groups that are loaded, also those that have only offsets (Spark)."""
         directory = self._directory
         if not (directory.is_active and self._host.role.is_in_charge):
             return ErrorCode.coordinator_not_available, []
         loading = any(shard.status is ShardStatus.LOADING for shard in directory.shards)
-        listed = [
-            ListedGroup(
-                group_id=group_id,
-                protocol_type=handle.group.protocol_type or "",
-                state=handle.group.state,
-            )
-            for group_id, handle in directory.groups.items()
-        ]
-        listed += [
-            ListedGroup(group_id=group_id, protocol_type="", state=GroupState.EMPTY)
-            for shard in directory.shards
-            for group_id in shard.offsets.groups()
-            if group_id not in directory.groups
-        ]
-        return ErrorCode.coordinator_load_in_progress if loading else ErrorCode.none, listed
+        found = list(directory.groups)
+        for shard in directory.shards:
+            found += [one for one in shard.offsets.groups() if one not in directory.groups]
+        return ErrorCode.coordinator_load_in_progress if loading else ErrorCode.none, found
+
+    def listed(self, group_id: str) -> ListedGroup:
+        """One of them, as it is now; who has only offsets, or nothing any more, is empty."""
+        group = self.find(group_id)
+        if group is None:
+            return ListedGroup(group_id=group_id, protocol_type="", state=GroupState.EMPTY)
+        return ListedGroup(group_id=group_id, protocol_type=group.protocol_type or "", state=group.state)
+
+    def list_groups(self) -> tuple[ErrorCode, list[ListedGroup]]:
+        """All of them at once."""
+        error, found = self.group_ids()
+        return error, [self.listed(group_id) for group_id in found]
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups: an empty group and its offsets."""

@@ -10,7 +10,15 @@ from sparklog_server.protocol import answers
 from tests.server.admin.asking import Asker
 from tests.server.conftest import RunningBroker
 
-DESCRIBE_GROUPS, OFFSET_FETCH, FIND, DESCRIBE_CONFIGS, LOG_DIRS, LEAVE = 15, 9, 10, 32, 35, 13
+DESCRIBE_GROUPS, OFFSET_FETCH, FIND, DESCRIBE_CONFIGS, LOG_DIRS, LEAVE, LIST_GROUPS = (
+    15,
+    9,
+    10,
+    32,
+    35,
+    13,
+    16,
+)
 
 
 @pytest.fixture
@@ -99,6 +107,12 @@ def test_what_is_beyond_the_limit_is_refused(
     ]
     fetched = asker.ask(OFFSET_FETCH, 8, groups=all_offsets("offsets-g", "offsets-h")).groups
     assert [one.error_code.name for one in fetched] == ["none", "unknown_server_error"]
+    listed = asker.ask(LIST_GROUPS, 4)
+    assert (listed.error_code.name, len(listed.groups)) == ("none", 4)
+    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 600)
+    listed = asker.ask(LIST_GROUPS, 4)
+    assert (listed.error_code.name, listed.groups) == ("unknown_server_error", ())
+    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 99_000)
     resources = [
         {"_": "DescribeConfigsResource", "resource_type": 2, "resource_name": f"{number}",
          "configuration_keys": None}
