@@ -281,7 +281,8 @@ def test_a_client_that_leaves_ends_waiting_handlers_and_no_others(run: Run) -> N
             return Response(chunks=[b"x"])
 
         idle = {"connections.max.idle.ms": "20"}  # so that connections are looked at often
-        async with serving(handler, idle, waits=waits) as served:
+        # By a clock that stands still nobody is idle for so long, however slow the machine.
+        async with serving(handler, idle, waits=waits, clock=ManualClock()) as served:
             _, writer = await served.connect()
             writer.write(request(1))
             await begun.wait()
