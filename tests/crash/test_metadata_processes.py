@@ -107,7 +107,7 @@ def test_killed_at_random_moments(root: Path, tmp_path: Path) -> None:
     workers = {f"w{number}": start(root, f"w{number}", 1000) for number in range(3)}
     kills = 0
     try:
-        while time.monotonic() < end:
+        while kills < 2 or time.monotonic() < end:
             name = rng.choice(sorted(workers))
             wait_for_another_ack(tmp_path, name, workers[name])
             # Somewhere within its next publishes.
@@ -123,7 +123,6 @@ def test_killed_at_random_moments(root: Path, tmp_path: Path) -> None:
             worker.kill()
             worker.wait()
     print(f"{kills} kills")
-    assert kills >= 2
 
 
 def wait_for_another_ack(directory: Path, name: str, process: "subprocess.Popen[bytes]") -> None:
