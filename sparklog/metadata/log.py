@@ -19,6 +19,7 @@ After a crash: a commit exists whole or not at all; opening again shows which.
 
 import contextlib
 import logging
+import operator
 import os
 import random
 import threading
@@ -47,6 +48,7 @@ from sparklog.metadata.turns import Turns
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
+RunUpkeep = Callable[[Callable[[], None]], None]
 _EXTENTS_PER_INTERVAL = 1 << 16
 # Who has seen others publish looks before it publishes, for so long.
 _COMPANY_MS = 600_000
@@ -115,9 +117,6 @@ class MetadataLog:
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
         self._show_durably(reload_image(store, self._image))
-        # Who runs the snapshots that fall due with a publish; a broker, whose clients wait for the publish,
-        # puts a background thread here.
-        self.run_upkeep: Callable[[Callable[[], None]], None] = lambda upkeep: upkeep()
         _all_logs.add(self)
 
     @classmethod
@@ -180,13 +179,16 @@ class MetadataLog:
                 self._refreshed_ms, self._looked = now_ms, asked
             return self._image
 
-    def publish(self, plan: Plan, *, shared: SharedPlan | None = None) -> PublishResult:
+    def publish(
+        self, plan: Plan, *, shared: SharedPlan | None = None, run_upkeep: RunUpkeep = operator.call
+    ) -> PublishResult:
         """Publish the actions of `plan`, all or nothing, and return them as applied.
 
         Args:
             plan: pure; called with the newest image, again after every lost race. Returns no actions when
                 there is nothing to do. What it raises goes to the caller, with nothing published.
             shared: the same plan in a form that others can carry out, for stores where racing is dear.
+            run_upkeep: runs what may fall due, a snapshot; by default before the call returns.
 
         Raises:
             InvalidRequestError: the actions do not apply to the image, or are too large; nothing published.
@@ -202,7 +204,7 @@ class MetadataLog:
             if image.commit > before.commit + made:
                 self._note_company()
         if made and self._is_due(image):
-            self.run_upkeep(lambda: self._snapshot_and_clean(image))
+            run_upkeep(lambda: self._snapshot_and_clean(image))
         return result
 
     def write_snapshot(self) -> int:

@@ -102,7 +102,8 @@ class Publisher:
         assert self._membership.epoch is not None
         self._loop = asyncio.get_running_loop()
         self._epoch = self._membership.epoch
-        self._groups = GroupWriter(self._root.log, self._epoch, self._config_of, self._on_appended)
+        log, run_upkeep = self._root.log, self._root.run_upkeep
+        self._groups = GroupWriter(log, self._epoch, self._config_of, self._on_appended, run_upkeep)
         self._metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
         self._checkers.start()
         self._thread = threading.Thread(target=self._publish_forever, name="publisher", daemon=True)
@@ -308,7 +309,8 @@ class Publisher:
     def _publish_plan(self, one: _PlanSubmission) -> None:
         assert self._epoch is not None
         try:
-            result = self._root.metadata.publish(self._epoch.fenced(one.plan))
+            root, plan = self._root, self._epoch.fenced(one.plan)
+            result = root.metadata.publish(plan, run_upkeep=root.run_upkeep)
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             failed = error
             self._stop_if_fatal(error)

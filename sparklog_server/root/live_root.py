@@ -43,7 +43,6 @@ class LiveRoot:
         self._image_callbacks: list[ImageCallback] = []
         self._shown = log.image
         self._upkeep = Upkeep()
-        log.metadata.run_upkeep = self._upkeep.run
 
     @property
     def cluster_id(self) -> str:
@@ -123,6 +122,10 @@ class LiveRoot:
                 _log.exception("a callback for commit %d failed", new.commit)
 
     # --- end ----------------------------------------------------------------------------------------
+
+    def run_upkeep(self, upkeep: Callable[[], None]) -> None:
+        """For what falls due with a publish: beside it, since clients wait for the publish. Any thread."""
+        self._upkeep.run(upkeep)
 
     async def finish_upkeep(self) -> None:
         """Wait for a snapshot that is being written; none is begun any more."""

@@ -340,9 +340,8 @@ assert "pandas" not in sys.modules
 def test_upkeep_can_be_run_by_somebody_else(memory: MemoryStore) -> None:
     log = MetadataLog.open(memory, ManualClock(), create=True, settings=MetadataSettings(snapshot_interval=2))
     pending: list[Callable[[], None]] = []
-    log.run_upkeep = pending.append
     for version in range(3):
-        log.publish(partial(rich_plan_of_txn, version=version))
+        log.publish(partial(rich_plan_of_txn, version=version), run_upkeep=pending.append)
     assert snapshots(memory) == []
     (upkeep,) = pending
     upkeep()

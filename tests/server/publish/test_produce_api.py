@@ -190,11 +190,11 @@ def test_timeout(client: Client, broker: RunningBroker) -> None:
     metadata = broker.broker.root.log.metadata
     publish = metadata.publish
 
-    def slow(plan):  # type: ignore[no-untyped-def]
+    def slow(plan, **options):  # type: ignore[no-untyped-def]
         assert gate.wait(20)
-        return publish(plan)
+        return publish(plan, **options)
 
-    metadata.publish = slow  # type: ignore[method-assign,assignment]
+    metadata.publish = slow  # type: ignore[method-assign]
     (response,) = client.produce(("orders", 0, ONE), timeout=20)
     assert response.error_code is ErrorCode.request_timed_out
     metadata.publish = publish  # type: ignore[method-assign]
