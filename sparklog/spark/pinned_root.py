@@ -25,7 +25,8 @@ from sparklog.spark.options import SinkOptions
 logger = logging.getLogger("sparklog.spark")
 NAME = "sparklog-sink"
 VERSION = 1
-_known: dict[tuple[int, str, str], str] = {}  # process, checkpoint, query -> the root that is written there
+# process, checkpoint, query -> the root that is written there; None: it could not be, and is not tried again
+_known: dict[tuple[int, str, str], str | None] = {}
 
 
 def validate_pinned(
@@ -40,6 +41,9 @@ def validate_pinned(
         return
     expected = _pinned(place, query_id, options)
     if expected is not None and expected != log.cluster_id:
+        _known.pop((os.getpid(), place, query_id))  # another process may have written it since
+        expected = _pinned(place, query_id, options)
+    if expected is not None and expected != log.cluster_id:
         raise InvalidRequestError(
             "WRONG_ROOT",
             f"found the root with cluster id {log.cluster_id} at {log.url}, expected {expected}, which the "
@@ -53,12 +57,16 @@ def pin_root(place: str | None, query_id: str, log: SparkLog, options: SinkOptio
     """Remember the root, now that something of the query is in it."""
     if not place or _pinned(place, query_id, options) == log.cluster_id:
         return
+    key = (os.getpid(), place, query_id)
+    if key in _known and _known[key] is None:
+        return
     document = {"version": VERSION, "query_id": query_id, "cluster_id": log.cluster_id}
+    written = False
     try:
-        if write_file(place, NAME, json.dumps(document).encode(), options):
-            _known[os.getpid(), place, query_id] = log.cluster_id
+        written = write_file(place, NAME, json.dumps(document).encode(), options)
     except (OSError, SparklogError, ValueError) as problem:
         logger.info("the checkpoint %s cannot hold which root the query writes to: %s", place, problem)
+    _known[key] = log.cluster_id if written else None  # a failure is not tried again with every micro-batch
 
 
 def _pinned(place: str, query_id: str, options: SinkOptions) -> str | None:

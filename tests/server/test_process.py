@@ -107,6 +107,13 @@ def test_a_taken_port_ends_with_1(start_process: Start, tmp_path: Path) -> None:
         start_process("--listeners", f"PLAINTEXT://127.0.0.1:{taken.port}", root=str(tmp_path / "other"))
 
 
+def test_a_root_outside_the_allowed_ones_ends_with_1(start_process: Start, tmp_path: Path) -> None:
+    allowed = {"SPARKLOG_ALLOWED_ROOTS": str(tmp_path / "elsewhere")}
+    with pytest.raises(RuntimeError, match=r"(?s)exit 1: .*ROOT_NOT_ALLOWED"):
+        start_process(root=str(tmp_path / "log"), env=allowed)
+    assert not (tmp_path / "log").exists()
+
+
 def test_fuzzed_frames_over_a_socket_leave_the_broker_as_it_was(start_process: Start) -> None:
     broker = start_process("--override", "sparklog.logs.level=ERROR")
     process = psutil.Process(broker.process.pid)

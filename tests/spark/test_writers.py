@@ -467,3 +467,38 @@ def test_a_checkpoint_in_s3_remembers_the_root(s3_root: str, new_process: Callab
         write(other, other.url, 1, **place)
     write(log, log.url, 1, **place)
     assert (values(log, "a"), other.topics()) == (["a 0", "a 1"], [])
+
+
+def test_a_checkpoint_that_cannot_be_written_is_tried_once_in_a_process(
+    log: SparkLog,
+    root: str,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_process: Callable[[], None],
+) -> None:
+    tried = []
+
+    def fail(place: str, *_: object) -> bool:
+        tried.append(place)
+        raise PermissionError(13, "Permission denied")
+
+    new_process()
+    monkeypatch.setattr(pinned_root, "write_file", fail)
+    for batch in (0, 1, 2):
+        write(log, root, batch, checkpointLocation=str(checkpoint))
+    assert tried == [str(checkpoint)]
+    assert values(log, "a") == ["a 0", "a 1", "a 2"]
+    assert sorted(path.name for path in checkpoint.iterdir()) == ["metadata", "offsets"]
+
+
+def test_a_process_that_remembers_another_root_looks_into_the_checkpoint_again(
+    log: SparkLog, root: str, checkpoint: Path
+) -> None:
+    write(log, root, 0, checkpointLocation=str(checkpoint))
+    other = f"{root}-2"
+    second = sparklog.open(other)
+    held = (checkpoint / "sparklog-sink").read_text()
+    (checkpoint / "sparklog-sink").write_text(held.replace(log.cluster_id, second.cluster_id))
+    write(second, other, 1, checkpointLocation=str(checkpoint))
+    with pytest.raises(InvalidRequestError, match="WRONG_ROOT"):
+        write(log, root, 1, checkpointLocation=str(checkpoint))
