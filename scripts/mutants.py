@@ -995,6 +995,13 @@ MUTANTS = (
         "tests/server/coordinator/test_coordinator.py",
     ),
     Mutant(
+        "broker: the list of all groups has a limit",
+        "sparklog_server/api/list_groups.py",
+        "    if not context.answer.fits(",
+        "    if False and context.answer.fits(",
+        "tests/server/api/test_repeated_names.py",
+    ),
+    Mutant(
         "broker: a large answer that is taken at a trickle ends with its connection",
         "sparklog_server/network/server.py",
         "        elif connection.writer.is_too_slow(now_ms, patience_ms):\n",

@@ -29,15 +29,20 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
         error, found = ErrorCode.unknown_server_error, []
     await context.answer.reserve()
     types = context.types
-    listed = (
-        make(
+
+    def told(group_id: str) -> Any:
+        """None: it was not asked for."""
+        one = services.groups.listed(group_id)
+        if (states and one.state.value.lower() not in states) or (kinds and _TYPE not in kinds):
+            return None
+        return make(
             types.ListedGroup,
             group_id=one.group_id,
             protocol_type=one.protocol_type,
             group_state=one.state.value,
             group_type=_TYPE,
         )
-        for one in map(services.groups.listed, found)
-        if (not states or one.state.value.lower() in states) and (not kinds or _TYPE in kinds)
-    )
-    return make(types.ListGroupsResponse, error_code=error, groups=await in_slices(listed))
+
+    listed = await in_slices(map(told, found))
+    groups = [one for one in listed if one is not None]
+    return make(types.ListGroupsResponse, error_code=error, groups=groups)
