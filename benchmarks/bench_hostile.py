@@ -431,6 +431,27 @@ def create_topics(broker: Broker) -> Frames:
     return [request(19, 5, topics=topics, timeout=30_000, validate_only=True)], False
 
 
+@attack("CreateTopics of 1,800 with a misspelt setting each")
+def create_misspelt(broker: Broker) -> Frames:
+    topics = [
+        {"_": "CreatableTopic", "name": name, "num_partitions": -1, "replication_factor": -1,
+         "assignments": [], "configs": [{"_": "CreatableTopicConfig", "name": "retention.m", "value": "1"}]}
+        for name in names(4, 1_800, "v.")
+    ]  # fmt: skip
+    return [request(19, 5, topics=topics, timeout=30_000, validate_only=True)], False
+
+
+@attack("ListOffsets by time of 3,500 partitions")
+def list_offsets_by_time(broker: Broker) -> Frames:
+    with_topic(broker, 3_500)
+    partitions = [
+        {"_": "ListOffsetsPartition", "partition_index": n, "current_leader_epoch": -1, "timestamp": 5}
+        for n in range(3_500)
+    ]
+    topics = [{"_": "ListOffsetsTopic", "name": "victim", "partitions": partitions}]
+    return [request(2, 6, replica_id=-1, isolation_level=0, topics=topics)], False
+
+
 @attack("ListOffsets, one partition 4,000 times")
 def list_offsets(broker: Broker) -> Frames:
     with_topic(broker)
@@ -567,6 +588,15 @@ def fetch_unknown(broker: Broker) -> Frames:
 @attack("JoinGroup that waits, of 60 KB")
 def join_parked(broker: Broker) -> Frames:
     return [join_request("g", b"x" * 60_000)], True
+
+
+@attack("JoinGroup of 8,000 protocols")
+def join_protocols(broker: Broker) -> Frames:
+    broker.ask(10, 4, key_type=0, coordinator_keys=["g"])
+    time.sleep(1)
+    protocols = [{"_": "JoinGroupRequestProtocol", "name": name, "metadata": b""} for name in names(3, 7_000)]
+    return [request(11, 3, group_id="g", session_timeout=60_000, rebalance_timeout=FOREVER_MS, member_id="",
+                    protocol_type="consumer", protocols=protocols)], True  # fmt: skip
 
 
 @attack("JoinGroup of a client id of 32 KB")

@@ -10,7 +10,8 @@ Versions: 2 isolation level; 4 leader epoch (KIP-320); 6 flexible; 7 -3 (KIP-734
 
 import logging
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from sparklog.errors import SparklogError
 from sparklog.log.time_lookup import offset_for_time
@@ -28,7 +29,16 @@ NONE = -1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _FIRST_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _Answer = tuple[ErrorCode, int, int, int]  # error, timestamp, offset, leader epoch
+_LOOKED_UP_TOGETHER = 64  # partitions: a thread for each of thousands took longer than looking
 _log = logging.getLogger("sparklog_server.fetch")
+
+
+class _LookUp(NamedTuple):
+    """An answer that takes reading."""
+
+    name: str
+    state: PartitionState
+    timestamp_ms: int
 
 
 @api(ApiKey.LIST_OFFSETS, versions=range(1, 10))
@@ -39,32 +49,41 @@ async def handle_list_offsets(request: Any, context: RequestContext, services: S
     if not services.membership.is_in_charge:
         refusal = ErrorCode.not_leader_or_follower
     named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
-    topics = []
+    answers: list[_Answer | _LookUp] = []
     for topic in request.topics:
-        partitions = []
         for one in topic.partitions:
             if named[topic.name, one.partition_index] > 1:
-                answer = _failed(ErrorCode.invalid_request)
+                answers.append(_failed(ErrorCode.invalid_request))
             elif refusal:
-                answer = _failed(refusal)
+                answers.append(_failed(refusal))
             else:
-                answer = await _list_offset(topic.name, one, context.api_version, services)
-            error, timestamp, offset, epoch = answer
-            partitions.append(
-                make(
-                    context.types.ListOffsetsPartitionResponse,
-                    partition_index=one.partition_index,
-                    error_code=error,
-                    timestamp=timestamp,
-                    offset=offset,
-                    leader_epoch=epoch,
-                )
-            )
-        topics.append(make(context.types.ListOffsetsTopicResponse, name=topic.name, partitions=partitions))
-    return make(context.types.ListOffsetsResponse, throttle_time=0, topics=topics)
+                answers.append(_list_offset(topic.name, one, context.api_version, services))
+    told = iter(await _look_up(answers, services))
+    types = context.types
+    topics = [
+        make(
+            types.ListOffsetsTopicResponse,
+            name=topic.name,
+            partitions=[_result(types, one.partition_index, next(told)) for one in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return make(types.ListOffsetsResponse, throttle_time=0, topics=topics)
 
 
-async def _list_offset(name: str, one: Any, version: int, services: Services) -> _Answer:
+def _result(types: Any, partition: int, answer: _Answer) -> Any:
+    error, timestamp, offset, epoch = answer
+    return make(
+        types.ListOffsetsPartitionResponse,
+        partition_index=partition,
+        error_code=error,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch,
+    )
+
+
+def _list_offset(name: str, one: Any, version: int, services: Services) -> _Answer | _LookUp:
     topic = services.root.image.topics.get(name)
     if topic is None or not 0 <= one.partition_index < len(topic.partitions):
         return _failed(ErrorCode.unknown_topic_or_partition)
@@ -83,12 +102,31 @@ async def _list_offset(name: str, one: Any, version: int, services: Services) ->
         case -5:  # LATEST_TIERED
             return ErrorCode.none, NONE, NONE, NO_EPOCH
         case timestamp:
-            return await _look_up(services, name, state, timestamp)
+            return _LookUp(name, state, timestamp)
 
 
-async def _look_up(services: Services, name: str, state: PartitionState, timestamp_ms: int) -> _Answer:
+async def _look_up(answers: Sequence[_Answer | _LookUp], services: Services) -> list[_Answer]:
+    """All answers, those that take reading read in other threads."""
+    wanted = [one for one in answers if isinstance(one, _LookUp)]
+    found: list[_Answer] = []
+    for first in range(0, len(wanted), _LOOKED_UP_TOGETHER):
+        some = wanted[first : first + _LOOKED_UP_TOGETHER]
+        found += await services.root.run(_find_all, some, services)
+    told = iter(found)
+    return [next(told) if isinstance(one, _LookUp) else one for one in answers]
+
+
+def _find_all(wanted: Sequence[_LookUp], services: Services) -> list[_Answer]:
+    return [_find(one, services) for one in wanted]
+
+
+def _find(one: _LookUp, services: Services) -> _Answer:
+    name, state, timestamp_ms = one
     try:
-        found = await services.root.run(_find, services.root.store, name, state, timestamp_ms)
+        if timestamp_ms == MAX_TIMESTAMP:
+            found = offset_of_max_timestamp(services.root.store, state, name)
+        else:
+            found = offset_for_time(services.root.store, state, timestamp_ms, topic=name)
     except SparklogError as error:
         _log.error("offset of %s-%d by time %d: %s", name, state.partition, timestamp_ms, error)
         return _failed(error_code(error))
@@ -96,12 +134,6 @@ async def _look_up(services: Services, name: str, state: PartitionState, timesta
         return ErrorCode.none, NONE, NONE, NO_EPOCH
     offset, timestamp = found
     return ErrorCode.none, timestamp, offset, services.leadership.leader_of(state).epoch
-
-
-def _find(store: Any, name: str, state: PartitionState, timestamp_ms: int) -> tuple[int, int] | None:
-    if timestamp_ms == MAX_TIMESTAMP:
-        return offset_of_max_timestamp(store, state, name)
-    return offset_for_time(store, state, timestamp_ms, topic=name)
 
 
 def _failed(error: ErrorCode) -> _Answer:

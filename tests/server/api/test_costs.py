@@ -7,7 +7,7 @@ leaves some 30 us for each name, from its bytes to those of its answer: a few do
 import io
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kio.index import load_payload_module, load_request_schema
@@ -28,6 +28,13 @@ from tests.server.admin.asking import entity
 from tests.server.conftest import RunningBroker
 
 Fields = dict[str, Any]
+
+
+class Cost(NamedTuple):
+    """Calls of functions written in Python, and how often something was given to another thread."""
+
+    calls: int
+    threads: int
 
 
 def topics(count: int, kind: str, **fields: Any) -> list[Fields]:
@@ -69,25 +76,38 @@ REQUESTS: dict[str, tuple[int, int, Callable[[int], Fields], int]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_one_name_more_costs_a_few_calls(name: str, running_broker: RunningBroker) -> None:
+def test_one_name_more_costs_a_few_cost(name: str, running_broker: RunningBroker) -> None:
     key, version, fields, most = REQUESTS[name]
-    few, many = (_calls(running_broker, key, version, fields(count)) for count in (100, 300))
+    few, many = (_cost(running_broker, key, version, fields(count)).calls for count in (100, 300))
     assert (many - few) / 200 <= most
 
 
 def test_others_topics_do_not_make_a_new_one_dearer(running_broker: RunningBroker) -> None:
     """How many partitions there are is counted once, not once for each new topic."""
     validated = created(50, configs=[])
-    before = _calls(running_broker, 19, 5, validated)
+    before = _cost(running_broker, 19, 5, validated).calls
     others = topics(500, "CreatableTopic", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     renamed = [{**one, "name": f"other-{one['name']}"} for one in others]
-    _calls(running_broker, 19, 5, {"topics": renamed, "timeout": 30_000, "validate_only": False})
+    _cost(running_broker, 19, 5, {"topics": renamed, "timeout": 30_000, "validate_only": False})
     assert len(running_broker.broker.root.image.topics) == len(renamed)
-    assert _calls(running_broker, 19, 5, validated) - before < 4 * len(renamed)
+    assert _cost(running_broker, 19, 5, validated).calls - before < 4 * len(renamed)
 
 
-def _calls(running: RunningBroker, key: int, version: int, fields: Fields) -> int:
-    """How many functions written in Python are called, from a request's bytes to those of its answer."""
+def test_offsets_of_many_partitions_are_looked_up_by_time_together(running_broker: RunningBroker) -> None:
+    """Another thread for each of 3,500 took 420 ms, and 40 with 64 of them together."""
+    count = 200
+    _cost(running_broker, 19, 5, {**created(1, configs=[], partitions=count), "validate_only": False})
+    partitions = [
+        {"_": "ListOffsetsPartition", "partition_index": number, "current_leader_epoch": -1, "timestamp": 5}
+        for number in range(count)
+    ]
+    asked = [{"_": "ListOffsetsTopic", "name": "topic-0", "partitions": partitions}]
+    fields = {"replica_id": -1, "isolation_level": 0, "topics": asked}
+    assert _cost(running_broker, 2, 6, fields).threads <= 1 + count / 50
+
+
+def _cost(running: RunningBroker, key: int, version: int, fields: Fields) -> Cost:
+    """From a request's bytes to those of its answer."""
     broker = running.broker
     running.call_soon(broker.follower.stop)  # its looks would count, as many as there is time for
     schema = load_request_schema(key, version)
@@ -105,14 +125,16 @@ def _calls(running: RunningBroker, key: int, version: int, fields: Fields) -> in
         answer=HeldAnswer(ByteBudget(1 << 30)),
     )  # fmt: skip
 
-    async def handle() -> int:
-        count = 0
+    async def handle() -> Cost:
+        count = threads = 0
 
         def counting(_frame: Any, event: str, _argument: Any) -> None:
             nonlocal count
             count += event == "call"
 
         async def here(function: Callable[..., Any], *arguments: Any) -> Any:
+            nonlocal threads
+            threads += 1
             return function(*arguments)
 
         with pytest.MonkeyPatch.context() as patch:
@@ -124,6 +146,6 @@ def _calls(running: RunningBroker, key: int, version: int, fields: Fields) -> in
                 encode_response(codec, 1, answer)
             finally:
                 sys.setprofile(None)
-        return count
+        return Cost(count, threads)
 
     return running.call(handle())
