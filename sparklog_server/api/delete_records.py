@@ -11,8 +11,8 @@ Versions: 2 flexible.
 import logging
 from typing import Any
 
-from sparklog.metadata import Action, Image, is_internal, plan_advance_log_start
-from sparklog_server.admin.changes import Part, RefusedError
+from sparklog_server.admin.changes import Part
+from sparklog_server.admin.records import TopicPartition, deletion
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.api_entry import RequestContext
@@ -20,21 +20,19 @@ from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.errors import ErrorCode
 
-HIGH_WATERMARK = -1
 NONE = -1
-_Key = tuple[str, int]  # topic, partition
 _log = logging.getLogger("sparklog_server.fetch")
 
 
 @api(ApiKey.DELETE_RECORDS, versions=range(3))
 async def handle_delete_records(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every partition by itself; one commit for all that can be."""
-    lows: dict[_Key, int] = {}
-    parts: dict[_Key, Part] = {}
+    lows: dict[TopicPartition, int] = {}
+    parts: dict[TopicPartition, Part] = {}
     for topic in request.topics:
         for one in topic.partitions:
             key = topic.name, one.partition_index
-            parts[key] = _part(services, key, one.offset, lows)
+            parts[key] = deletion(services.root, key, one.offset, lows)
     outcomes = await services.changes.make(parts)
     for (name, partition), outcome in outcomes.items():
         if outcome.is_error:
@@ -56,30 +54,6 @@ async def handle_delete_records(request: Any, context: RequestContext, services:
             for topic in request.topics
         ],
     )
-
-
-def _part(services: Services, key: _Key, offset: int, lows: dict[_Key, int]) -> Part:
-    """`lows`: takes the log's start as it will be."""
-
-    def plan(image: Image) -> Action | None:
-        name, partition = key
-        topic = image.topics.get(name)
-        if topic is None or not 0 <= partition < len(topic.partitions):
-            raise RefusedError(ErrorCode.unknown_topic_or_partition, "there is no such partition")
-        if is_internal(name):
-            raise RefusedError(ErrorCode.invalid_topic_exception, "the topic is internal")
-        if services.root.topic_config(topic).cleanup_policy == ("compact",):
-            raise RefusedError(ErrorCode.policy_violation, "the topic's cleanup.policy is compact")
-        state = topic.partitions[partition]
-        start = state.log_end_offset if offset == HIGH_WATERMARK else offset
-        if not 0 <= start <= state.log_end_offset:
-            raise RefusedError(
-                ErrorCode.offset_out_of_range, f"found offset {offset}, expected 0 to {state.log_end_offset}"
-            )
-        lows[key] = max(start, state.log_start_offset)
-        return plan_advance_log_start(image, topic.topic_id, partition, start)
-
-    return plan
 
 
 def _result(types: Any, partition: int, error: ErrorCode, low_watermark: int) -> Any:

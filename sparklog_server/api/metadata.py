@@ -11,17 +11,8 @@ Versions: 0 no topics means all; 1 null means all, controller; 4 auto-creation c
 import uuid
 from typing import Any
 
-from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
-from sparklog.metadata import (
-    Action,
-    Image,
-    collision_key,
-    is_internal,
-    new_id,
-    plan_create_topic,
-    why_illegal_topic_name,
-)
-from sparklog_server.admin.changes import Part
+from sparklog.metadata import is_internal, why_illegal_topic_name
+from sparklog_server.admin.topic_creation import create_missing
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
@@ -39,7 +30,6 @@ from sparklog_server.protocol.metadata_response import (
 from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from sparklog_server.protocol.wire import Response
 
-MAX_CREATED = 100  # topics that one request can create; a client that asks again gets the next ones
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 
@@ -58,7 +48,8 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     else:
         errors: dict[str, ErrorCode] = {}
         if field(request, "allow_auto_topic_creation", True):
-            errors = await _create_missing(asked, services)
+            names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
+            errors = await create_missing(services.root, services.changes, names)
         version = context.api_version
         pieces = (_answer(services, version, one, errors, operations) for one in dict.fromkeys(asked))
         chunks = encode_topics(await in_slices(pieces), version)
@@ -87,44 +78,6 @@ def _response(context: RequestContext, services: Services, topics: list[bytes], 
     encoded = b"".join(message_codec(ApiKey.METADATA, version).write(empty))
     after = len(encoded) - after_topics(version)
     return Response(chunks=[encoded[: after - count_bytes(version)], *topics, encoded[after:]])
-
-
-async def _create_missing(asked: Any, services: Services) -> dict[str, ErrorCode]:
-    """Create what may be created; name -> what went wrong."""
-    image = services.root.image
-    names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
-    missing = [name for name in names if name not in image.topics and why_illegal_topic_name(name) is None]
-    if not missing:
-        return {}
-    config = services.root.root_config()
-    parts: dict[str, Part] = {}
-    later: dict[str, ErrorCode] = {}
-    collisions: set[str] = set()
-    for name in missing:
-        key = collision_key(name)
-        if name != OFFSETS_TOPIC and not config.auto_create_topics_enable:
-            continue
-        if len(parts) == MAX_CREATED or key in collisions:
-            later[name] = ErrorCode.leader_not_available  # "ask again", as Kafka while it creates
-            continue
-        collisions.add(key)
-        if name == OFFSETS_TOPIC:
-            parts[name] = _creation(name, config.offsets_topic_num_partitions, dict(OFFSETS_TOPIC_CONFIGS))
-        else:
-            parts[name] = _creation(name, config.num_partitions, {})
-    outcomes = await services.changes.make(parts) if parts else {}
-    return later | {name: outcome.code for name, outcome in outcomes.items() if outcome.is_error}
-
-
-def _creation(name: str, partitions: int, configs: dict[str, str]) -> Part:
-    topic_id = new_id()
-
-    def plan(image: Image) -> Action | None:
-        if name in image.topics:
-            return None
-        return plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs)
-
-    return plan
 
 
 def _answer(

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog_server.api.metadata import MAX_CREATED
+from sparklog_server.admin.topic_creation import MAX_CREATED
 from sparklog_server.protocol.entities import topic_id_text, topic_uuid
 from tests.server.admin.asking import Asker
 from tests.server.conftest import RawClient, RunningBroker
