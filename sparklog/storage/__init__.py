@@ -3,6 +3,7 @@
 from sparklog.storage.base import (
     AppendFile,
     BytesLike,
+    Hold,
     IndefinitePutError,
     ReadFile,
     Store,
@@ -17,6 +18,7 @@ from sparklog.storage.opening import open_store
 __all__ = [
     "AppendFile",
     "BytesLike",
+    "Hold",
     "IndefinitePutError",
     "LocalStore",
     "MemoryStore",

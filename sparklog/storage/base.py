@@ -130,6 +130,22 @@ class ReadFile(Protocol):
     ) -> None: ...
 
 
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """What came of an attempt to hold a name: without a holder it is ours until `release`, or nobody's.
+
+    Fields:
+        holder: the note of who has it instead.
+    """
+
+    release: Callable[[], None] = _nothing
+    holder: bytes | None = None
+
+
 class Store(Protocol):
     """A flat set of named files under one root."""
 
@@ -174,6 +190,15 @@ class Store(Protocol):
         """An advisory lock on directory `prefix`: a function that releases it; None while another holds it.
 
         Spares racing processes futile work; nothing may depend on it. Stores without locks always give it.
+        """
+        ...
+
+    def hold(self, name: str, note: bytes) -> Hold:
+        """Try to keep a lock under the root until it is released, or the process ends. A courtesy between
+        processes of one machine; stores without locks always give it.
+
+        Args:
+            note: tells others who holds it.
         """
         ...
 

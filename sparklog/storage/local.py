@@ -39,8 +39,9 @@ from sparklog.errors import (
     SparklogError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.storage.base import BytesLike, IndefinitePutError, StoredFile, StoreTraits
+from sparklog.storage.base import BytesLike, Hold, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.durable_names import DIRECTORY_FLAGS, DurableNames
+from sparklog.storage.holding import hold_file
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
 from sparklog.storage.local_tree import list_files, remove_tree, top_names
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
@@ -251,6 +252,9 @@ class LocalStore(WholeFiles):
             os.close(fd)
 
         return release
+
+    def hold(self, name: str, note: bytes) -> Hold:
+        return hold_file(f"{self._root}/{name}", note)
 
     # --- durable names -------------------------------------------------------------------------------
 

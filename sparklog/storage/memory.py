@@ -15,7 +15,7 @@ from typing import Self
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.storage.base import BytesLike, StoredFile, StoreTraits
+from sparklog.storage.base import BytesLike, Hold, StoredFile, StoreTraits
 from sparklog.storage.names import validate_name, validate_prefix
 from sparklog.storage.whole_files import WholeFiles
 
@@ -64,6 +64,9 @@ class MemoryStore(WholeFiles):
 
     def abort_puts(self, name: str) -> None:
         self._call("abort_puts", validate_name(name))
+
+    def hold(self, name: str, note: bytes) -> Hold:  # noqa: ARG002 - no locks
+        return Hold()
 
     def space(self) -> None:
         return None

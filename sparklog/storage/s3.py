@@ -24,7 +24,7 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import NotFoundError
-from sparklog.storage.base import BytesLike, StoredFile, StoreTraits
+from sparklog.storage.base import BytesLike, Hold, StoredFile, StoreTraits
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.root_urls import parse_s3_url
 from sparklog.storage.s3_append import S3AppendFile
@@ -81,6 +81,9 @@ class S3Store:
 
     def abort_puts(self, name: str) -> None:
         validate_name(name)
+
+    def hold(self, name: str, note: bytes) -> Hold:  # noqa: ARG002 - no locks
+        return Hold()
 
     def space(self) -> None:
         return None

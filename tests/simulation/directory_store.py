@@ -22,7 +22,7 @@ from sparklog.errors import (
 )
 from sparklog.metadata.documents.paths import commit_of
 from sparklog.storage import BytesLike, StoredFile
-from sparklog.storage.base import StoreTraits
+from sparklog.storage.base import Hold, StoreTraits
 from sparklog.storage.memory import MemoryReadFile
 from sparklog.storage.whole_files import WholeFiles
 from tests.simulation.world import START_MS, SimProcess, World
@@ -182,6 +182,9 @@ class DirectoryStore(WholeFiles):
         self._step()
         for temporary in self._disk.temporary.pop(name, ()):
             temporary.unlink()
+
+    def hold(self, name: str, note: bytes) -> Hold:
+        return Hold()
 
     def space(self) -> None:
         return None

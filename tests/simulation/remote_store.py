@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.metadata.documents.paths import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
-from sparklog.storage.base import StoreTraits
+from sparklog.storage.base import Hold, StoreTraits
 from sparklog.storage.memory import MemoryReadFile
 from sparklog.storage.s3_errors import Outcome, outcome_of
 from tests.simulation.network import LATE_US, Network
@@ -138,6 +138,9 @@ class RemoteStore:
 
     def abort_puts(self, name: str) -> None:
         """Nothing can."""
+
+    def hold(self, name: str, note: bytes) -> Hold:
+        return Hold()
 
     def space(self) -> None:
         return None

@@ -1,7 +1,10 @@
 """What every store promises; runs over the local store, the one in memory, and an S3 server."""
 
+import os
+import shutil
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,7 @@ from sparklog.errors import (
     RetriableError,
     StorageError,
 )
-from sparklog.storage import Store
+from sparklog.storage import LocalStore, Store
 
 
 def test_put_then_read(store: Store) -> None:
@@ -321,3 +324,33 @@ def test_sync_of_a_directory(store: Store) -> None:
 
 def test_sweep_of_nothing(store: Store) -> None:
     assert store.sweep_temporary(older_than_ms=0) == 0
+
+
+def test_what_a_store_can_do_is_asked_and_not_known_by_its_class(store: Store) -> None:
+    first = store.hold("held", b"the first")
+    assert first.holder is None
+    second = store.hold("held", b"the second")
+    assert second.holder in {None, b"the first"}
+    first.release()
+    second.release()
+    assert store.hold("held", b"").holder is None
+    space = store.space()
+    assert space is None or 0 < space[1] <= space[0]
+    store.put_if_absent("file", b"12345")
+    with store.open_read("file") as file:
+        if file.descriptor is not None:
+            assert os.pread(file.descriptor, 3, 1) == b"234"
+
+
+def test_a_directory_has_locks_space_and_descriptors(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    kept = store.hold("held", b"us")
+    assert store.hold("held", b"them").holder == b"us"
+    kept.release()
+    usage = shutil.disk_usage(tmp_path)
+    assert store.space()[0] == usage.total
+    store.put_if_absent("file", b"12345")
+    with store.open_read("file") as file:
+        assert file.descriptor is not None
+    with pytest.raises(StorageError, match="the file is closed"):
+        file.descriptor  # noqa: B018

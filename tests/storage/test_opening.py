@@ -112,6 +112,7 @@ def test_exports() -> None:
     assert sparklog.storage.__all__ == [
         "AppendFile",
         "BytesLike",
+        "Hold",
         "IndefinitePutError",
         "LocalStore",
         "MemoryStore",
