@@ -1308,9 +1308,9 @@ MUTANTS = (
     ),
     Mutant(
         "the lock file is opened like any file of a root",
-        "sparklog_server/cluster/root_lock.py",
-        "            descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)\n",
-        "            descriptor = os.open(path, os.O_RDWR | os.O_CREAT)\n",
+        "sparklog/storage/holding.py",
+        "        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)\n",
+        "        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)\n",
         "tests/server/cluster/test_broker_epoch.py",
     ),
     Mutant(

@@ -26,9 +26,9 @@ E = TypeVar("E", bound=BaseException)
 CODES: dict[str, tuple[str, str]] = {
     "APPEND_TOO_LARGE": ("54000", "one append is larger than a segment can be"),
     "BATCH_TOO_LARGE": ("54000", "a record batch is larger than the limit"),
-    "BROKER_UNREACHABLE": ("08001", "no bootstrap server answered"),
     "BROKER_FENCED": ("40001", "a newer broker serves the root; this one must stop"),
     "BROKER_RUNNING": ("55006", "another broker on this machine serves the root"),
+    "BROKER_UNREACHABLE": ("08001", "no bootstrap server answered"),
     "BUCKET_MISSING": ("42704", "no such bucket"),
     "CHECKPOINT_OUTDATED": ("55000", "a later micro-batch of the query is in the log already"),
     "CLOCK_SKEWED": ("58030", "this machine's clock is too wrong for the object store"),

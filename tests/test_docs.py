@@ -27,6 +27,10 @@ def test_no_two_decisions_have_one_number() -> None:
         assert path.read_text().startswith(f"# {path.name[:4]}: "), path.name
 
 
+def test_error_codes_are_declared_in_order() -> None:
+    assert list(CODES) == sorted(CODES)
+
+
 def test_every_error_code_is_raised_somewhere() -> None:
     text = "\n".join(path.read_text() for path in SOURCES if path.name != "errors.py")
     unused = [code for code in CODES if f'"{code}"' not in text]

@@ -1,4 +1,7 @@
-"""The embedded client: producer, consumer, admin, groups. Knows no Spark and no sockets."""
+"""The embedded client: producer, consumer, admin, groups. Knows no Spark.
+
+Only broker_root.py opens a socket: it asks a broker which root it serves, and no more.
+"""
 
 from sparklog.client.admin import PartitionDescription, TopicDescription
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend

@@ -60,7 +60,7 @@ def partition_rows(
 
     Raises:
         InvalidRequestError: an explicit partition outside [0, partitions); the first such row is named.
-    Cost: vectorised; about 15 M keys/s.
+    Cost: vectorised; docs/adr/0012-compiled-loops.md has figures.
     """
     chosen = np.zeros(rows, dtype=np.int32)
     open_rows = np.ones(rows, dtype=np.bool_)

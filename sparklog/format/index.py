@@ -37,7 +37,6 @@ assert (OFFSET_ENTRY.size, TIME_ENTRY.size) == (8, 12)
 _NUMPY_CODES = {"i": ">i4", "q": ">i8"}
 OFFSET_ENTRY_DTYPE = np.dtype([(name, _NUMPY_CODES[code]) for name, code, _ in OFFSET_ENTRY_FIELDS])
 TIME_ENTRY_DTYPE = np.dtype([(name, _NUMPY_CODES[code]) for name, code, _ in TIME_ENTRY_FIELDS])
-MAX_RELATIVE = 2**31 - 1
 
 IntArray = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 

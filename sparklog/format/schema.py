@@ -20,15 +20,6 @@ from sparklog.format.byte_views import ByteViews
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(HEADER_TYPE)
 
-RECORD_INPUT = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("timestamp", pa.int64()),
-        pa.field("headers", HEADERS_TYPE),
-    ]
-)
-
 
 class TimestampType(enum.IntEnum):
     """Who set the timestamp: the producer, or the log when it appended (attributes bit 3)."""

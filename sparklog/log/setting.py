@@ -24,7 +24,7 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One declared key. `low` and `high` are what a smaller or larger value costs."""
+    """One declared key: its type, its bounds, and what a smaller or a larger value costs (`doc`)."""
 
     key: str
     kind: type

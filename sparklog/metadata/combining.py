@@ -49,7 +49,7 @@ from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
 
-# After a lost race, or others' requests, a publisher posts its own without trying alone, for so long.
+# After a lost race, or others' requests, a publisher posts its own without trying alone, for this long.
 CROWDED_MS = 5_000
 # How long the first of the queue may take before it is passed over: random, between one and two times this.
 PATIENCE_MS = 600

@@ -50,7 +50,7 @@ from sparklog.storage import Store
 _log = logging.getLogger(__name__)
 RunUpkeep = Callable[[Callable[[], None]], None]
 _EXTENTS_PER_INTERVAL = 1 << 16
-# Who has seen others publish looks before it publishes, for so long.
+# A publisher that has seen others publish looks for their commits before it plans, for this long.
 _COMPANY_MS = 600_000
 # Cleaning a remote store lists it: not more often than this.
 _REMOTE_CLEAN_INTERVAL_MS = 1_800_000
@@ -68,7 +68,7 @@ class MetadataSettings:
         clean_interval_ms: a process cleans at most so often, after a snapshot of its own: it has to list all
             commits of the grace period, of which there may be 100,000s.
         snapshots_kept: at least so many; two, so that a damaged one is no disaster.
-        publish_timeout_ms: give up publishing after losing races, or being unsure, for so long.
+        publish_timeout_ms: give up publishing after losing races, or being unsure, for this long.
         backoff_ms: upper bound of the random wait after the first lost race; None: what suits the store.
         combine: on a remote store, publish for each other instead of racing.
     """

@@ -20,7 +20,7 @@ from sparklog.storage import Store
 
 # Longer than eight busy publishers take in turn; short enough for a person who waits.
 MAX_WAIT_MS = 250
-# When nobody published during the wait, the holder is stopped: publish without turns for so long.
+# When nobody published during the wait, the holder is stopped: publish without turns for this long.
 DISTRUST_MS = 2_000
 _POLL_MS = 3.0
 _IMPATIENT_AFTER_MS = 30

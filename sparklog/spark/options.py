@@ -241,7 +241,7 @@ def _is_for(option: Option, notices: Notices, *, streaming: bool) -> bool:
 def _unknown(name: str, side: str) -> InvalidRequestError:
     declared = _DECLARED[side]
     nearest = difflib.get_close_matches(name.lower(), declared, n=1, cutoff=0.6)
-    hint = f"did you mean {declared[nearest[0]].name}?" if nearest else "see the README's option table"
+    hint = f"did you mean {declared[nearest[0]].name}?" if nearest else "docs/options.md lists them all"
     return InvalidRequestError(
         "UNKNOWN_OPTION", f"the {side} has no option {name!r}; {hint}", fix="correct or remove the option"
     )
