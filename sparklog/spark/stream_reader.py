@@ -30,6 +30,7 @@ class SparklogStreamReader(DataSourceStreamReader):
         self._planner: StreamPlanner | None = None
         self._reached: dict[str, Any] | None = None  # where the next micro-batch starts, if that is known
         self._initial: dict[str, Any] | None = None
+        self._has_begun = False  # Spark has asked for an end
         self._is_new = False  # Spark has asked where to start: nothing was finished before
 
     def __getstate__(self) -> dict[str, object]:
@@ -46,8 +47,9 @@ class SparklogStreamReader(DataSourceStreamReader):
     def latestOffset(self, *_: Any) -> dict[str, Any]:
         """The end of the next micro-batch. Sparks before 4.2 do not say where it starts.
 
-        A new query asks for its start after this, and one that goes on never does. So the first end is that
-        of the log: less could be before the place where the query is.
+        To a query that goes on they have said it before, with the plan of an empty micro-batch where it is
+        (PythonMicroBatchStream.setLatestSeenOffset); a new one is asked for its start after this. The first
+        end of both is that of the log: Trigger.AvailableNow runs no more than that one micro-batch.
         """
         if self._reached is None:
             with contextlib.suppress(UnknownTopicError):  # of one that goes on, a topic may be gone
@@ -55,9 +57,10 @@ class SparklogStreamReader(DataSourceStreamReader):
             self._reached = self._plan().log_end(self._initial)
         else:
             reached = self._as_it_goes_on(self._reached)
-            end = self._plan().latest_offset(reached, limited=True)
+            end = self._plan().latest_offset(reached, limited=self._has_begun)
             if end is not reached:  # else the very same as last time: Spark compares offsets as text
                 self._reached = end
+        self._has_begun = True
         return self._reached
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

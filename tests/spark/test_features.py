@@ -209,7 +209,26 @@ def test_a_restarted_query_goes_on_from_what_spark_repeats(log: SparkLog, root: 
     again = reader(root, maxOffsetsPerTrigger="40")
     again.partitions(again.initialOffset(), end)  # the micro-batch that had not been finished
     append(log, 100)
-    assert positions(again.latestOffset()) == {"0": 140}
+    assert positions(again.latestOffset()) == {"0": 200}  # Trigger.AvailableNow asks once, and means all
+    append(log, 100)
+    assert positions(again.latestOffset()) == {"0": 240}
+
+
+def test_a_query_that_is_told_where_it_is_reads_all_there_is_from_there(log: SparkLog, root: str) -> None:
+    """So Spark tells the query that goes on: with an empty micro-batch at its last offset."""
+    log.create_topic("u", partitions=1)
+    first = reader(root, subscribe="t,u")
+    end = first.latestOffset()
+    append(log, 100)
+    again = reader(root, maxOffsetsPerTrigger="40", failOnDataLoss="false")
+    assert ranges(again.partitions(end, end)) == []
+    following = again.latestOffset()
+    assert ranges(again.partitions(end, following)) == [(100, 200)]
+    assert following["@kept/u"] == {"0": 0}
+    strict = reader(root)
+    strict.partitions(end, end)
+    with pytest.raises(DataLossError, match="u-0 at offset 0: no longer among"):
+        strict.latestOffset()
 
 
 def test_a_topic_that_is_gone_does_not_stop_a_query_that_goes_on(log: SparkLog, root: str) -> None:

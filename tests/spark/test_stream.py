@@ -23,7 +23,7 @@ from sparklog.spark.datasource import SparklogDataSource
 from sparklog.spark.features import ADMISSION_CONTROL
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
-from tests.spark.conftest import CopyStream, Until, lacks, needs
+from tests.spark.conftest import MISSING, CopyStream, Until, lacks, needs
 
 pytestmark = pytest.mark.spark
 
@@ -261,6 +261,8 @@ def test_the_sink_gets_arrow_batches(log: SparkLog, spark: SparkSession, root: s
 def test_a_group_id_makes_the_progress_visible(log: SparkLog, copy_stream: CopyStream) -> None:
     group = {"maxOffsetsPerTrigger": "100", "kafka.group.id": "etl"}
     copy_stream({"subscribe": "in", **group, **EARLIEST}, {"topic": "out"})
+    if ADMISSION_CONTROL in MISSING:  # one micro-batch, and nothing tells of its end but the next start
+        copy_stream({"subscribe": "in", **group, **EARLIEST}, {"topic": "out"})
     ends = {("in", p): log.log_end_offset("in", p) for p in range(3)}
     log.refresh()
     assert log.committed_offsets("etl") == ends
