@@ -31,6 +31,7 @@ from sparklog_server.network.server import Network
 from sparklog_server.observe.observation import Parts
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
+from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timer import Timer
@@ -82,26 +83,15 @@ class Broker:
             clock=clock,
             metrics=self.metrics,
         )
-        self.publisher = Publisher(
-            self.root,
-            self.membership,
-            config.publish,
-            self.metrics,
-            on_appended=self.fetches.on_appended,
-            on_fatal=self.lifecycle.fail,
+        self.topic_rules = TopicRules(
+            self.root, max_decompressed_bytes=config.publish.max_decompressed_message_bytes
         )
+        self.publisher = self._make_publisher()
         self.groups = self._make_groups()
         self.dispatcher = Dispatcher(
             config.network, bind_apis(self._services()), clock=clock, metrics=self.metrics
         )
-        self.network = Network(
-            config.network,
-            self.dispatcher.begin,
-            clock=clock,
-            metrics=self.metrics,
-            run_blocking=self.root.run,
-            on_closed=self.fetches.sessions.end_of,
-        )
+        self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
         # In the order in which they start.
         self._components: list[Component] = [
@@ -112,6 +102,17 @@ class Broker:
             self.groups,
         ]
         self._started: list[Component] = []
+
+    def _make_publisher(self) -> Publisher:
+        return Publisher(
+            self.root,
+            self.membership,
+            self.config.publish,
+            self.topic_rules,
+            self.metrics,
+            on_appended=self.fetches.on_appended,
+            on_fatal=self.lifecycle.fail,
+        )
 
     def _make_groups(self) -> GroupCoordinator:
         groups = GroupCoordinator(
@@ -130,6 +131,16 @@ class Broker:
         self.membership.on_resumed(groups.resume)
         return groups
 
+    def _make_network(self) -> Network:
+        return Network(
+            self.config.network,
+            self.dispatcher.begin,
+            clock=self.clock,
+            metrics=self.metrics,
+            run_blocking=self.root.run,
+            on_closed=self.fetches.sessions.end_of,
+        )
+
     def _services(self) -> Services:
         return Services(
             node_id=self.config.broker.node_id,
@@ -140,6 +151,7 @@ class Broker:
             membership=self.membership,
             leadership=self.leadership,
             publisher=self.publisher,
+            topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),
             fetches=self.fetches,
             groups=self.groups,

@@ -125,7 +125,7 @@ def _aim(
         target.message = f"Cannot append to internal topic {name}"
         return
     if name not in rules:
-        rules[name] = services.publisher.rules_of(topic)
+        rules[name] = services.topic_rules.rules_of(topic)
     target.part = unchecked_part(
         records,
         rules[name],

@@ -15,6 +15,7 @@ from sparklog_server.fetch.service import FetchService
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
+from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
 
@@ -31,6 +32,7 @@ class Services:
     membership: Membership
     leadership: Leadership
     publisher: Publisher
+    topic_rules: TopicRules
     producer_ids: ProducerIds
     fetches: FetchService
     groups: GroupCoordinator

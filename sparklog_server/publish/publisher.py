@@ -31,8 +31,7 @@ from collections.abc import Callable, Sequence
 
 from sparklog.errors import FatalStorageError, FencedError, RetriableError
 from sparklog.failpoints import failpoint
-from sparklog.log.config import TopicConfig
-from sparklog.metadata import Plan, PublishResult, Topic
+from sparklog.metadata import Plan, PublishResult
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
@@ -40,12 +39,11 @@ from sparklog_server.publish.check_memory import CheckMemory
 from sparklog_server.publish.checkers import Checkers, Submission
 from sparklog_server.publish.group_writer import GroupWriter, OnAppended
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
-from sparklog_server.publish.produced_batches import BatchRules
+from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.publish import PublishSettings
 
 _log = logging.getLogger("sparklog_server.publish")
-_MAX_REMEMBERED = 10_000  # topics whose parsed settings are kept
 _WAKE = None  # in the inbox: something may have become ready
 
 
@@ -65,6 +63,7 @@ class Publisher:
         root: LiveRoot,
         membership: Membership,
         settings: PublishSettings,
+        rules: TopicRules,
         metrics: Metrics,
         *,
         on_appended: OnAppended,
@@ -76,6 +75,7 @@ class Publisher:
         self._root = root
         self._membership = membership
         self._settings = settings
+        self._rules = rules
         self._metrics = metrics
         self._on_appended = on_appended
         self._on_fatal = on_fatal
@@ -83,8 +83,6 @@ class Publisher:
         self._checkers = Checkers(lambda: self._inbox.put(_WAKE))
         self.check_memory = CheckMemory(self._settings.produce_check_bytes)
         self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
-        self._configs: dict[str, tuple[object, object, TopicConfig]] = {}
-        self._rules: dict[str, tuple[TopicConfig, BatchRules]] = {}
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._groups: GroupWriter | None = None
@@ -103,7 +101,7 @@ class Publisher:
         self._loop = asyncio.get_running_loop()
         self._epoch = self._membership.epoch
         log, run_upkeep = self._root.log, self._root.run_upkeep
-        self._groups = GroupWriter(log, self._epoch, self._config_of, self._on_appended, run_upkeep)
+        self._groups = GroupWriter(log, self._epoch, self._rules.config_of, self._on_appended, run_upkeep)
         self._metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
         self._checkers.start()
         self._thread = threading.Thread(target=self._publish_forever, name="publisher", daemon=True)
@@ -157,17 +155,6 @@ class Publisher:
             return future
         self._inbox.put(_PlanSubmission(plan, future))
         return future
-
-    def rules_of(self, topic: Topic) -> BatchRules:
-        """What may be produced to a topic."""
-        config = self._config_of(topic)
-        known = self._rules.get(topic.topic_id)
-        if known is None or known[0] is not config:
-            if len(self._rules) > _MAX_REMEMBERED:
-                self._rules.clear()
-            rules = BatchRules.of(config, self._settings.max_decompressed_message_bytes)
-            known = self._rules[topic.topic_id] = (config, rules)
-        return known[1]
 
     def _why_not(self, size: int) -> Exception | None:
         if self._failure is not None:
@@ -344,18 +331,6 @@ class Publisher:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(callback)
-
-    def _config_of(self, topic: Topic) -> TopicConfig:
-        """Parsed settings, remembered for as long as they are the same."""
-        root = self._root.image.configs
-        known = self._configs.get(topic.topic_id)
-        if known is not None and known[0] == topic.configs and known[1] == root:
-            return known[2]
-        config = self._root.topic_config(topic)
-        if len(self._configs) > _MAX_REMEMBERED:
-            self._configs.clear()
-        self._configs[topic.topic_id] = (topic.configs, root, config)
-        return config
 
     # --- telling (event loop) ----------------------------------------------------------------------------
 

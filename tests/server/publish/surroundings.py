@@ -8,6 +8,7 @@ from sparklog.format.encoded_batches import EncodedBatches
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.publisher import Publisher
+from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Lifecycle
 from sparklog_server.settings.addresses import AdvertisedListener
@@ -27,10 +28,14 @@ class Surroundings:
         self.root = LiveRoot(log, defaults={}, metrics=self.metrics, storage_threads=1)
         self.root.on_image(self._on_image)
         self.membership = Membership(self.root, Lifecycle(), config.broker, advertised=self._advertised)
+        self.rules = TopicRules(
+            self.root, max_decompressed_bytes=config.publish.max_decompressed_message_bytes
+        )
         self.publisher = Publisher(
             self.root,
             self.membership,
             config.publish,
+            self.rules,
             self.metrics,
             on_appended=self._on_appended,
             on_fatal=self.failures.append,

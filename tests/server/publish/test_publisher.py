@@ -491,12 +491,12 @@ def test_changed_settings_are_noticed(log: SparkLog) -> None:
     async def scenario(broker: Surroundings) -> None:
         publisher = broker.publisher
         topic = log.image.topic("orders")
-        rules = publisher.rules_of(topic)
+        rules = broker.rules.rules_of(topic)
         await publisher.submit([orders(log)])
-        assert publisher.rules_of(log.image.topic("orders")) is rules
+        assert broker.rules.rules_of(log.image.topic("orders")) is rules
         log.alter_topic("orders", {"max.message.bytes": "100"})
-        assert publisher.rules_of(log.image.topic("orders")).max_message_bytes == 100
+        assert broker.rules.rules_of(log.image.topic("orders")).max_message_bytes == 100
         log.alter_root({"message.timestamp.type": "LogAppendTime"})
-        assert publisher.rules_of(log.image.topic("orders")).log_append_time
+        assert broker.rules.rules_of(log.image.topic("orders")).log_append_time
 
     run(log, scenario)
