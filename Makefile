@@ -32,7 +32,7 @@ MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo test test-matrix check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo test test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -79,6 +79,10 @@ test-matrix: ## Spark's tests on each supported Spark (MATRIX_PYSPARK="4.0.5 4.3
 			$$venv/bin/python -m pytest tests/spark -W ignore::ResourceWarning \
 			-W ignore::pytest.PytestUnraisableExceptionWarning $(PYTEST_ARGS) || failed="$$failed $$version"; \
 	done; test -z "$$failed" || { echo "failed on PySpark$$failed"; exit 1; }
+
+test-clusters: $(VENV)/.dev ## A standalone cluster of Spark's own processes, and what else of docs/deploy.md runs on one machine
+	@sh scripts/preflight.sh --java >/dev/null
+	SPARKLOG_CLUSTERS=1 $(BIN)/python -m pytest tests/clusters tests/spark/test_cluster.py $(PYTEST_ARGS)
 
 chaos: $(VENV)/.dev ## The crash tests, ten minutes of them, and a report (longer: CHAOS_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES)
 	@sh scripts/preflight.sh --java >/dev/null

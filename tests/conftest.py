@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _STARTS_SPARK = (
     "tests/spark/",
+    "tests/clusters/",
     "tests/integration/",
     "tests/crash/test_spark_kill.py",
     "tests/cli/test_doctor.py",

@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
+
+from tests.spark.spark_processes import spark_home
 
 JOB = """
 import sys
@@ -28,15 +29,6 @@ read = spark.read.format("sparklog").option("subscribe", "u").load(root)
 print("rows", read.selectExpr("CAST(value AS STRING)").distinct().count(), read.count())
 spark.stop()
 """
-
-
-def spark_home(directory: Path) -> Path:
-    """The installed Spark, by links: such a cluster keeps its files under SPARK_HOME."""
-    directory.mkdir()
-    for installed in Path(pyspark.__file__).parent.iterdir():
-        (directory / installed.name).symlink_to(installed)
-    (directory / "work").unlink(missing_ok=True)
-    return directory
 
 
 @pytest.mark.spark
