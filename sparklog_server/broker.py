@@ -35,6 +35,7 @@ from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timer import Timer
+from sparklog_server.security.access import Access
 from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.config import ServerConfig
 
@@ -150,6 +151,7 @@ class Broker:
             root=self.root,
             membership=self.membership,
             leadership=self.leadership,
+            access=Access(),
             publisher=self.publisher,
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),

@@ -13,7 +13,7 @@ from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from sparklog_server.security.access import NOT_ASKED_FOR
 
 _BROKERS = 1
 _CONTROLLERS = 2
@@ -38,7 +38,7 @@ async def handle_describe_cluster(request: Any, context: RequestContext, service
         error_code=ErrorCode.none,
         endpoint_type=_BROKERS,
         cluster_id=services.root.cluster_id,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for else NOT_ASKED_FOR,
+        cluster_authorized_operations=services.access.cluster_operations if asked_for else NOT_ASKED_FOR,
         controller_id=services.leadership.controller_id,
         brokers=[
             make(

@@ -19,7 +19,7 @@ from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make, maker
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.protocol.operations import GROUP_OPERATIONS, NOT_ASKED_FOR
+from sparklog_server.security.access import NOT_ASKED_FOR
 
 _MEMBER_BYTES = 1000  # beside what it has sent itself
 
@@ -29,7 +29,7 @@ async def handle_describe_groups(request: Any, context: RequestContext, services
     """Answer from memory, each group once."""
     types = context.types
     asked_for = field(request, "include_authorized_operations", default=False)
-    operations = GROUP_OPERATIONS if asked_for else NOT_ASKED_FOR
+    operations = services.access.group_operations if asked_for else NOT_ASKED_FOR
     names = dict.fromkeys(request.groups)
     fitting = {name for name in names if context.answer.fits(_size_of(services.groups.find(name)))}
     await context.answer.reserve()

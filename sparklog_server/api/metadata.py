@@ -27,8 +27,8 @@ from sparklog_server.protocol.metadata_response import (
     encode_topic,
     encode_topics,
 )
-from sparklog_server.protocol.operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from sparklog_server.protocol.wire import Response
+from sparklog_server.security.access import NOT_ASKED_FOR
 
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
@@ -40,7 +40,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     asked = request.topics
     # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
     await services.root.look()
-    operations = TOPIC_OPERATIONS
+    operations = services.access.topic_operations
     if not field(request, "include_topic_authorized_operations", False):
         operations = NOT_ASKED_FOR
     if asked is None or (context.api_version == 0 and not asked):
@@ -54,7 +54,9 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
         pieces = (_answer(services, version, one, errors, operations) for one in dict.fromkeys(asked))
         chunks = encode_topics(await in_slices(pieces), version)
     cluster = field(request, "include_cluster_authorized_operations", False)
-    return _response(context, services, chunks, CLUSTER_OPERATIONS if cluster else NOT_ASKED_FOR)
+    return _response(
+        context, services, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
+    )
 
 
 def _response(context: RequestContext, services: Services, topics: list[bytes], operations: int) -> Response:

@@ -17,6 +17,7 @@ from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.security.access import Access
 from sparklog_server.settings.config import ServerConfig
 
 
@@ -31,6 +32,7 @@ class Services:
     root: LiveRoot
     membership: Membership
     leadership: Leadership
+    access: Access
     publisher: Publisher
     topic_rules: TopicRules
     producer_ids: ProducerIds

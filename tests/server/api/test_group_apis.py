@@ -14,7 +14,7 @@ from kio.static.constants import EntityType
 
 import sparklog
 from sparklog_server.protocol.entities import make
-from sparklog_server.protocol.operations import GROUP_OPERATIONS, NOT_ASKED_FOR
+from sparklog_server.security.access import NOT_ASKED_FOR, Access
 from tests.server.admin.asking import Asker
 from tests.server.conftest import RawClient, RunningBroker
 
@@ -386,7 +386,7 @@ def test_describe_groups(asker: Asker, version: int) -> None:
     if version >= 3:
         assert group.authorized_operations == NOT_ASKED_FOR
         (asked,) = asker.ask(DESCRIBE, version, groups=("g",), include_authorized_operations=True).groups
-        assert asked.authorized_operations == GROUP_OPERATIONS
+        assert asked.authorized_operations == Access().group_operations
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -14,7 +14,7 @@ from sparklog_server.runtime.timing_wheel import TimerEntry, TimingWheel
 
 
 class WheelSchedule:
-    """broker.timer without a loop."""
+    """A timer without a loop."""
 
     def __init__(self) -> None:
         self.wheel = TimingWheel()

@@ -13,10 +13,14 @@ def _bits(*operations: int) -> int:
     return sum(1 << operation for operation in operations)
 
 
-TOPIC_OPERATIONS = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
-)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
-GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE)
+class Access:
+    """The one place to ask what a client may do; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self.topic_operations = _bits(
+            _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+        )
+        self.cluster_operations = _bits(
+            _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
+        )
+        self.group_operations = _bits(_READ, _DELETE, _DESCRIBE)
