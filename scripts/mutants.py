@@ -1002,6 +1002,13 @@ MUTANTS = (
         "tests/server/api/test_repeated_names.py",
     ),
     Mutant(
+        "broker: others have turns between requests that name thousands",
+        "sparklog_server/dispatch/work.py",
+        "            self._is_crowded = True\n",
+        "            self._is_crowded = False\n",
+        "tests/server/dispatch/test_work.py",
+    ),
+    Mutant(
         "broker: a large answer that is taken at a trickle ends with its connection",
         "sparklog_server/network/server.py",
         "        elif connection.writer.is_too_slow(now_ms, patience_ms):\n",

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparklog.clock import Clock
-from sparklog_server.dispatch.work import WORK_BYTES, HeldWork
+from sparklog_server.dispatch.work import WORK_BYTES, HeldWork, Turns
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.exchange import Answer, Origin, Times
 from sparklog_server.network.frames import Frame
@@ -55,6 +55,7 @@ class Dispatcher:
         limit = settings.queued_max_response_bytes
         self.answers = ByteBudget(limit, limit // SHARES)
         self.work = ByteBudget(WORK_BYTES, WORK_BYTES // SHARES)
+        self._turns = Turns()
         slots = self.slots = asyncio.Semaphore(settings.queued_max_requests)
         metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(slots._waiters or ()))
 
@@ -65,7 +66,8 @@ class Dispatcher:
         entry = self.apis.get(header.api_key)
         codec = codec_for(entry, header)
         assert entry is not None
-        examined = examine_request(frame.data, header, codec)
+        data = frame.data
+        examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
         work = HeldWork(self.work, origin.peer_host)
         if not entry.waits:
             await work.reserve(examined.elements)

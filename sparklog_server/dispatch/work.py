@@ -5,18 +5,53 @@ is objects of Python: some 600 bytes for each name, a hundred times as many byte
 are counted by the walk over the bytes (protocol/guard.py), and a request of more than a few waits, as bytes,
 until those before it have been answered.
 
+The walk itself takes a microsecond for each element. A hundred such requests that come together would all be
+walked over before anybody else has a turn; so from the first of them on it is one a turn of the event loop.
+
 Invariants: what was taken is given back, once. Requests that wait for something to happen (Fetch, JoinGroup,
     SyncGroup) take nothing here: they might wait for each other, and count what they keep themselves.
 Concurrency: event loop only.
 """
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from sparklog_server.network.limits import ByteBudget
+from sparklog_server.protocol.messages import Examined
 
 WORK_BYTES: Final = 32 << 20  # of all requests that are worked on
 ELEMENT_BYTES: Final = 600  # measured: 590 for a part of Produce, 320 for a topic of CreateTopics
 _FEW_ELEMENTS = 64  # are not counted: queued.max.requests times as many are 20 MB
+_MANY_ELEMENTS = 500  # whose walk others notice
+_SMALL_FRAME_BYTES = 4096  # a request that is no larger is never put off
+
+
+class Turns:
+    """Who walks over a large request, and when."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._is_crowded = False
+
+    async def examine(self, frame_bytes: int, walk: Callable[[], Examined]) -> Examined:
+        """What `walk` returns; after one that took long, the next in another turn of the event loop."""
+        if frame_bytes <= _SMALL_FRAME_BYTES or not (self._is_crowded or self._lock.locked()):
+            return self._walk(walk)
+        async with self._lock:
+            if self._is_crowded:
+                await asyncio.sleep(0)
+            return self._walk(walk)
+
+    def _walk(self, walk: Callable[[], Examined]) -> Examined:
+        examined = walk()
+        if examined.elements > _MANY_ELEMENTS and not self._is_crowded:
+            self._is_crowded = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return examined
+
+    def _end_turn(self) -> None:
+        self._is_crowded = False
 
 
 class HeldWork:

@@ -2,7 +2,9 @@
 
 import asyncio
 import struct
+from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,5 +89,51 @@ def test_it_is_given_back_whatever_becomes_of_the_request(run: Run) -> None:
             for connection in list(network.connections.values()):
                 connection.abort()
             await until(lambda: not served.dispatcher.work.waiting and not served.dispatcher.work.used_bytes)
+
+    run(main)
+
+
+MUCH: Any = SimpleNamespace(elements=work._MANY_ELEMENTS + 1)  # what examining a request returned
+LITTLE: Any = SimpleNamespace(elements=work._MANY_ELEMENTS)
+
+
+def test_others_have_turns_between_requests_that_name_thousands(run: Run) -> None:
+    """A hundred at once were all walked over before a bystander was answered."""
+
+    async def main() -> None:
+        turns = work.Turns()
+        walked_at: list[tuple[int, Any]] = []
+        turn = 0
+
+        async def examine(size: int, found: Any) -> None:
+            def walk() -> Any:
+                walked_at.append((turn, found))
+                return found
+
+            assert await turns.examine(size, walk) is found
+
+        sent = [(60_000, MUCH)] * 20 + [(60_000, LITTLE)] * 5 + [(work._SMALL_FRAME_BYTES, MUCH)] * 5
+        tasks = [asyncio.ensure_future(examine(*one)) for one in sent]
+        while not all(one.done() for one in tasks):
+            turn += 1
+            await asyncio.sleep(0)
+        first_turn = [found for at, found in walked_at if at == 1]
+        assert len(first_turn) == 1 + 5  # the first, and those that are too small to be put off
+        later = Counter(at for at, found in walked_at if at > 1 and found is MUCH)
+        assert sorted(later.values()) == [1] * 19
+        await examine(60_000, LITTLE)
+
+    run(main)
+
+
+def test_who_is_cancelled_while_others_have_their_turn_holds_nobody_up(run: Run) -> None:
+    async def main() -> None:
+        turns = work.Turns()
+        waiting = [asyncio.ensure_future(turns.examine(60_000, lambda: MUCH)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for one in waiting[1::2]:
+            one.cancel()
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [one is MUCH for one in done] == [True, False, True, False, True]
 
     run(main)
