@@ -1,0 +1,80 @@
+"""News of the root, its settings in force, and work in its storage threads."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
+from sparklog.errors import StorageError
+from sparklog.metadata import Image, MetadataLog
+from sparklog.storage import MemoryStore
+from sparklog_server.metrics import Metrics
+from sparklog_server.root.live_root import LiveRoot
+
+
+@pytest.fixture
+def log() -> Iterator[SparkLog]:
+    clock = ManualClock()
+    store = MemoryStore("root", clock=clock)
+    with SparkLog(store, MetadataLog.open(store, clock, create=True), clock) as log:
+        yield log
+
+
+@pytest.fixture
+def root(log: SparkLog) -> Iterator[LiveRoot]:
+    root = LiveRoot(log, defaults={"num.partitions": "3"}, metrics=Metrics(), storage_threads=1)
+    yield root
+    root.close()
+
+
+def test_every_listener_hears_of_every_image_with_the_one_before(
+    root: LiveRoot, log: SparkLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    def broken(_old: Image, _new: Image) -> None:
+        raise KeyError("broken")
+
+    root.on_image(broken)
+    root.on_image(lambda old, new: told.append((old.commit, new.commit)))
+    start = root.image.commit
+    root.show()  # no news
+    log.create_topic("a")
+    root.show()
+    log.create_topic("b")
+    log.create_topic("c")
+    root.show()
+    assert told == [(start, start + 1), (start + 1, start + 3)]
+    assert "broken" in caplog.text
+
+
+def test_the_roots_settings_win_over_the_brokers(root: LiveRoot, log: SparkLog) -> None:
+    before = root.image
+    assert root.root_config().num_partitions == 3
+    log.alter_root({"num.partitions": "5"})
+    assert root.root_config().num_partitions == 5
+    assert root.root_config(before).num_partitions == 3
+
+
+def test_a_look_that_fails_is_told_and_shows_nothing(
+    root: LiveRoot, log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")
+    shown: list[int] = []
+
+    def refresh() -> Image:
+        raise failure
+
+    async def main() -> None:
+        root.on_image(lambda _, new: shown.append(new.commit))
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "refresh", refresh)
+            assert await root.look() is failure
+        assert shown == []
+        log.create_topic("a")
+        assert await root.look() is None
+        assert shown == [root.image.commit]
+
+    asyncio.run(main())
