@@ -283,7 +283,7 @@ class Group(Rebalancing):
             self._rebalance(now)
 
     def _rejoin(self, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
-        error = self._refuse_identity(request.member_id, request.instance_id)
+        error = self.roster.identity_error(request.member_id, request.instance_id)
         error = error or ANSWERS[Request.REJOIN][self.state]
         if error:
             self._answer_join_error(ticket, request.member_id, error)
@@ -373,7 +373,7 @@ class Group(Rebalancing):
             self._try_complete_join(now)
             return ErrorCode.none
         else:
-            error = self._refuse_identity(member_id, leaving.instance_id)
+            error = self.roster.identity_error(member_id, leaving.instance_id)
             if error:
                 return error
         self._remove(self.roster[member_id], now)
@@ -381,19 +381,10 @@ class Group(Rebalancing):
 
     # Checks
 
-    def _refuse_identity(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        if instance_id is not None:
-            held_by = self.roster.static_member_id(instance_id)
-            if held_by is not None and held_by != member_id:
-                return ErrorCode.fenced_instance_id
-            if held_by is None:
-                return ErrorCode.unknown_member_id
-        return ErrorCode.none if member_id in self.roster else ErrorCode.unknown_member_id
-
     def _refuse_member(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         if self.state is GroupState.DEAD:
             return ErrorCode.coordinator_not_available
-        error = self._refuse_identity(member_id, instance_id)
+        error = self.roster.identity_error(member_id, instance_id)
         if not error and generation_id != self.generation_id:
             return ErrorCode.illegal_generation
         return error

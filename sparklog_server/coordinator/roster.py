@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sparklog.format.group_metadata import StoredMember
 from sparklog_server.coordinator.messages import JoinedMember, Protocols, Ticket
+from sparklog_server.protocol.errors import ErrorCode
 
 MEMBER_BYTES, PENDING_BYTES = 1500, 500  # a member, and an id given to one to be, with names of common length
 _PROTOCOL_BYTES = 200
@@ -107,6 +108,16 @@ class Roster:
     def static_member_id(self, instance_id: str) -> str | None:
         """Who holds this instance id now."""
         return self._static.get(instance_id)
+
+    def identity_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Why a member is not the one that it says it is."""
+        if instance_id is not None:
+            held_by = self.static_member_id(instance_id)
+            if held_by is not None and held_by != member_id:
+                return ErrorCode.fenced_instance_id
+            if held_by is None:
+                return ErrorCode.unknown_member_id
+        return ErrorCode.none if member_id in self else ErrorCode.unknown_member_id
 
     @property
     def held_bytes(self) -> int:
