@@ -1048,7 +1048,7 @@ MUTANTS = (
         "sparklog_server/coordinator/retention.py",
         "        return min(now.wall_ms, began.wall_ms + ",
         "        return max(now.wall_ms, began.wall_ms + ",
-        "tests/server/coordinator/test_coordinator.py",
+        "tests/server/coordinator/test_coordinator_expiry.py",
     ),
     Mutant(
         "broker: a record without a key closes nobody's groups",
@@ -1098,7 +1098,7 @@ MUTANTS = (
         "sparklog_server/publish/publisher.py",
         "        if not fenced and not isinstance(error, FatalStorageError):\n",
         "        if True:\n",
-        "tests/server/publish/test_publisher.py",
+        "tests/server/publish/test_publisher_failures.py",
     ),
     Mutant(
         "broker: parts of a partition wait for those before them",
@@ -1451,21 +1451,21 @@ MUTANTS = (
         "sparklog_server/coordinator/coordinator.py",
         "        del request  # of a follower's nothing is needed\n",
         "",
-        "tests/server/coordinator/test_coordinator.py",
+        "tests/server/coordinator/test_coordinator_bounds.py",
     ),
     Mutant(
         "assignments on their way to the log count",
         "sparklog_server/coordinator/directory.py",
         "        self._count(handle, group.held_bytes)\n",
         "        self._count(handle, group.roster.held_bytes)\n",
-        "tests/server/coordinator/test_coordinator.py",
+        "tests/server/coordinator/test_coordinator_bounds.py",
     ),
     Mutant(
         "ids given to members to be count",
         "sparklog_server/coordinator/roster.py",
         " + PENDING_BYTES * len(self.pending)\n",
         "\n",
-        "tests/server/coordinator/test_coordinator.py",
+        "tests/server/coordinator/test_coordinator_bounds.py",
     ),
     Mutant(
         "idle HTTP connections give way",
@@ -1500,7 +1500,7 @@ MUTANTS = (
         "sparklog_server/network/server.py",
         "        elif connection.reader.is_too_slow(now_ms, patience_ms):\n",
         "        elif False:\n",
-        "tests/server/network/test_connection.py",
+        "tests/server/network/test_connection_ends.py",
     ),
     Mutant(
         "doctor warns of a root that everybody may write to",

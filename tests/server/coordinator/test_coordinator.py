@@ -1,7 +1,6 @@
 """The coordinator on a root: what is durable, what is shown, what a restart finds."""
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -9,11 +8,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.clock import ManualClock
 from sparklog.errors import FencedError, RetriableError
 from sparklog_server.coordinator.coordinator import OffsetToCommit
-from sparklog_server.coordinator.messages import Leaving, SyncRequest
-from sparklog_server.coordinator.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
+from sparklog_server.coordinator.messages import Leaving
 from sparklog_server.coordinator.transitions import GroupState
 from tests.foreign_records import append_foreign
 
@@ -256,121 +253,6 @@ def test_an_own_commit_waits_for_what_is_before_it(roots: Roots) -> None:
     roots.run(scenario)
 
 
-def test_deleting_a_topic_deletes_its_offsets(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        await host.groups.commit("g", to_commit(1) + to_commit(2, topic="returns"))
-        host.log.delete_topic("orders")
-        host.root.show()
-        await host.settle()
-        assert offsets(host, "g") == {("returns", 0): 2}
-
-    async def later(host: Host) -> None:
-        assert offsets(host, "g") == {("returns", 0): 2}
-        await host.groups.stop()
-        host.log.delete_topic("returns")  # while nobody looks
-        host.log.create_topic("orders", 4)
-
-    async def last(host: Host) -> None:
-        await host.settle()
-        assert offsets(host, "g") == {}
-
-    roots.run(scenario)
-    roots.run(later)
-    roots.run(last)
-
-
-def test_offsets_expire(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        await host.groups.commit("simple", to_commit(1))
-        await host.groups.commit("short", to_commit(1), retention_ms=1_000)
-        member = await host.stable_member("busy", session_timeout_ms=WEEK_MS // 7)
-        await host.advance(1_000)
-        await host.groups.expire()
-        assert not host.groups.exists("short")
-        assert offsets(host, "simple") == {("orders", 0): 1}
-        as_member: dict[str, Any] = {"member_id": member.member_id, "generation_id": 1}
-        assert await host.groups.commit("busy", to_commit(1), **as_member) == 0
-        for _ in range(8):
-            await host.advance(DAY_MS - 1_000)
-            assert host.groups.heartbeat("busy", member.member_id, None, 1) == ErrorCode.none
-        await host.groups.expire()
-        assert not host.groups.exists("simple")
-        assert offsets(host, "busy") == {("orders", 0): 1}  # a member may still want it
-        host.groups.leave("busy", [Leaving(member_id=member.member_id)])
-        await host.advance(WEEK_MS - 1_000)
-        await host.groups.expire()
-        assert offsets(host, "busy") == {("orders", 0): 1}
-        await host.advance(1_000)
-        await host.groups.expire()
-        assert not host.groups.exists("busy")
-
-    async def after_restart(host: Host) -> None:
-        assert host.groups.list_groups() == (ErrorCode.none, [])
-
-    settings = {"group.max.session.timeout.ms": str(WEEK_MS)}
-    roots.run(scenario, settings)
-    roots.run(after_restart, settings)
-
-
-def test_expiry_runs_by_itself(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        await host.groups.commit("g", to_commit(1))
-        await host.advance(60_000)
-        assert not host.groups.exists("g")
-        await host.groups.commit("g", to_commit(1))
-        await host.advance(60_000)
-        assert not host.groups.exists("g")
-
-    retention = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"}
-    roots.run(scenario, retention)
-
-
-def test_deleting_groups(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        member = await host.stable_member("g")
-        await host.groups.commit("query", to_commit(1))
-        assert await host.groups.delete_group("g") == ErrorCode.non_empty_group
-        assert await host.groups.delete_group("unknown") == ErrorCode.group_id_not_found
-        assert await host.groups.delete_group("query") == ErrorCode.none
-        assert await host.groups.delete_group("query") == ErrorCode.group_id_not_found
-        host.groups.leave("g", [Leaving(member_id=member.member_id)])
-        assert state(host, "g") is GroupState.EMPTY
-        assert await host.groups.delete_group("g") == ErrorCode.none
-        assert host.groups.find("g") is None
-
-    async def after_restart(host: Host) -> None:
-        assert host.groups.list_groups() == (ErrorCode.none, [])
-
-    roots.run(scenario)
-    roots.run(after_restart)
-
-
-def test_deleting_offsets(roots: Roots) -> None:
-    subscription = b"\x00\x01\x00\x00\x00\x01\x00\x06orders"
-
-    async def scenario(host: Host) -> None:
-        member = await host.stable_member("g", protocols=(("range", subscription),))
-        as_member: dict[str, Any] = {"member_id": member.member_id, "generation_id": 1}
-        both = to_commit(1) + to_commit(2, topic="returns")
-        assert await host.groups.commit("g", both, **as_member) == 0
-        error, results = await host.groups.delete_offsets(
-            "g", [("orders", 0), ("returns", 0), ("returns", 1)]
-        )
-        assert error == ErrorCode.none
-        assert results == {
-            ("orders", 0): ErrorCode.group_subscribed_to_topic,
-            ("returns", 0): ErrorCode.none,
-            ("returns", 1): ErrorCode.none,
-        }
-        assert offsets(host, "g") == {("orders", 0): 1}
-        assert (await host.groups.delete_offsets("unknown", []))[0] == ErrorCode.group_id_not_found
-        await host.stable_member("connect", protocol_type="connect")
-        error, _ = await host.groups.delete_offsets("connect", [("orders", 0)])
-        assert error == ErrorCode.non_empty_group
-
-    roots.run(scenario)
-
-
 def test_who_may_commit(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         commit = host.groups.commit
@@ -384,88 +266,6 @@ def test_who_may_commit(roots: Roots) -> None:
         host.groups.leave("g", [Leaving(member_id=me)])
         assert await commit("g", to_commit(2)) == ErrorCode.none
         assert await commit("", to_commit(2)) == ErrorCode.none  # the nameless group, as in Kafka
-
-    roots.run(scenario)
-
-
-def test_refused_joins(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        assert (await host.join("")).error == ErrorCode.invalid_group_id
-        assert (await host.join("g", session_timeout_ms=9)).error == ErrorCode.invalid_session_timeout
-        assert (await host.join("g", session_timeout_ms=2**31)).error == ErrorCode.invalid_session_timeout
-        assert (await host.join("g", "stranger")).error == ErrorCode.unknown_member_id
-        assert (await host.join("g", instance_id="")).error == ErrorCode.invalid_request
-        assert (await host.join("g", instance_id="i" * 250)).error == ErrorCode.invalid_request
-        long = (("r" * 32_768, b""),)
-        assert (await host.join("g", protocols=long)).error == ErrorCode.invalid_request
-        assert (await host.join("g", protocol_type="c" * 32_768)).error == ErrorCode.invalid_request
-        assert (await host.join("g" * 32_768)).error == ErrorCode.invalid_group_id
-        assert await host.groups.commit("ö" * 16_384, to_commit(1)) == ErrorCode.invalid_group_id
-        assert (await host.join("g", protocols=())).error == ErrorCode.inconsistent_group_protocol
-        assert host.groups.list_groups() == (ErrorCode.none, [])  # nothing is left of them
-
-    roots.run(scenario)
-
-
-def test_the_number_of_groups_is_bounded(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        await host.stable_member("g1")
-        assert await host.groups.commit("g2", to_commit(1)) == ErrorCode.none
-        assert (await host.join("g3")).error == ErrorCode.group_max_size_reached
-        assert await host.groups.commit("g3", to_commit(1)) == ErrorCode.group_max_size_reached
-        assert await host.groups.commit("g2", to_commit(2)) == ErrorCode.none
-        second = host.joins("g1")  # a group that is there takes members
-        await host.settle()
-        assert not second.done()
-
-    roots.run(scenario, {"sparklog.group.max.groups": "2"})
-
-
-def test_what_members_hold_is_bounded(roots: Roots) -> None:
-    def protocols(size: int) -> dict[str, Any]:
-        return {"protocols": (("range", bytes(size)),)}
-
-    async def scenario(host: Host) -> None:
-        directory = host.groups._directory
-        first = await host.join("g1", **protocols(400_000))
-        assert not (await host.syncs("g1", first, a0=bytes(200_000))).error
-        of_member = protocols_bytes((("range", bytes(400_000)),))
-        assert directory.held_bytes == of_member + 200_000
-        assert (await host.join("g2", **protocols(500_000))).error == ErrorCode.group_max_size_reached
-        second = await host.join("g2", **protocols(400_000))
-        assert not second.error
-        too_much = await host.syncs("g2", second, a0=bytes(200_000))
-        assert too_much.error == ErrorCode.unknown_server_error
-        # Who is there may go on as before, but not grow.
-        assert not (await host.join("g1", first.member_id, **protocols(400_000))).error
-        grown = await host.join("g1", first.member_id, **protocols(500_000))
-        assert grown.error == ErrorCode.group_max_size_reached
-        for group, member in (("g1", first), ("g2", second)):
-            host.groups.leave(group, [Leaving(member_id=member.member_id)])
-        assert directory.held_bytes == 0
-
-    roots.run(scenario, {"sparklog.group.max.bytes": str(1 << 20)})
-
-
-def test_an_assignment_that_fits_no_record_is_refused(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        joined = await host.join("g")
-        commit = asyncio.ensure_future(host.groups.commit("other", to_commit(1)))
-        synced = await host.syncs("g", joined, a0=bytes(17 << 20))
-        assert synced.error == ErrorCode.unknown_server_error
-        assert await commit == ErrorCode.none  # though they might have shared a batch
-
-    roots.run(scenario)
-
-
-def test_a_member_that_never_comes_back_with_its_id_leaves_no_group(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        answer = await host.join("g", needs_member_id=True)
-        assert answer.error == ErrorCode.member_id_required
-        assert host.groups.exists("g")
-        await host.advance(501)
-        assert not host.groups.exists("g")
-        assert host.publisher.submissions == []
 
     roots.run(scenario)
 
@@ -548,47 +348,6 @@ def test_nobody_is_told_of_a_generation_by_one_who_is_not_in_charge(roots: Roots
     roots.run(scenario, {"group.initial.rebalance.delay.ms": "50"})
 
 
-def test_a_client_that_is_gone_harms_nobody(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        await host.stable_member("g")
-        gone = host.joins("g")
-        await host.settle()
-        gone.cancel()
-        await host.settle()
-        assert gone.cancelled()
-        await host.advance(1_001)
-        commit = asyncio.ensure_future(host.groups.commit("simple", to_commit(1)))
-        await asyncio.sleep(0)
-        commit.cancel()
-        assert await host.groups.commit("simple", to_commit(2)) == ErrorCode.none
-
-    roots.run(scenario)
-
-
-def test_a_member_that_was_never_told_its_id_goes_with_its_connection(roots: Roots) -> None:
-    """Nobody can send a heartbeat for it; it would be waited for, and kept, until its session ends."""
-
-    async def scenario(host: Host) -> None:
-        first = await host.stable_member("g")
-        held = host.groups.find("g")
-        assert held is not None
-        before = held.held_bytes
-        untold = host.joins("g", protocols=(("range", bytes(10_000)),))
-        await host.settle()
-        assert held.state is GroupState.PREPARING_REBALANCE
-        assert held.held_bytes > before + 10_000
-        known = host.joins("g", instance_id="i")  # may come back by its instance id
-        await host.settle()
-        for gone in (untold, known):
-            gone.cancel()
-        await host.settle()
-        assert {one.instance_id for one in held.roster} == {None, "i"}
-        assert held.held_bytes < before + 10_000
-        await host.join("g", first.member_id)
-
-    roots.run(scenario)
-
-
 def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
@@ -630,116 +389,3 @@ def test_a_record_without_a_key_closes_nobodys_groups(roots: Roots) -> None:
 
     roots.run(scenario)
     roots.run(later)
-
-
-class SetForward(ManualClock):
-    """A wall clock that somebody sets."""
-
-    set_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.set_ms
-
-
-@pytest.mark.parametrize("looks", [1, 3])
-def test_a_wall_clock_that_is_set_forward_makes_nothing_expire(roots: Roots, looks: int) -> None:
-    """For a moment or for good: no more time has passed than the monotonic clock says."""
-    clock = roots.clock = SetForward()
-
-    async def scenario(host: Host) -> None:
-        assert await host.groups.commit("g", to_commit(1)) == 0
-        assert await host.groups.commit("own", to_commit(1), retention_ms=DAY_MS) == 0
-        clock.set_ms = 8 * DAY_MS
-        for _ in range(looks):
-            await host.advance(600_000)
-            await host.groups.expire()
-        assert offsets(host, "g") == {("orders", 0): 1}
-        assert offsets(host, "own") == {("orders", 0): 1}
-        clock.set_ms = 0
-        await host.advance(WEEK_MS)
-        await host.groups.expire()
-        assert offsets(host, "g") == offsets(host, "own") == {}
-
-    roots.run(scenario)
-
-
-def test_a_wall_clock_that_was_set_back_makes_nothing_expire_either(roots: Roots) -> None:
-    clock = roots.clock = SetForward()
-
-    async def scenario(host: Host) -> None:
-        assert await host.groups.commit("g", to_commit(1)) == 0
-        clock.set_ms = -8 * DAY_MS
-        await host.advance(WEEK_MS)
-        await host.groups.expire()
-        assert offsets(host, "g") == {("orders", 0): 1}
-
-    roots.run(scenario)
-
-
-def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        await host.groups.commit("g", to_commit(1))
-        await host.stable_member("members")
-        host.log.delete_topic("__consumer_offsets")
-        host.root.show()
-        await host.settle()
-        assert host.groups.list_groups() == (ErrorCode.none, [])
-        assert await host.groups.commit("g", to_commit(2)) == ErrorCode.none
-        assert offsets(host, "g") == {("orders", 0): 2}
-
-    roots.run(scenario)
-
-
-def test_assignments_count_while_they_are_written(roots: Roots) -> None:
-    """Many groups may write at once; none of it is a member's yet."""
-
-    async def scenario(host: Host) -> None:
-        directory = host.groups._directory
-        joined = await host.join("g1")
-        before = directory.held_bytes
-        host.publisher.hold = True
-        task = host.syncs("g1", joined, a0=bytes(200_000))
-        await host.settle()
-        assert directory.held_bytes == before + 200_000
-        host.publisher.hold = False
-        host.publisher.release()
-        assert not (await task).error
-        assert directory.held_bytes == before + 200_000
-
-    roots.run(scenario)
-
-
-def test_a_follower_that_waits_keeps_no_assignments(roots: Roots) -> None:
-    """Only the leader's count: a follower's 60 KB were held for as long as it waited, beyond all limits."""
-
-    async def scenario(host: Host) -> None:
-        tasks = [host.joins("g1"), host.joins("g1")]
-        await host.advance(0)
-        await host.advance(1)
-        joined = [await task for task in tasks]
-        follower = next(one for one in joined if one.member_id != one.leader)
-        data = bytes(60_000)
-        request = SyncRequest(
-            member_id=follower.member_id, generation_id=follower.generation_id, assignments=(("x", data),)
-        )
-        task = asyncio.ensure_future(host.groups.sync("g1", request))
-        del request
-        await host.settle()
-        assert not task.done()
-        assert sys.getrefcount(data) == 2  # of this test, and of the call
-        task.cancel()
-
-    roots.run(scenario)
-
-
-def test_ids_given_to_members_to_be_count(roots: Roots) -> None:
-    async def scenario(host: Host) -> None:
-        directory = host.groups._directory
-        for number in range(1, 4):
-            await host.join("g1", needs_member_id=True)
-            assert directory.held_bytes == number * PENDING_BYTES
-        joined = await host.join("g2", protocols=(("range", b""),))
-        assert directory.held_bytes >= 3 * PENDING_BYTES + MEMBER_BYTES
-        assert not joined.error
-
-    roots.run(scenario)

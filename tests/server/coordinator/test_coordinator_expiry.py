@@ -1,0 +1,189 @@
+"""Offsets and groups that go: expiry by clocks that agree, deletion, topics that are gone."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.clock import ManualClock
+from sparklog_server.coordinator.messages import Leaving
+from sparklog_server.coordinator.transitions import GroupState
+from tests.server.coordinator.test_coordinator import DAY_MS, WEEK_MS, offsets, state, to_commit
+
+if TYPE_CHECKING:
+    from tests.server.coordinator.conftest import Host, Roots
+else:
+    Host = Roots = Any
+
+
+def test_deleting_a_topic_deletes_its_offsets(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1) + to_commit(2, topic="returns"))
+        host.log.delete_topic("orders")
+        host.root.show()
+        await host.settle()
+        assert offsets(host, "g") == {("returns", 0): 2}
+
+    async def later(host: Host) -> None:
+        assert offsets(host, "g") == {("returns", 0): 2}
+        await host.groups.stop()
+        host.log.delete_topic("returns")  # while nobody looks
+        host.log.create_topic("orders", 4)
+
+    async def last(host: Host) -> None:
+        await host.settle()
+        assert offsets(host, "g") == {}
+
+    roots.run(scenario)
+    roots.run(later)
+    roots.run(last)
+
+
+def test_offsets_expire(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("simple", to_commit(1))
+        await host.groups.commit("short", to_commit(1), retention_ms=1_000)
+        member = await host.stable_member("busy", session_timeout_ms=WEEK_MS // 7)
+        await host.advance(1_000)
+        await host.groups.expire()
+        assert not host.groups.exists("short")
+        assert offsets(host, "simple") == {("orders", 0): 1}
+        as_member: dict[str, Any] = {"member_id": member.member_id, "generation_id": 1}
+        assert await host.groups.commit("busy", to_commit(1), **as_member) == 0
+        for _ in range(8):
+            await host.advance(DAY_MS - 1_000)
+            assert host.groups.heartbeat("busy", member.member_id, None, 1) == ErrorCode.none
+        await host.groups.expire()
+        assert not host.groups.exists("simple")
+        assert offsets(host, "busy") == {("orders", 0): 1}  # a member may still want it
+        host.groups.leave("busy", [Leaving(member_id=member.member_id)])
+        await host.advance(WEEK_MS - 1_000)
+        await host.groups.expire()
+        assert offsets(host, "busy") == {("orders", 0): 1}
+        await host.advance(1_000)
+        await host.groups.expire()
+        assert not host.groups.exists("busy")
+
+    async def after_restart(host: Host) -> None:
+        assert host.groups.list_groups() == (ErrorCode.none, [])
+
+    settings = {"group.max.session.timeout.ms": str(WEEK_MS)}
+    roots.run(scenario, settings)
+    roots.run(after_restart, settings)
+
+
+def test_expiry_runs_by_itself(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        await host.advance(60_000)
+        assert not host.groups.exists("g")
+        await host.groups.commit("g", to_commit(1))
+        await host.advance(60_000)
+        assert not host.groups.exists("g")
+
+    retention = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"}
+    roots.run(scenario, retention)
+
+
+def test_deleting_groups(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        member = await host.stable_member("g")
+        await host.groups.commit("query", to_commit(1))
+        assert await host.groups.delete_group("g") == ErrorCode.non_empty_group
+        assert await host.groups.delete_group("unknown") == ErrorCode.group_id_not_found
+        assert await host.groups.delete_group("query") == ErrorCode.none
+        assert await host.groups.delete_group("query") == ErrorCode.group_id_not_found
+        host.groups.leave("g", [Leaving(member_id=member.member_id)])
+        assert state(host, "g") is GroupState.EMPTY
+        assert await host.groups.delete_group("g") == ErrorCode.none
+        assert host.groups.find("g") is None
+
+    async def after_restart(host: Host) -> None:
+        assert host.groups.list_groups() == (ErrorCode.none, [])
+
+    roots.run(scenario)
+    roots.run(after_restart)
+
+
+def test_deleting_offsets(roots: Roots) -> None:
+    subscription = b"\x00\x01\x00\x00\x00\x01\x00\x06orders"
+
+    async def scenario(host: Host) -> None:
+        member = await host.stable_member("g", protocols=(("range", subscription),))
+        as_member: dict[str, Any] = {"member_id": member.member_id, "generation_id": 1}
+        both = to_commit(1) + to_commit(2, topic="returns")
+        assert await host.groups.commit("g", both, **as_member) == 0
+        error, results = await host.groups.delete_offsets(
+            "g", [("orders", 0), ("returns", 0), ("returns", 1)]
+        )
+        assert error == ErrorCode.none
+        assert results == {
+            ("orders", 0): ErrorCode.group_subscribed_to_topic,
+            ("returns", 0): ErrorCode.none,
+            ("returns", 1): ErrorCode.none,
+        }
+        assert offsets(host, "g") == {("orders", 0): 1}
+        assert (await host.groups.delete_offsets("unknown", []))[0] == ErrorCode.group_id_not_found
+        await host.stable_member("connect", protocol_type="connect")
+        error, _ = await host.groups.delete_offsets("connect", [("orders", 0)])
+        assert error == ErrorCode.non_empty_group
+
+    roots.run(scenario)
+
+
+class SetForward(ManualClock):
+    """A wall clock that somebody sets."""
+
+    set_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.set_ms
+
+
+@pytest.mark.parametrize("looks", [1, 3])
+def test_a_wall_clock_that_is_set_forward_makes_nothing_expire(roots: Roots, looks: int) -> None:
+    """For a moment or for good: no more time has passed than the monotonic clock says."""
+    clock = roots.clock = SetForward()
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+        assert await host.groups.commit("own", to_commit(1), retention_ms=DAY_MS) == 0
+        clock.set_ms = 8 * DAY_MS
+        for _ in range(looks):
+            await host.advance(600_000)
+            await host.groups.expire()
+        assert offsets(host, "g") == {("orders", 0): 1}
+        assert offsets(host, "own") == {("orders", 0): 1}
+        clock.set_ms = 0
+        await host.advance(WEEK_MS)
+        await host.groups.expire()
+        assert offsets(host, "g") == offsets(host, "own") == {}
+
+    roots.run(scenario)
+
+
+def test_a_wall_clock_that_was_set_back_makes_nothing_expire_either(roots: Roots) -> None:
+    clock = roots.clock = SetForward()
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == 0
+        clock.set_ms = -8 * DAY_MS
+        await host.advance(WEEK_MS)
+        await host.groups.expire()
+        assert offsets(host, "g") == {("orders", 0): 1}
+
+    roots.run(scenario)
+
+
+def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        await host.stable_member("members")
+        host.log.delete_topic("__consumer_offsets")
+        host.root.show()
+        await host.settle()
+        assert host.groups.list_groups() == (ErrorCode.none, [])
+        assert await host.groups.commit("g", to_commit(2)) == ErrorCode.none
+        assert offsets(host, "g") == {("orders", 0): 2}
+
+    roots.run(scenario)
