@@ -992,7 +992,7 @@ MUTANTS = (
         "sparklog_server/coordinator/coordinator.py",
         "            if member_id is not None and directory.groups.get(group_id) is handle:\n",
         "            if False:\n",
-        "tests/server/coordinator/test_coordinator.py",
+        "tests/server/coordinator/test_coordinator_bounds.py",
     ),
     Mutant(
         "broker: the list of all groups has a limit",
@@ -1007,6 +1007,13 @@ MUTANTS = (
         "            self._is_crowded = True\n",
         "            self._is_crowded = False\n",
         "tests/server/dispatch/test_work.py",
+    ),
+    Mutant(
+        "broker: a member has a hundred protocols at most",
+        "sparklog_server/coordinator/coordinator.py",
+        "        if len(request.protocols) > MAX_PROTOCOLS:\n",
+        "        if False:\n",
+        "tests/server/coordinator/test_coordinator_bounds.py",
     ),
     Mutant(
         "broker: a large answer that is taken at a trickle ends with its connection",

@@ -41,6 +41,9 @@ from sparklog_server.protocol.errors import ErrorCode
 
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
+MAX_PROTOCOLS: Final = (
+    100  # of a member; clients have up to five. 64 KB of names alone were 900 KB of objects
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +358,8 @@ class GroupCoordinator:
             return ErrorCode.invalid_session_timeout
         if request.instance_id is not None and not 0 < len(request.instance_id) <= MAX_INSTANCE_ID_CHARACTERS:
             return ErrorCode.invalid_request
+        if len(request.protocols) > MAX_PROTOCOLS:
+            return ErrorCode.inconsistent_group_protocol
         names = [request.protocol_type, *(name for name, _ in request.protocols)]
         if not all(_fits(name, MAX_STRING_BYTES) for name in names):
             return ErrorCode.invalid_request
