@@ -1020,7 +1020,7 @@ MUTANTS = (
         "sparklog_server/network/server.py",
         "        elif connection.writer.is_too_slow(now_ms, patience_ms):\n",
         "        elif False:\n",
-        "tests/server/network/test_connection.py",
+        "tests/server/network/test_connection_ends.py",
     ),
     Mutant(
         "broker: a request that names thousands waits for those before it",
