@@ -10,304 +10,32 @@ or 64 MiB, or keeps anything after its connection is gone; 100 at once take no m
 
 import argparse
 import contextlib
-import io
 import json
-import select
-import socket
-import struct
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import cramjam
-import psutil
-from kio.index import load_payload_module, load_request_schema, load_response_schema
-from kio.serial import entity_reader, entity_writer
-from kio.static.constants import EntityType
-
-from sparklog.format.codec import Codec
-from sparklog.format.record_batch import HEADER, BatchHeader, encode_header
-from sparklog_server.protocol.entities import make
-
-MIB = 1 << 20
-SMALL = 64_000  # bytes of a request
-QUIET_SECONDS = 1.5
-PATIENCE_SECONDS = 60.0
-
-
-# --- requests --------------------------------------------------------------------------------------------
-
-
-def entity(types: Any, value: Any) -> Any:
-    """kio's entity for nested dicts that name theirs: {"_": "MetadataRequestTopic", ...}."""
-    if isinstance(value, dict):
-        fields = {name: entity(types, one) for name, one in value.items() if name != "_"}
-        return make(getattr(types, value["_"]), **fields)
-    if isinstance(value, list | tuple):
-        return tuple(entity(types, one) for one in value)
-    return value
-
-
-def request(key: int, version: int, *, client_id: bytes = b"hostile", **fields: Any) -> bytes:
-    """A request's frame, without its length."""
-    schema = load_request_schema(key, version)
-    types = load_payload_module(key, version, EntityType.request)
-    body = io.BytesIO()
-    entity_writer(schema)(body, make(schema, **{name: entity(types, one) for name, one in fields.items()}))
-    head = struct.pack(">hhih", key, version, 7, len(client_id)) + client_id
-    return head + (b"\0" if schema.__header_schema__.__version__ == 2 else b"") + body.getvalue()
-
-
-def answer(key: int, version: int, frame: bytes) -> Any:
-    """The response in a frame."""
-    schema = load_response_schema(key, version)
-    position = 5 if schema.__header_schema__.__version__ == 1 else 4
-    return entity_reader(schema)(memoryview(frame), position)[0]
-
-
-def produce(*batches: bytes, topic: str = "victim", acks: int = -1) -> bytes:
-    """A Produce request, one batch to a partition."""
-    partitions = [
-        {"_": "PartitionProduceData", "index": number, "records": data} for number, data in enumerate(batches)
-    ]
-    topics = [{"_": "TopicProduceData", "name": topic, "partition_data": partitions}]
-    return request(0, 9, acks=acks, timeout=30_000, topic_data=topics)
-
-
-def zstd_batch(body: bytes, count: int) -> bytes:
-    """A batch of these records, compressed as well as zstd can."""
-    packed = bytes(cramjam.zstd.compress(body, level=19))
-    header = BatchHeader(
-        record_count=count,
-        last_offset_delta=count - 1,
-        attributes=int(Codec.ZSTD),
-        first_timestamp_ms=1_700_000_000_000,
-        max_timestamp_ms=1_700_000_000_000,
-        batch_length=HEADER.size - 12 + len(packed),
-    )
-    return encode_header(header, packed) + packed
-
-
-def plain_batch() -> bytes:
-    """One record."""
-    body = tiny_records(1)
-    header = BatchHeader(
-        record_count=1,
-        first_timestamp_ms=int(time.time() * 1000),
-        max_timestamp_ms=int(time.time() * 1000),
-        batch_length=HEADER.size - 12 + len(body),
-    )
-    return encode_header(header, body) + body
-
-
-def tiny_records(count: int, *, last: bytes = b"") -> bytes:
-    """Records without key and value, with offset deltas as they must be, and something behind them."""
-    out = []
-    for row in range(count):
-        coded, delta = row << 1, bytearray()
-        while coded >= 0x80:
-            delta.append(coded & 0x7F | 0x80)
-            coded >>= 7
-        delta.append(coded)
-        record = b"\0\0" + bytes(delta) + b"\x01\x01\0"
-        out.append(bytes([len(record) << 1]) + record)
-    return b"".join(out) + last
-
-
-def header_tags(size: int) -> bytes:
-    """ApiVersions with as many tagged fields in its header as fit."""
-    head = struct.pack(">hhih", 18, 3, 7, -1)
-    count = (size - len(head) - 8) // 6
-    tags = b"".join(uvarint(1_000_000 + n) + b"\0" for n in range(count))
-    return (head + uvarint(count) + tags)[: size - 8] + b"\x01\x01\0"
-
-
-def uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-# --- a broker, and what it costs ---------------------------------------------------------------------------
-
-
-class Broker:
-    """sparklog-server in a process of its own, on a root of its own."""
-
-    def __init__(self, root: str, *words: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sparklog_server", "--root", root, "--listeners",
-             "PLAINTEXT://127.0.0.1:0", *words],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().strip()
-        self.port = int(line.rpartition(":")[2])
-        self._ps = psutil.Process(self.process.pid)
-        self._proc = Path(f"/proc/{self.process.pid}")
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS)
-
-    def cpu_ms(self) -> float:
-        used = self._ps.cpu_times()
-        return (used.user + used.system) * 1000
-
-    def rss(self) -> int:
-        return self._ps.memory_info().rss
-
-    def peak(self) -> int:
-        """The most since `forget_peak`."""
-        lines = (self._proc / "status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-
-    def forget_peak(self) -> None:
-        (self._proc / "clear_refs").write_text("5")
-
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
-        with self.connect() as sock:
-            send(sock, request(key, version, **fields))
-            return answer(key, version, receive(sock))
-
-    def produce_one(self) -> None:
-        """A record, so that there is something to look for."""
-        with self.connect() as sock:
-            send(sock, produce(plain_batch()))
-            receive(sock)
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(60)
-
-
-def send(sock: socket.socket, frame: bytes) -> None:
-    sock.sendall(struct.pack(">i", len(frame)) + frame)
-
-
-def receive(sock: socket.socket) -> bytes:
-    """The next frame; empty at the end."""
-    data = bytearray()
-    size = 4
-    while len(data) < size:
-        part = sock.recv(min(MIB, size - len(data)))
-        if not part:
-            return b""
-        data += part
-        if len(data) == 4 and size == 4:
-            size += struct.unpack(">i", data)[0]
-    return bytes(data[4:])
-
-
-class Bystander:
-    """Asks for ApiVersions without a pause; knows the longest wait."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._sock = broker.connect()
-        self._frame = struct.pack(">hhih", 18, 0, 1, -1)
-        self._ended = threading.Event()
-        self.longest_ms = 0.0
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while not self._ended.wait(0.02):
-                began = time.perf_counter()
-                send(self._sock, self._frame)
-                receive(self._sock)
-                self.longest_ms = max(self.longest_ms, (time.perf_counter() - began) * 1000)
-
-    def end(self) -> float:
-        self._ended.set()
-        self._thread.join()
-        self._sock.close()
-        return self.longest_ms
-
-
-def wait_until_quiet(broker: Broker) -> None:
-    """Until the broker uses next to no CPU."""
-    ends = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < ends:
-        before = broker.cpu_ms()
-        time.sleep(0.5)
-        if broker.cpu_ms() - before <= 100:
-            return
-
-
-def measure(broker: Broker, name: str, frames: list[bytes], at_once: int, *, parks: bool) -> dict:
-    """Send the frames by so many clients; what it cost. `parks`: no answers are to be expected."""
-    for _ in range(2):  # what is loaded once is not the request's cost
-        with broker.connect() as sock:
-            for frame in frames:
-                send(sock, frame)
-                if parks or not receive(sock):
-                    break
-            time.sleep(0.2)
-    time.sleep(1.5)
-    wait_until_quiet(broker)
-    bystander = Bystander(broker)
-    idle_cpu, idle_s = broker.cpu_ms(), time.perf_counter()
-    time.sleep(1)  # what the bystander, and looking for commits, cost
-    idle = (broker.cpu_ms() - idle_cpu) / (time.perf_counter() - idle_s)
-    base, cpu, since = broker.rss(), broker.cpu_ms(), time.perf_counter()
-    broker.forget_peak()
-    socks = [broker.connect() for _ in range(at_once)]
-    began = time.perf_counter()
-    for frame in frames:
-        for sock in socks:
-            send(sock, frame)
-        if not parks:
-            drain(socks)
-    elapsed = time.perf_counter() - began
-    wait_until_quiet(broker)
-    used = max(0.0, broker.cpu_ms() - cpu - idle * (time.perf_counter() - since))
-    peak = broker.peak() - base
-    for sock in socks:
-        sock.close()
-    longest = bystander.end()
-    time.sleep(QUIET_SECONDS)
-    wait_until_quiet(broker)
-    count = len(frames) * at_once
-    return {
-        "attack": name,
-        "bytes": max(map(len, frames)),
-        "requests": count,
-        "cpu ms each": round(used / count, 1),
-        "peak MiB": round(peak / MIB, 1),
-        "kept MiB": round((broker.rss() - base) / MIB, 1),
-        "others waited ms": round(longest),
-        "s": round(elapsed, 1),
-    }
-
-
-def drain(socks: list[socket.socket]) -> None:
-    """One answer from each, or its end."""
-    left = {sock: [b"", 0] for sock in socks}
-    ends = time.monotonic() + PATIENCE_SECONDS
-    while left and time.monotonic() < ends:
-        for sock in select.select(list(left), [], [], 1.0)[0]:
-            state = left[sock]
-            try:
-                part = sock.recv(MIB)
-            except OSError:
-                part = b""
-            if not part:
-                del left[sock]
-                continue
-            if len(state[0]) < 4:
-                state[0] = (state[0] + part)[: 4 if len(state[0] + part) >= 4 else 3]
-            state[1] += len(part)
-            if len(state[0]) == 4 and state[1] >= 4 + struct.unpack(">i", state[0])[0]:
-                del left[sock]
-
+from benchmarks.hostile_broker import (
+    FOREVER_MS,
+    MIB,
+    SMALL,
+    Broker,
+    commit,
+    commit_request,
+    join_request,
+    measure,
+    with_group,
+    with_topics,
+)
+from benchmarks.hostile_requests import (
+    header_tags,
+    produce,
+    request,
+    tiny_records,
+    zstd_batch,
+)
 
 # --- the attacks -----------------------------------------------------------------------------------------
 
@@ -552,8 +280,6 @@ def long_group(broker: Broker) -> Frames:
 
 # --- requests that wait ------------------------------------------------------------------------------------
 
-FOREVER_MS = (1 << 31) - 1
-
 
 def fetch_request(
     topics: list[tuple[str, list[int]]], *, wait_ms: int = FOREVER_MS, version: int = 7
@@ -611,69 +337,6 @@ def sync_parked(broker: Broker) -> Frames:
     given = [{"_": "SyncGroupRequestAssignment", "member_id": "m", "assignment": b"x" * 60_000}]
     return [request(14, 3, group_id="g", generation_id=follower.generation_id, member_id=follower.member_id,
                     group_instance_id=None, assignments=given)], True  # fmt: skip
-
-
-# --- what there is already ---------------------------------------------------------------------------------
-
-
-def with_topics(broker: Broker, count: int) -> None:
-    for first in range(0, count, 500):
-        topics = [
-            {"_": "CreatableTopic", "name": f"topic-{first + n:05}", "num_partitions": 1,
-             "replication_factor": 1, "assignments": [], "configs": []}
-            for n in range(500)
-        ]  # fmt: skip
-        broker.ask(19, 5, topics=topics, timeout=60_000, validate_only=False)
-
-
-def commit_request(group: str, partitions: int) -> bytes:
-    offsets = [
-        {"_": "OffsetCommitRequestPartition", "partition_index": n, "committed_offset": 1,
-         "committed_leader_epoch": -1, "committed_metadata": ""}
-        for n in range(partitions)
-    ]  # fmt: skip
-    topics = [{"_": "OffsetCommitRequestTopic", "name": "victim", "partitions": offsets}]
-    return request(8, 8, group_id=group, generation_id_or_member_epoch=-1, member_id="",
-                   group_instance_id=None, topics=topics)  # fmt: skip
-
-
-def commit(broker: Broker, group: str, partitions: int) -> None:
-    broker.ask(10, 4, key_type=0, coordinator_keys=[group])
-    with broker.connect() as sock:
-        send(sock, commit_request(group, partitions))
-        receive(sock)
-
-
-def join_request(group: str, subscription: bytes, *, member_id: str = "", session_ms: int = 60_000,
-                 client_id: bytes = b"hostile") -> bytes:  # fmt: skip
-    protocols = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": subscription}]
-    return request(11, 3, client_id=client_id, group_id=group, session_timeout=session_ms,
-                   rebalance_timeout=FOREVER_MS, member_id=member_id, protocol_type="consumer",
-                   protocols=protocols)  # fmt: skip
-
-
-def with_group(
-    broker: Broker, group: str, *, members: int, session_ms: int = 60_000, sync: bool = True
-) -> list[Any]:
-    """A group whose members have subscriptions of 50 KB; their JoinGroup answers."""
-    broker.ask(10, 4, key_type=0, coordinator_keys=[group])
-    time.sleep(1)
-    socks = [broker.connect() for _ in range(members)]
-    for sock in socks:
-        send(sock, join_request(group, b"x" * 50_000, session_ms=session_ms))
-    joined = [answer(11, 3, receive(sock)) for sock in socks]
-    for sock, one in zip(socks, joined, strict=True):
-        if sync:
-            send(sock, request(14, 3, group_id=group, generation_id=one.generation_id,
-                               member_id=one.member_id, group_instance_id=None, assignments=[]))  # fmt: skip
-    for sock in socks:
-        if sync:
-            receive(sock)
-        KEPT_OPEN.append(sock)
-    return joined
-
-
-KEPT_OPEN: list[socket.socket] = []
 
 
 # --- the report ------------------------------------------------------------------------------------------

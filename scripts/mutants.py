@@ -516,14 +516,14 @@ MUTANTS = (
         "sparklog/spark/sink_root.py",
         "create=False, writing=True",
         "create=True, writing=True",
-        "tests/spark/test_writers.py",
+        "tests/spark/test_sink_roots.py",
     ),
     Mutant(
         "a query goes on in the root that it wrote to",
         "sparklog/spark/sink_root.py",
         "if log.cluster_id != expected:",
         "if False:",
-        "tests/spark/test_writers.py",
+        "tests/spark/test_sink_roots.py",
     ),
     Mutant(
         "a topic that is no longer subscribed to is reported as data loss",
@@ -907,14 +907,14 @@ MUTANTS = (
         "sparklog/spark/stream_writer.py",
         "        validate_pinned(checkpoint, query_id, batchId, log, options)\n",
         "",
-        "tests/spark/test_writers.py",
+        "tests/spark/test_sink_roots.py",
     ),
     Mutant(
         "a sink's checkpoint remembers the root",
         "sparklog/spark/stream_writer.py",
         "        pin_root(checkpoint, query_id, log, options)\n",
         "",
-        "tests/spark/test_writers.py",
+        "tests/spark/test_sink_roots.py",
     ),
     # --- the broker ---
     Mutant(

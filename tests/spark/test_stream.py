@@ -2,13 +2,12 @@
 
 import datetime as dt
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import WriterCommitMessage
@@ -48,6 +47,16 @@ def values(log: SparkLog, topic: str = "out") -> list[int]:
     partitions = len(log.image.topics[topic].partitions)
     tables = [log.read(topic, p, log.log_start_offset(topic, p)) for p in range(partitions)]
     return sorted(int(v) for table in tables for v in table["value"].to_pylist())
+
+
+def notes(tmp_path: Path, kind: str) -> list[Path]:
+    """What the checkpoint holds of a kind (offsets: planned, commits: done), one file a micro-batch."""
+    return sorted((tmp_path / "checkpoint" / kind).glob("[0-9]*"), key=lambda p: int(p.name))
+
+
+def forget(note: Path) -> None:
+    note.unlink()
+    (note.parent / f".{note.name}.crc").unlink(missing_ok=True)
 
 
 def batches(query: StreamingQuery) -> list[StreamingQueryProgress]:
@@ -316,63 +325,6 @@ def test_a_latest_start_loses_nothing_when_the_first_micro_batch_dies(
         query.stop()
 
 
-def notes(tmp_path: Path, kind: str) -> list[Path]:
-    """What the checkpoint holds of a kind (offsets: planned, commits: done), one file a micro-batch."""
-    return sorted((tmp_path / "checkpoint" / kind).glob("[0-9]*"), key=lambda p: int(p.name))
-
-
-def forget(note: Path) -> None:
-    note.unlink()
-    (note.parent / f".{note.name}.crc").unlink(missing_ok=True)
-
-
-def test_a_micro_batch_that_spark_runs_again_is_written_once(
-    log: SparkLog, copy_stream: CopyStream, tmp_path: Path
-) -> None:
-    """Killed between the sink's commit and Spark's own note of it: the same batch comes again."""
-    options = {"subscribe": "in", "maxOffsetsPerTrigger": "100", **EARLIEST}
-    copy_stream(options, {"topic": "out"})
-    forget(notes(tmp_path, "commits")[-1])
-    copy_stream(options, {"topic": "out"})
-    assert values(log) == list(range(300))
-
-
-def test_a_checkpoint_that_has_lost_its_last_micro_batch_is_refused(
-    log: SparkLog, copy_stream: CopyStream, tmp_path: Path
-) -> None:
-    """Put back from a copy, or half of it lost with the power: the one below the last comes again.
-
-    What it holds may be other than then, and nothing tells. So it is neither written nor left out.
-    """
-    options = {"subscribe": "in", **EARLIEST}
-    for start in (300, 350, 400):
-        copy_stream(options, {"topic": "out"})
-        log.append("in", rows(start, 50))
-    for done in notes(tmp_path, "commits")[-2:]:
-        forget(done)
-    forget(notes(tmp_path, "offsets")[-1])
-    with pytest.raises(StreamingQueryException, match="SPARKLOG_CHECKPOINT_OUTDATED"):
-        copy_stream(options, {"topic": "out"})
-    assert values(log) == list(range(400))
-
-
-def test_a_checkpoint_of_another_root_is_refused(
-    log: SparkLog, copy_stream: CopyStream, spark: SparkSession, tmp_path: Path, root: str
-) -> None:
-    copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
-    other = str(tmp_path / "other")
-    second = sparklog.open(other, create=True)
-    second.create_topic("in", partitions=3)
-    second.append("in", rows(0, 1000))
-    query = (
-        spark.readStream.format("sparklog").option("subscribe", "in").load(other)
-        .select("value").writeStream.format("sparklog").option("topic", "out")
-        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(root)
-    )  # fmt: skip
-    with pytest.raises(StreamingQueryException, match=r"SPARKLOG_WRONG_ROOT.*checkpoint belongs to"):
-        query.awaitTermination(60)
-
-
 def test_a_topic_made_anew_is_not_taken_for_the_old_one(log: SparkLog, copy_stream: CopyStream) -> None:
     copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
     log.delete_topic("in")
@@ -402,24 +354,6 @@ def test_retention_passing_the_position_is_data_loss(log: SparkLog, copy_stream:
 def test_a_missing_topic_ends_the_query_at_once(log: SparkLog, copy_stream: CopyStream) -> None:
     with pytest.raises(StreamingQueryException, match=r"nosuch.*topics: in"):
         copy_stream({"subscribe": "nosuch"}, {"topic": "out"})
-
-
-def test_a_stream_without_a_checkpoint_is_refused_by_spark(
-    spark: SparkSession, log: SparkLog, root: str
-) -> None:
-    df = spark.readStream.format("sparklog").option("subscribe", "in").load(root)
-    with pytest.raises(PySparkException, match=r"checkpointLocation"):
-        df.writeStream.format("sparklog").option("topic", "out").start(root)
-
-
-def test_a_checkpoint_that_was_deleted_means_a_new_query(
-    log: SparkLog, copy_stream: CopyStream, tmp_path: Path
-) -> None:
-    """Spark gives a new checkpoint a new query id, so what was written before is not recognised."""
-    copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
-    shutil.rmtree(tmp_path / "checkpoint")
-    copy_stream({"subscribe": "in", **EARLIEST}, {"topic": "out"})
-    assert values(log) == sorted([*range(300), *range(300)])
 
 
 def test_complete_mode_appends_each_result(
