@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
@@ -14,6 +15,7 @@ from tests.spark.conftest import MISSING, lacks
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
 STATEMENT = re.compile(r"```sql\n(.*?);\n```", re.DOTALL)
+KEPT_PLANS = (4, 1)  # since then, and no feature: docs/spark-issues.md
 SOME_COLUMNS = re.compile(r"\(key, value\)\s+VALUES \((.*)\)$", re.DOTALL)
 pytestmark = pytest.mark.spark
 
@@ -50,7 +52,9 @@ def test_the_pages_statements_and_what_it_says_of_spark(
     log = sparklog.open(root)
     assert log.read("orders", 0, 0)["key"].to_pylist() == [b"alice", b"bob"]
 
-    assert spark.table("orders").count() == 1, "a view shows the log as it was when it was first queried"
+    kept = tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= KEPT_PLANS
+    shown = spark.table("orders").count()
+    assert shown == (1 if kept else 2), "a view shows the log as it was when it was first queried"
     sql(statements()[0].replace("CREATE", "CREATE OR REPLACE"))
     assert spark.table("orders").count() == 2
     assert spark.read.option("path", root).option("subscribe", "orders").table("shop").count() == 2
