@@ -610,6 +610,13 @@ MUTANTS = (
         "tests/metadata/test_request_window.py",
     ),
     Mutant(
+        "combining: who is forgotten by a commit makes no room in it",
+        "sparklog/metadata/others.py",
+        "if not can_settle(remembered, ticket.publisher):",
+        "if not can_settle(draft.publishers, ticket.publisher):",
+        "tests/metadata/test_request_window.py",
+    ),
+    Mutant(
         "combining: a request is applied within its window only",
         "sparklog/metadata/model/publishers.py",
         "        if not action.base < commit <= last:\n",

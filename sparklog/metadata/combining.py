@@ -286,7 +286,11 @@ class Combiner:
         if error is not None:
             draft = image_after(image, self._marked(image, one, own))
         newest = _newest_of_each(waiting)
-        others = one.others.actions(draft, [one for one in newest if one.publisher != self._publisher])
+        others = one.others.actions(
+            draft,
+            [one for one in newest if one.publisher != self._publisher],
+            remembered={*image.publishers, self._publisher},
+        )
         mine = self._marked(image, one, own)
         candidate = make_candidate(image, [*mine, *others], self._clock.now_ms())
         if not self._creator.create(candidate, deadline_ms):

@@ -9,12 +9,13 @@ Sources: FORMAT.md#metadata-log, requests; adr/0007.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.image import Image
+from sparklog.metadata.model.publishers import can_settle
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import RequestBox, Ticket
 
@@ -53,10 +54,18 @@ class OtherRequests:
         self._requests: dict[str, _Request | None] = {}  # by the name of the file
         self.passed_over: set[str] = set()  # likewise
 
-    def actions(self, draft: Image, tickets: Sequence[Ticket]) -> list[Action]:
-        """What the requests of these tickets amount to, one after the other, from `draft` on."""
+    def actions(
+        self, draft: Image, tickets: Sequence[Ticket], *, remembered: Collection[str]
+    ) -> list[Action]:
+        """What the requests of these tickets amount to, one after the other, from `draft` on.
+
+        Args:
+            remembered: the publishers that the commit finds, and ours. The draft may have forgotten some of
+                them already; the commit does so after its last action.
+        """
         tickets = tickets[:MAX_COMBINED]
         self._read(tickets)
+        remembered = set(remembered)
         actions: list[Action] = []
         size = 0
         for ticket in tickets:
@@ -70,6 +79,9 @@ class OtherRequests:
                 wanted = tuple(known.plan(draft))
                 if not wanted:
                     continue
+                if not can_settle(remembered, ticket.publisher):
+                    self.passed_over.add(ticket.name)
+                    continue
                 marked = known.posted.marked(wanted)
                 draft = image_after(draft, marked)
             except Exception as problem:  # noqa: BLE001 - whatever it is: its publisher finds out by itself
@@ -77,6 +89,7 @@ class OtherRequests:
                 self.passed_over.add(ticket.name)
                 continue
             actions += marked
+            remembered.add(ticket.publisher)
         return actions
 
     def _read(self, tickets: Sequence[Ticket]) -> None:

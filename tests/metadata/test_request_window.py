@@ -459,6 +459,27 @@ def test_publisher_that_finds_no_room_when_its_turn_comes_publishes_without(
     assert other.refresh(force=True).has_settled(marker.publisher, marker.sequence)
 
 
+def test_a_publisher_that_a_commit_forgets_makes_no_room_in_it(
+    store: MemoryStore, clock: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is forgotten after the last action. Who applied others' requests as if there were room could publish
+    nothing: its commit was refused, and the next one too.
+    """
+    monkeypatch.setattr(publishers, "MAX_PUBLISHERS", 2)
+    one, other = opened(store, clock), opened(store, clock)
+    first = publish(other, "first")
+    for number in range(WINDOW):
+        publish(other, f"filler {number}", crowded=False)
+    assert len(one.refresh(force=True).publishers) == 1
+    post(store, clock, one, "stranger")
+    assert publish(one, "ours") == first + WINDOW + 1
+    assert count(one, "ours") == "1"
+    assert len(one.image.publishers) == 1
+    assert count(one, "stranger") is None
+    publish(one, "next")
+    assert count(one, "stranger") == "1"
+
+
 def test_commits_of_before_replay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without base and nonce, publishers were remembered by number, and what was forgotten came again."""
     monkeypatch.setattr(publishers, "LEGACY_PUBLISHERS", 2)

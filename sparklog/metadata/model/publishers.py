@@ -15,7 +15,7 @@ Concurrency: pure; works on the dictionary that it is given, the least recent pu
 Sources: FORMAT.md#metadata-log, requests; adr/0007.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, refuse
 from sparklog.metadata.model.draft import ImageDraft
@@ -91,7 +91,7 @@ def remembers_all_of(base: int, commit: int) -> bool:
     return commit <= base + 1 + REQUEST_WINDOW
 
 
-def can_settle(publishers: Mapping[str, PublisherState], publisher: str) -> bool:
+def can_settle(publishers: Collection[str], publisher: str) -> bool:
     """Is there room to remember a request of this publisher? Taking one back always finds room."""
     return len(publishers) < MAX_PUBLISHERS or publisher in publishers
 
