@@ -621,7 +621,7 @@ MUTANTS = (
         "sparklog/metadata/model/publishers.py",
         "        if not action.base < commit <= last:\n",
         "        if False:\n",
-        "tests/metadata/test_request_window.py",
+        "tests/metadata/test_publishers.py",
     ),
     Mutant(
         "combining: an image remembers what has been settled for the window",

@@ -4,7 +4,6 @@ Each test is an interleaving in which a suspended process, a late put or a clone
 went on without it.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import msgspec
@@ -32,9 +31,6 @@ from sparklog.metadata.documents.document import CommitBody, Header, encode_docu
 from sparklog.metadata.documents.paths import REQUESTS, commit_name
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.model import publishers
-from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.apply import apply_actions
-from sparklog.metadata.model.image import PublisherState, empty_image
 from sparklog.metadata.posted import Posted
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
@@ -376,57 +372,7 @@ def test_clone_that_comes_when_its_number_is_taken(store: MemoryStore, clock: Me
     assert clone._combiner._publisher != one._combiner._publisher
 
 
-# --- what an image remembers ------------------------------------------------------------------------------
-
-
-def applied(image: Image, *actions: Action) -> Image:
-    return apply_actions(image, actions, commit=image.commit + 1, commit_uuid="u")
-
-
-def request(sequence: int = 0, *, base: int = -1, publisher: str = PUBLISHER) -> RequestApplied:
-    return RequestApplied(publisher=publisher, sequence=sequence, base=base, nonce=NONCE)
-
-
-@pytest.mark.parametrize(
-    ("base", "fits"), [(20, True), (21 - WINDOW, True), (21, False), (20 - WINDOW, False)]
-)
-def test_only_the_commits_of_its_window_apply_a_request(base: int, fits: bool) -> None:
-    image = dataclasses.replace(empty_image("C" * 22), commit=20)
-    if fits:
-        assert applied(image, request(base=base)).has_settled(PUBLISHER, 0)
-        return
-    with pytest.raises(ActionRefusedError, match=f"expected one above {base} and at most {base + WINDOW}"):
-        applied(image, request(base=base))
-
-
-def test_a_publisher_is_remembered_for_the_window_after_its_last_request() -> None:
-    image = applied(empty_image("C" * 22), request())  # in commit 0
-    image = applied(image, request(1, base=0))  # heard of again, in commit 1
-    image = applied(image, request(publisher="Q" * 22))
-    for _ in range(WINDOW - 1):
-        image = applied(image)
-    assert image.commit == 1 + WINDOW
-    assert list(image.publishers) == [PUBLISHER, "Q" * 22]
-    image = applied(image)
-    assert list(image.publishers) == ["Q" * 22]
-    assert applied(image).publishers == {}
-
-
-def test_no_image_remembers_more_publishers_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishers, "MAX_PUBLISHERS", 2)
-    ask = SetConfigs(configs={"a": "b"})
-    image = applied(empty_image("C" * 22))
-    for publisher in ("P", "Q"):
-        image = applied(image, _asks(publisher), ask)
-    with pytest.raises(ActionRefusedError, match="2 publishers are remembered already"):
-        applied(image, _asks("R"), ask)
-    assert applied(image, _asks("Q", 1), ask).has_settled("Q" * 22, 1)
-    # What was given up can always be taken back.
-    assert applied(image, request(publisher="R" * 22)).has_settled("R" * 22, 0)
-
-
-def _asks(letter: str, sequence: int = 0) -> RequestApplied:
-    return RequestApplied(publisher=letter * 22, sequence=sequence, actions=1, nonce=NONCE)
+# --- no room to remember one more -----------------------------------------------------------------------
 
 
 def test_publisher_that_no_image_can_remember_publishes_alone(
@@ -478,18 +424,6 @@ def test_a_publisher_that_a_commit_forgets_makes_no_room_in_it(
     assert count(one, "stranger") is None
     publish(one, "next")
     assert count(one, "stranger") == "1"
-
-
-def test_commits_of_before_replay_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without base and nonce, publishers were remembered by number, and what was forgotten came again."""
-    monkeypatch.setattr(publishers, "LEGACY_PUBLISHERS", 2)
-    image = empty_image("C" * 22)
-    old = [RequestApplied(publisher=letter * 22, sequence=0) for letter in "PQR"]
-    image = applied(image, *old)
-    with pytest.raises(ActionRefusedError, match="expected one above 0"):
-        applied(image, old[1])
-    again = applied(image, old[0])
-    assert again.publishers[PUBLISHER] == PublisherState(0, 1)
 
 
 def test_request_of_before_is_left_to_its_publisher(store: MemoryStore, clock: Meanwhile) -> None:
