@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog import failpoints
@@ -47,6 +48,11 @@ ROWS = 3  # of each operation in each partition
 SWEEP_OLDER_MS = 2_000  # no put of ours takes longer; younger ones may be somebody's
 FATAL, FENCED = 3, 4  # exit codes: a failed fsync; another broker has taken over
 PRODUCER_ID = 41
+_NOT_NOW = (
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
 Ranges = dict[int, int]  # partition -> base offset
 
 
@@ -216,9 +222,7 @@ async def _serve(life: Life) -> None:
             }
         )
         committing = life.history.commit("g-broker", f"{role}-0", number)
-        error = await running.groups.commit(
-            "g-broker", [OffsetToCommit(topic=role, partition=0, offset=number)]
-        )
+        error = await _commit_offset(running, role, number)
         if running.lifecycle.failure is not None:
             raise running.lifecycle.failure
         assert error.value == 0, error
@@ -226,6 +230,16 @@ async def _serve(life: Life) -> None:
         life.acknowledged(number, ranges)
     await loop.run_in_executor(None, life.poll)
     await running.stop(1000)
+
+
+async def _commit_offset(running: Broker, topic: str, offset: int) -> ErrorCode:
+    """As clients do: again while the groups are not answered for, or being loaded."""
+    while True:
+        wanted = [OffsetToCommit(topic=topic, partition=0, offset=offset)]
+        error = await running.groups.commit("g-broker", wanted)
+        if error not in _NOT_NOW or running.lifecycle.failure is not None:
+            return error
+        await asyncio.sleep(0.005)
 
 
 async def _fetch_offset(running: Broker) -> int:

@@ -66,7 +66,7 @@ def behind_a_proxy(server: SeaweedServer, directory: Path) -> Iterator[Matrix]:
             Matrix(parent, server.new_root(), directory, SEED, remote=True) as made,
         ):
             yield made
-            assert route.faulty.faults, "nothing was lost: the writers went past the proxy"
+            assert not made.tally.rounds or route.faulty.faults, "the writers went past the proxy"
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)
