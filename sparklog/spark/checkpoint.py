@@ -82,7 +82,10 @@ def write_file(place: str, name: str, data: bytes, options: SinkOptions) -> bool
     if directory is None or not (directory / "metadata").is_file():
         return False
     temporary = directory / f".{name}.{os.getpid()}.tmp"
-    temporary.write_bytes(data)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())  # otherwise a power cut may leave the new name with nothing in it
     temporary.replace(directory / name)
     return True
 
