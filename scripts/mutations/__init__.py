@@ -1,0 +1,15 @@
+"""All mutants, those of a layer in a module of its own; scripts/mutants.py runs them."""
+
+from scripts.mutations import broker, clients, groups, metadata, records, spark, storage
+from scripts.mutations.mutant import Mutant
+
+# In the order of docs/mutants.md.
+MUTANTS: tuple[Mutant, ...] = (
+    *storage.MUTANTS,
+    *metadata.MUTANTS,
+    *clients.MUTANTS,
+    *spark.MUTANTS,
+    *groups.MUTANTS,
+    *records.MUTANTS,
+    *broker.MUTANTS,
+)

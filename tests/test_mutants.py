@@ -1,0 +1,36 @@
+"""Mutants fit the code and its tests: a text that is gone, or a test that has moved, is noticed at once."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.mutations import MUTANTS, Mutant
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("path", sorted({one.path for one in MUTANTS}))
+def test_each_text_occurs_once(path: str) -> None:
+    text = (PROJECT / path).read_text()
+    assert [one.safeguard for one in MUTANTS if one.path == path and text.count(one.old) != 1] == []
+    assert [one.safeguard for one in MUTANTS if one.path == path and one.old == one.new] == []
+
+
+def test_what_should_notice_is_there() -> None:
+    named = {(one.safeguard, test) for one in MUTANTS for test in _tests(one)}
+    assert {(safeguard, test) for safeguard, test in named if not _is_there(test)} == set()
+
+
+def test_a_safeguard_has_one_name() -> None:
+    names = [one.safeguard for one in MUTANTS]
+    assert sorted(names) == sorted(set(names))
+
+
+def _tests(mutant: Mutant) -> list[str]:
+    return mutant.tests.split(" -k ")[0].split()
+
+
+def _is_there(test: str) -> bool:
+    path, _, name = test.partition("::")
+    module = PROJECT / path
+    return module.exists() and (not name or f"def {name.partition('[')[0]}(" in module.read_text())
