@@ -91,14 +91,14 @@ MUTANTS = (
     Mutant(
         "broker: batches are fetched with the offsets that they got",
         "sparklog_server/fetch/reader.py",
-        "            set_base_offsets(data, table.position, base)\n",
+        "            set_base_offsets(data, table.position, base, leader_epoch=leader_epoch)\n",
         "            pass\n",
         "tests/server/fetch/test_reader.py",
     ),
     Mutant(
         "broker: cached batches carry the offsets that they got",
         "sparklog_server/fetch/cache.py",
-        "            set_base_offsets(block.data, positions, offsets)\n",
+        "            set_base_offsets(block.data, positions, offsets, leader_epoch=leader_epoch)\n",
         "",
         "tests/server/fetch/test_cache.py",
     ),

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from sparklog.metadata import Image, Topic, is_internal
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.entities import topic_uuid
-from sparklog_server.protocol.metadata_response import encode_topic, encode_topics
+from sparklog_server.protocol.metadata_response import Led, encode_topic, encode_topics
 
 MAX_KEPT = 4  # of 5,000 topics each has 0.3 MB
 
@@ -39,14 +39,14 @@ class TopicListing:
 
     def topic(self, topic: Topic, version: int, operations: int) -> list[bytes]:
         """One of them."""
-        leader = self._leadership.leader_of_all
         return encode_topic(
             version,
             name=topic.name,
             topic_id=topic_uuid(topic.topic_id),
             is_internal=is_internal(topic.name),
-            partitions=len(topic.partitions),
-            node_id=leader.node_id,
-            leader_epoch=leader.epoch,
+            led=tuple(
+                Led(leader.node_id, leader.epoch, count)
+                for leader, count in self._leadership.leaders_of(topic)
+            ),
             operations=operations,
         )

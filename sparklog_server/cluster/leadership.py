@@ -9,7 +9,7 @@ Sources: KIP-320; Kafka Partition.checkCurrentLeaderEpoch.
 
 from dataclasses import dataclass
 
-from sparklog.metadata import PartitionState
+from sparklog.metadata import PartitionState, Topic
 from sparklog_server.protocol.errors import ErrorCode
 
 LEADER_EPOCH = 0
@@ -31,11 +31,15 @@ class Leadership:
         self.controller_id = node_id  # changes metadata for clients
         self.coordinator_id = node_id  # coordinates groups
         self.brokers = (node_id,)  # all that may have replicas
-        self.leader_of_all = Leader(node_id, LEADER_EPOCH)  # a topic's partitions are told in one block
+        self._leader = Leader(node_id, LEADER_EPOCH)
 
     def leader_of(self, _partition: PartitionState) -> Leader:
         """Who leads a partition."""
-        return self.leader_of_all
+        return self._leader
+
+    def leaders_of(self, topic: Topic) -> tuple[tuple[Leader, int], ...]:
+        """Who leads a topic's partitions, from the first on: each with how many in a row."""
+        return ((self._leader, len(topic.partitions)),) if topic.partitions else ()
 
     def epoch_error(self, partition: PartitionState, current_leader_epoch: int) -> ErrorCode:
         """What to answer a client that takes `current_leader_epoch` for the leader's; -1: it does not say."""

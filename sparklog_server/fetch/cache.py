@@ -72,8 +72,10 @@ class TailCache:
         self._recent: OrderedDict[int, _Block] = OrderedDict()  # by id(block), least recently used first
         self.size_bytes = 0
 
-    def append(self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
-        """What was just published: batches that count from 0, and the offset of the first."""
+    def append(
+        self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches, *, leader_epoch: int
+    ) -> None:
+        """What was just published: batches that count from 0, the offset of the first, and whose they are."""
         size = encoded.size_bytes
         if not encoded.batch_count or size > self._limit_bytes // 2:
             return
@@ -91,7 +93,7 @@ class TailCache:
                 at += len(chunk)
             positions = encoded.position + start
             offsets = encoded.base_offset + base_offset
-            set_base_offsets(block.data, positions, offsets)
+            set_base_offsets(block.data, positions, offsets, leader_epoch=leader_epoch)
             block.add(positions.tolist(), offsets.tolist(), size, end_offset)
             self._charge(block, BATCH_OVERHEAD_BYTES * encoded.batch_count)
             self._evict()

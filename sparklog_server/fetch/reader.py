@@ -23,6 +23,7 @@ from sparklog.log.span import Span
 from sparklog.log.stored_batches import Stretches, first_batch_bytes, scan_stretches
 from sparklog.metadata import Extent, PartitionState
 from sparklog.storage import Store
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.batches import BatchBlock, FetchedBatches
 from sparklog_server.fetch.open_segments import Lease, OpenSegments
 from sparklog_server.protocol.wire import FileRegion
@@ -50,7 +51,8 @@ class _Piece:
 class StoredReader:
     """Reads partitions of one root."""
 
-    def __init__(self, store: Store, segments: OpenSegments | None = None) -> None:
+    def __init__(self, store: Store, leadership: Leadership, segments: OpenSegments | None = None) -> None:
+        self._leadership = leadership
         self._segments = segments if segments is not None else OpenSegments(store)
 
     def close(self) -> None:
@@ -72,8 +74,9 @@ class StoredReader:
         if not pieces:
             return FetchedBatches(chunks=(), size=0, next_offset=next_offset), None
         first = pieces[0]
+        epoch = self._leadership.leader_of(state).epoch
         if first.extent.offset_delta == 0 and first.size >= MIN_SENDFILE_BYTES:
-            region = self._region(first, max_bytes)
+            region = self._region(first, max_bytes, epoch)
             if region is not None:
                 return region, None
         data = self._load(pieces)
@@ -85,7 +88,7 @@ class StoredReader:
             pieces = [_Piece(first.extent, first.span, first.position, needed)]
             data = self._load(pieces)
             whole = len(data)
-        block = self._block(data[:whole], pieces)
+        block = self._block(data[:whole], pieces, epoch)
         return (
             FetchedBatches(chunks=(block.data.toreadonly(),), size=whole, next_offset=block.end_offset),
             block,
@@ -136,24 +139,24 @@ class StoredReader:
             pieces[-1] = _Piece(last.extent, last.span, last.position, whole)
         return start + whole
 
-    def _block(self, data: memoryview, pieces: Sequence[_Piece]) -> BatchBlock:
-        """Check the batches, and give them their absolute offsets."""
+    def _block(self, data: memoryview, pieces: Sequence[_Piece], leader_epoch: int) -> BatchBlock:
+        """Check the batches, and give them their absolute offsets and their leader's epoch."""
         table, deltas = scan_stretches(data, _stretches(pieces), verify_crc=False)
         base = table.base_offset + deltas
-        if deltas.any() or table.partition_leader_epoch.any():
-            set_base_offsets(data, table.position, base)
+        if deltas.any() or (table.partition_leader_epoch != leader_epoch).any():
+            set_base_offsets(data, table.position, base, leader_epoch=leader_epoch)
         end_offset = int(table.last_offset[-1] + deltas[-1]) + 1
         return BatchBlock(data=data, position=table.position, base_offset=base, end_offset=end_offset)
 
-    def _region(self, piece: _Piece, max_bytes: int) -> FetchedBatches | None:
-        """Offsets are stored as they are: the network layer may send the bytes from the file itself.
+    def _region(self, piece: _Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
+        """Offsets and epochs are stored as they are: the network layer may send the bytes from the file itself.
 
         Only headers are read: their pages are few where batches are large. None: read the bytes instead.
         """
         lease = self._segments.lease(piece.span)
         region: FetchedBatches | None = None
         try:
-            region = _walk_region(lease, piece, max_bytes)
+            region = _walk_region(lease, piece, max_bytes, leader_epoch)
         finally:
             if region is None:
                 lease.release()
@@ -176,7 +179,7 @@ def _stretches(pieces: Sequence[_Piece]) -> Stretches:
     )
 
 
-def _walk_region(lease: Lease, piece: _Piece, max_bytes: int) -> FetchedBatches | None:
+def _walk_region(lease: Lease, piece: _Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
     descriptor = lease.segment.descriptor
     if descriptor is None:
         return None
@@ -185,7 +188,7 @@ def _walk_region(lease: Lease, piece: _Piece, max_bytes: int) -> FetchedBatches 
     first = extent.base_offset if piece.position == span.position else None
     within = (extent.base_offset, extent.end_offset)
     for position, header in lease.segment.headers(span, piece.position, first, within=within):
-        if header.partition_leader_epoch != 0:
+        if header.partition_leader_epoch != leader_epoch:
             return None
         if position + header.size - piece.position > max_bytes:
             break

@@ -94,7 +94,7 @@ class FetchService:
         self._metrics = metrics
         self.cache = TailCache(settings.fetch_cache_bytes)
         self._followed = FollowedPartitions(clock.monotonic_ms)
-        self.reader = StoredReader(root.store)
+        self.reader = StoredReader(root.store, leadership)
         self.sessions = FetchSessions(
             slots=settings.fetch_session_slots,
             new_id=_new_session_id,
@@ -331,8 +331,12 @@ class FetchService:
 
     def on_appended(self, topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
         """The publisher tells what it appended, before anybody sees the image with it. Any thread."""
-        if self._followed.is_followed(topic_id, partition):
-            self.cache.append(topic_id, partition, base_offset, encoded)
+        if not self._followed.is_followed(topic_id, partition):
+            return
+        state = _partition_of(self._root.image.topic_by_id.get(topic_id), partition)
+        if state is not None:
+            epoch = self._leadership.leader_of(state).epoch
+            self.cache.append(topic_id, partition, base_offset, encoded, leader_epoch=epoch)
 
     def _on_image(self, old: Image, new: Image) -> None:
         """Wake whoever waits for a partition that changed: it is another object then.
@@ -364,7 +368,7 @@ def _not_led(fetch: PartitionFetch) -> _Wanted:
 
 
 def _is_beyond(one: _Wanted) -> bool:
-    """Is the offset behind the log's end that we know?"""
+    """Is the offset after the log's end that we know?"""
     return one.state is not None and one.fetch.offset > one.state.log_end_offset
 
 

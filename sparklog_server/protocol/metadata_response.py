@@ -4,8 +4,8 @@ A client that asks for all topics gets thousands, and asks again every few minut
 the time. With kio's entities an answer of 5,000 topics took 270 ms of event loop; as bytes it takes 10, and
 nothing where it is the answer to the same question as before (admin/topic_listing.py).
 
-A partition's bytes differ in its number alone, since one broker leads all of them: topics with as many
-partitions share theirs.
+Of partitions that one broker leads in one epoch the bytes differ in the number alone: topics with as many
+partitions, led alike, share theirs.
 
 Invariants: the same bytes as kio's, in every version (a test compares them).
 Not here: brokers, and what else there is once in a response.
@@ -15,6 +15,7 @@ Sources: Kafka MetadataResponse.json.
 import functools
 import struct
 import uuid
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,14 @@ _NO_ID = bytes(16)
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _SMALL_PARTITIONS = 4096
 _LARGE_BYTES = 16 << 10  # blocks of partitions that are not copied into each response
+
+
+class Led(NamedTuple):
+    """So many partitions in a row that have the same leader."""
+
+    node_id: int
+    leader_epoch: int
+    count: int
 
 
 def encode_topics(topics: list[list[bytes]], version: int) -> list[bytes]:
@@ -48,49 +57,56 @@ def encode_topic(
     topic_id: uuid.UUID | None = None,
     error_code: int = 0,
     is_internal: bool = False,
-    partitions: int = 0,
-    node_id: int = 0,
-    leader_epoch: int = 0,
+    led: tuple[Led, ...] = (),
     operations: int = 0,
 ) -> list[bytes]:
-    """One topic's bytes, in pieces; `operations`: authorized ones."""
+    """One topic's bytes, in pieces; `led`: its partitions, from the first on; `operations`: authorized ones."""
     flexible = version >= FLEXIBLE_FROM
     head = [_INT16.pack(error_code), _name(name, flexible=flexible)]
     if version >= _TOPIC_IDS_FROM:
         head.append(_NO_ID if topic_id is None else topic_id.bytes)
     if version >= 1:
         head.append(b"\1" if is_internal else b"\0")
-    pieces = [b"".join(head), partitions_block(version, partitions, node_id, leader_epoch)]
+    pieces = [b"".join(head), partitions_block(version, led)]
     tail = (_INT32.pack(operations) if version >= 8 else b"") + (b"\0" if flexible else b"")
     return [*pieces, tail] if tail else pieces
 
 
-def partitions_block(version: int, count: int, node_id: int, leader_epoch: int = 0) -> bytes:
-    """The array of so many partitions, all led by one broker. The same object, if it was asked for lately."""
-    return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(
-        version, count, node_id, leader_epoch
-    )
+def partitions_block(version: int, led: tuple[Led, ...]) -> bytes:
+    """The array of partitions. The same object, if it was asked for lately."""
+    count = sum(one.count for one in led)
+    return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(version, led)
 
 
-def _block(version: int, count: int, node_id: int, leader_epoch: int) -> bytes:
+def _block(version: int, led: tuple[Led, ...]) -> bytes:
+    rows = []
+    first = 0
+    for one in led:
+        rows.append(_rows(version, one, first))
+        first += one.count
+    return _count(first, flexible=version >= FLEXIBLE_FROM) + b"".join(rows)
+
+
+def _rows(version: int, led: Led, first: int) -> bytes:
     flexible = version >= FLEXIBLE_FROM
-    node = _INT32.pack(node_id)
+    node = _INT32.pack(led.node_id)
     replicas = _count(1, flexible=flexible) + node
     template = b"".join(
         [
             _INT16.pack(0),  # no error
             _INT32.pack(0),  # the partition's number, to be filled in
             node,
-            _INT32.pack(leader_epoch) if version >= 7 else b"",
+            _INT32.pack(led.leader_epoch) if version >= 7 else b"",
             replicas,
             replicas,  # in sync
             _count(0, flexible=flexible) if version >= 5 else b"",  # offline
             b"\0" if flexible else b"",
         ]
     )
-    rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
-    rows[:, 2:6] = np.arange(count, dtype=">i4").view(np.uint8).reshape(count, 4)
-    return _count(count, flexible=flexible) + rows.tobytes()
+    rows = np.tile(np.frombuffer(template, np.uint8), (led.count, 1))
+    numbers = np.arange(first, first + led.count, dtype=">i4")
+    rows[:, 2:6] = numbers.view(np.uint8).reshape(led.count, 4)
+    return rows.tobytes()
 
 
 _small_block = functools.lru_cache(maxsize=64)(_block)  # 8 MB at most

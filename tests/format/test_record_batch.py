@@ -137,10 +137,11 @@ def test_sequencing_leaves_the_crc_right(raw_batch: Build) -> None:
     batches = bytearray(2 * raw_batch())
     second = len(batches) // 2
     batches[12:16] = b"\xff" * 4
-    set_base_offsets(memoryview(batches), np.array([0, second]), np.array([10**12, 2**63 - 9]))
+    positions = np.array([0, second])
+    set_base_offsets(memoryview(batches), positions, np.array([10**12, 2**63 - 9]), leader_epoch=2**31 - 1)
     headers = [validate_batch(batches, position, "here") for position in (0, second)]
     assert [header.base_offset for header in headers] == [10**12, 2**63 - 9]
-    assert [header.partition_leader_epoch for header in headers] == [0, 0]
+    assert [header.partition_leader_epoch for header in headers] == [2**31 - 1] * 2
 
 
 def test_crc_can_be_waived(raw_batch: Build) -> None:

@@ -19,5 +19,7 @@ def test_an_epoch_that_clients_name_is_compared_with_the_leaders(
 
 def test_one_broker_is_everything(log: SparkLog) -> None:
     leadership = Leadership(7)
-    assert leadership.leader_of(log.image.topics["orders"].partitions[0]) == Leader(7, 0)
+    orders = log.image.topics["orders"]
+    assert leadership.leader_of(orders.partitions[0]) == Leader(7, 0)
+    assert leadership.leaders_of(orders) == ((Leader(7, 0), 3),)
     assert (leadership.controller_id, leadership.coordinator_id, leadership.brokers) == (7, 7, (7,))

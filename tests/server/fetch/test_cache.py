@@ -17,8 +17,16 @@ MIB = 1 << 20
 def append(cache: TailCache, first: int, count: int, *, partition: int = 0, value_bytes: int = 0) -> int:
     """Returns the stored bytes."""
     batches = encoded(first, count, value_bytes=value_bytes)
-    cache.append("t", partition, first, batches)
+    cache.append("t", partition, first, batches, leader_epoch=0)
     return batches.size_bytes
+
+
+def test_appends_carry_their_leaders_epoch() -> None:
+    cache = TailCache(MIB)
+    cache.append("t", 0, 100, encoded(100, 30), leader_epoch=7)
+    found = cache.read("t", 0, 100, end_offset=130, max_bytes=MIB)
+    assert found is not None
+    assert set(scan_batches(bytes_of(found.chunks), where="cached").partition_leader_epoch.tolist()) == {7}
 
 
 def block(first: int, count: int) -> BatchBlock:
@@ -155,7 +163,7 @@ def test_what_is_too_large_is_left_out() -> None:
     cache = TailCache(2 * BLOCK_BYTES)
     append(cache, 0, 1500, value_bytes=1000)
     assert cache.size_bytes == 0
-    TailCache(0).append("t", 0, 0, encoded(0, 5))
+    TailCache(0).append("t", 0, 0, encoded(0, 5), leader_epoch=0)
 
 
 def test_what_is_here_already_is_not_taken_twice() -> None:

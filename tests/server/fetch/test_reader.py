@@ -13,7 +13,9 @@ import sparklog
 from sparklog.errors import CorruptLogError, DataLossError, SparklogError, UnsupportedVersionError
 from sparklog.format.codec import Codec
 from sparklog.format.decode import scan_batches
+from sparklog.metadata import PartitionState
 from sparklog.storage import LocalStore
+from sparklog_server.cluster.leadership import Leader, Leadership
 from sparklog_server.fetch import reader as reader_module
 from sparklog_server.fetch.batches import FetchedBatches
 from sparklog_server.fetch.open_segments import OpenSegments
@@ -31,7 +33,7 @@ def stored(tmp_path: Path) -> Iterator[StoredLog]:
 def read(
     stored: StoredLog, offset: int, max_bytes: int = 1 << 20, *, at_least_one: bool = True
 ) -> FetchedBatches:
-    reader = StoredReader(stored.log.store)
+    reader = StoredReader(stored.log.store, Leadership(1))
     try:
         found, _ = reader.read(TOPIC, stored.state, offset, max_bytes=max_bytes, at_least_one=at_least_one)
         return found
@@ -118,7 +120,7 @@ def test_a_log_without_files() -> None:
 def test_what_is_read_is_a_block_for_the_cache(stored: StoredLog) -> None:
     stored.append(30)
     stored.append(30)
-    reader = StoredReader(stored.log.store)
+    reader = StoredReader(stored.log.store, Leadership(1))
     found, block = reader.read(TOPIC, stored.state, 35, max_bytes=10_000)
     reader.close()
     assert block is not None
@@ -128,6 +130,28 @@ def test_what_is_read_is_a_block_for_the_cache(stored: StoredLog) -> None:
     assert block.end_offset == found.next_offset == 60
 
 
+class LaterTerm(Leadership):
+    """Others have led before."""
+
+    def leader_of(self, _partition: PartitionState) -> Leader:
+        return Leader(1, 7)
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_batches_carry_their_leaders_epoch(stored: StoredLog, is_merged: bool) -> None:
+    """Those that could be sent from the file as well: they are stored with another."""
+    for _ in range(2):
+        stored.append(500, value_bytes=200)
+    if is_merged:
+        stored.merge()
+    reader = StoredReader(stored.log.store, LaterTerm(1))
+    found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
+    reader.close()
+    table = scan_batches(bytes_of(found.chunks), where="fetched")
+    assert len(table.partition_leader_epoch) > 2
+    assert set(table.partition_leader_epoch.tolist()) == {7}
+
+
 # --- merged segments ---------------------------------------------------------------------------------
 
 
@@ -135,7 +159,7 @@ def test_merged_segments_are_sent_from_the_file(stored: StoredLog) -> None:
     for _ in range(4):
         stored.append(500, value_bytes=200)
     stored.merge()
-    reader = StoredReader(stored.log.store)
+    reader = StoredReader(stored.log.store, Leadership(1))
     found, block = reader.read(TOPIC, stored.state, 700, max_bytes=100_000)
     assert block is None
     region = found.chunks[0]
@@ -322,7 +346,7 @@ def test_open_files_are_bounded_and_shared(tmp_path: Path) -> None:
             stored.log.close()  # the next append begins another segment
             states.append(stored.state)
         segments = OpenSegments(stored.log.store, limit=2)
-        reader = StoredReader(stored.log.store, segments)
+        reader = StoredReader(stored.log.store, Leadership(1), segments)
         found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
         assert offsets_of(data_of(found)) == list(range(50))
         assert len(segments) == 2
@@ -332,7 +356,7 @@ def test_open_files_are_bounded_and_shared(tmp_path: Path) -> None:
 
 def test_a_segment_that_grew_is_opened_again(tmp_path: Path) -> None:
     with stored_log(tmp_path / "log") as stored, sparklog.open(str(tmp_path / "log")):
-        reader = StoredReader(stored.log.store)
+        reader = StoredReader(stored.log.store, Leadership(1))
         for count in (10, 20, 30):
             stored.append(10)
             found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)

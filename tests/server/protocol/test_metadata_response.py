@@ -13,6 +13,7 @@ from kio.static.constants import EntityType
 
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.metadata_response import (
+    Led,
     after_topics,
     count_bytes,
     encode_topic,
@@ -26,8 +27,10 @@ TOPIC = st.fixed_dictionaries(
         "topic_id": st.uuids(),
         "error_code": st.sampled_from([0, 3, 100]),
         "is_internal": st.booleans(),
-        "partitions": st.sampled_from([0, 1, 2, 130]),
-        "node_id": st.integers(0, 2**31 - 1),
+        "led": st.lists(
+            st.builds(Led, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.sampled_from([1, 2, 130])),
+            max_size=3,
+        ).map(tuple),
         "operations": st.integers(-(2**31), 2**31 - 1),
     }
 )
@@ -37,17 +40,17 @@ def by_kio(version: int, topics: list[dict[str, Any]]) -> bytes:
     types = load_payload_module(3, version, EntityType.response)
 
     def partitions(topic: dict[str, Any]) -> list[Any]:
-        nodes = (topic["node_id"],)
+        leaders = [one for one in topic["led"] for _ in range(one.count)]
         return [
             make(
                 types.MetadataResponsePartition,
                 partition_index=number,
-                leader_id=topic["node_id"],
-                leader_epoch=0,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                leader_id=one.node_id,
+                leader_epoch=one.leader_epoch,
+                replica_nodes=(one.node_id,),
+                isr_nodes=(one.node_id,),
             )
-            for number in range(topic["partitions"])
+            for number, one in enumerate(leaders)
         ]
 
     entity = make(
@@ -94,7 +97,8 @@ def test_a_topic_without_a_name() -> None:
 def test_partitions_are_encoded_once_for_all_who_ask() -> None:
     """A hundred clients that do not read must not hold a hundred copies."""
     for count in (10, 100_000):
-        blocks = {id(partitions_block(12, count, 1)) for _ in range(3)}
+        blocks = {id(partitions_block(12, (Led(1, 0, count),))) for _ in range(3)}
         assert len(blocks) == 1
-    topics = [encode_topic(12, name="t", partitions=100_000, node_id=1) for _ in range(3)]
-    assert partitions_block(12, 100_000, 1) in encode_topics(topics, 12)
+    led = (Led(1, 0, 100_000),)
+    topics = [encode_topic(12, name="t", led=led) for _ in range(3)]
+    assert partitions_block(12, led) in encode_topics(topics, 12)
