@@ -14,7 +14,7 @@ After a crash: open it again; there is nothing to repair.
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedA
 from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
 from sparklog.client.publish import AppendResult, applied_before, publish
 from sparklog.clock import Clock, SystemClock
+from sparklog.closing import Closing
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.log.writer import LogWriter
@@ -75,7 +76,7 @@ def open_log(
     return SparkLog(store, MetadataLog.open(store, clock, create=create), clock)
 
 
-class SparkLog:
+class SparkLog(Closing):
     """An opened root."""
 
     def __init__(self, store: Store, metadata: MetadataLog, clock: Clock) -> None:
@@ -86,12 +87,6 @@ class SparkLog:
         self._writer: LogWriter | None = None
         self._writer_lock = threading.Lock()
         self._sticky_turn = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"SparkLog({self.url!r}, commit {self.image.commit})"

@@ -13,11 +13,10 @@ Sources: docs/design.md; Kafka FileRecords, OffsetIndex.
 """
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 
+from sparklog.closing import Closing
 from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, SparklogError, StorageError
 from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offset_entries
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
@@ -34,7 +33,7 @@ USELESS_INDEX_HEADERS = 256  # after walking so many headers in vain, the index 
 REBUILT_INTERVAL_BYTES = 4096
 
 
-class SegmentFile:
+class SegmentFile(Closing):
     """A segment's bytes, as far as spans refer to them."""
 
     def __init__(self, store: Store, name: str, file: ReadFile) -> None:
@@ -71,14 +70,6 @@ class SegmentFile:
         """Release the file. The index's mapping goes with its last user."""
         self._index = None
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def descriptor(self) -> int | None:
@@ -223,7 +214,7 @@ class SegmentFile:
             return  # read-only storage: this reader has it in memory
 
 
-class SegmentFiles:
+class SegmentFiles(Closing):
     """A few segments kept open, for readers that go back and forth between writers' segments."""
 
     def __init__(self, store: Store, *, limit: int | None = None) -> None:
@@ -248,12 +239,6 @@ class SegmentFiles:
         """Close them all."""
         while self._opened:
             self._opened.popitem()[1].close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _missing(span: Span) -> DataLossError:

@@ -18,9 +18,8 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
+from sparklog.closing import Closing
 from sparklog.errors import FatalStorageError, StorageError
 from sparklog.failpoints import failpoint, torn
 from sparklog.storage.base import BytesLike
@@ -66,7 +65,7 @@ def write_all(fd: int, chunks: list[memoryview], position: int) -> int:
     return position - start
 
 
-class LocalAppendFile:
+class LocalAppendFile(Closing):
     """See AppendFile. Made by LocalStore.append_file only."""
 
     def __init__(
@@ -186,19 +185,11 @@ class LocalAppendFile:
                 fix="Open a new append file after the fork; two writers would overwrite each other",
             )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __del__(self) -> None:
         self.close()
 
 
-class LocalReadFile:
+class LocalReadFile(Closing):
     """See ReadFile. Reads carry their position (pread), so threads and forks may share it."""
 
     def __init__(self, name: str, path: str, fd: int) -> None:
@@ -261,14 +252,6 @@ class LocalReadFile:
     def _refuse_if_closed(self) -> None:
         if self._fd < 0:
             raise StorageError("FILE_CLOSED", f"{self._path}: the file is closed", fix="Open it again")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

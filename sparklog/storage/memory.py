@@ -10,10 +10,9 @@ Concurrency: any thread. Not shared with other processes; after a fork each has 
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from sparklog.clock import Clock, SystemClock
+from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.storage.base import BytesLike, Hold, StoredFile, StoreTraits
 from sparklog.storage.names import validate_name, validate_prefix
@@ -186,7 +185,7 @@ class MemoryStore(WholeFiles):
         )
 
 
-class MemoryAppendFile:
+class MemoryAppendFile(Closing):
     """See AppendFile."""
 
     def __init__(self, store: MemoryStore, name: str, file: _File) -> None:
@@ -224,16 +223,8 @@ class MemoryAppendFile:
                 "FILE_CLOSED", f"{self.name}: the file is closed", fix="Open a new append file"
             )
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class MemoryReadFile:
+class MemoryReadFile(Closing):
     """See ReadFile."""
 
     def __init__(self, name: str, content: bytes) -> None:
@@ -268,11 +259,3 @@ class MemoryReadFile:
         if self._content is None:
             raise StorageError("FILE_CLOSED", f"{self.name}: the file is closed", fix="Open it again")
         return self._content
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -14,11 +14,11 @@ After a crash: nothing is there, but for the parts of a multipart upload; see S3
 import contextlib
 import os
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from crc32c import crc32c
 
+from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, StorageError
 from sparklog.storage.base import BytesLike
 from sparklog.storage.s3_client import S3Client
@@ -27,7 +27,7 @@ PART_BYTES = 8 << 20
 PARTS_IN_FLIGHT = 3
 
 
-class S3AppendFile:
+class S3AppendFile(Closing):
     """See AppendFile. Finished by its first sync."""
 
     def __init__(self, client: S3Client, name: str, key: str, url: str) -> None:
@@ -168,11 +168,3 @@ class S3AppendFile:
             raise StorageError(
                 "FILE_CLOSED", f"{self._url}: the file is {problem}", fix="Open a new append file"
             )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -7,9 +7,9 @@ Concurrency: one user at a time; ranges travel in the client's threads.
 
 import os
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from sparklog.closing import Closing
 from sparklog.errors import StorageError
 from sparklog.storage.s3_cache import DiskCache
 from sparklog.storage.s3_client import S3Client
@@ -19,7 +19,7 @@ FETCH_BYTES = 4 << 20
 _KEPT_SUFFIXES = (".index", ".timeindex")
 
 
-class S3ReadFile:
+class S3ReadFile(Closing):
     """See ReadFile. Opening asks nothing; the first answer tells the size."""
 
     def __init__(self, client: S3Client, name: str, key: str, url: str, cache: DiskCache | None) -> None:
@@ -112,11 +112,3 @@ class S3ReadFile:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise StorageError("FILE_CLOSED", f"{self._url}: the file is closed", fix="Open it again")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
