@@ -53,6 +53,25 @@ def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
     show_root(log, all_settings=False)
 
 
+@root.command("sweep")
+@click.option(
+    "--older-than-hours",
+    "hours",
+    type=click.IntRange(min=0),
+    default=24,
+    show_default=True,
+    help="Only what is older; 0 while no process has the root open.",
+)
+@common_options
+def sweep(hours: int) -> None:
+    """Remove what killed writers left behind: temporary files, parts of unfinished uploads."""
+    removed = current().open_log().store.sweep_temporary(older_than_ms=hours * 3_600_000)
+    if current().json:
+        show_json({"removed": removed})
+    else:
+        click.echo(f"Removed {removed} files of unfinished writes.")
+
+
 def show_root(log: SparkLog, *, all_settings: bool) -> None:
     """Print the root in one line, and its settings in a table."""
     found = root_document(log, all_settings=all_settings)

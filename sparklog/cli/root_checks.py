@@ -103,7 +103,7 @@ def check_directory(store: Store) -> Iterator[Finding]:
             "temporary files",
             Status.WARN,
             f"{len(leftovers)} files of unfinished writes, {size}, in {directory / TEMPORARY_DIRECTORY}",
-            "harmless; when no writer runs, remove them",
+            "harmless; `sparklog root sweep` removes those older than a day",
         )
     else:
         yield Finding("temporary files", Status.OK, "none left behind")

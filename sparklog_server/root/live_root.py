@@ -22,6 +22,7 @@ from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.metadata import Image, MetadataLog, Topic
 from sparklog.storage import Store
 from sparklog_server.metrics import Metrics
+from sparklog_server.root.leftovers import Leftovers
 from sparklog_server.root.upkeep import Upkeep
 
 _log = logging.getLogger("sparklog_server")
@@ -43,6 +44,7 @@ class LiveRoot:
         self._image_callbacks: list[ImageCallback] = []
         self._shown = log.image
         self._upkeep = Upkeep()
+        self._leftovers = Leftovers(log.store, log.clock)
 
     @property
     def cluster_id(self) -> str:
@@ -125,7 +127,12 @@ class LiveRoot:
 
     def run_upkeep(self, upkeep: Callable[[], None]) -> None:
         """For what falls due with a publish: beside it, since clients wait for the publish. Any thread."""
-        self._upkeep.run(upkeep)
+
+        def run() -> None:
+            upkeep()
+            self._leftovers.sweep_if_due()
+
+        self._upkeep.run(run)
 
     async def finish_upkeep(self) -> None:
         """Wait for a snapshot that is being written; none is begun any more."""

@@ -1,5 +1,8 @@
 """`sparklog root`: what a root is, and its settings."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 import sparklog
@@ -71,3 +74,14 @@ def test_no_root_is_made(run: Run, tmp_path: object) -> None:
     elsewhere = f"{tmp_path}/elsewhere"
     words = ("--root", elsewhere, "root", "alter", "--config", "num.partitions=3")
     assert "ROOT_NOT_FOUND" in run(*words, exit_code=1).stderr
+
+
+def test_what_killed_writers_left_is_swept_when_it_is_old(run: Run, run_json: RunJson, root: Path) -> None:
+    temporary = root / ".tmp"
+    (temporary / "old").write_bytes(b"x")
+    os.utime(temporary / "old", (0, 0))
+    (temporary / "young").write_bytes(b"x")
+    assert run("root", "sweep").stdout == "Removed 1 files of unfinished writes.\n"
+    assert [path.name for path in temporary.iterdir()] == ["young"]
+    assert run_json("root", "sweep") == {"removed": 0}
+    assert run_json("root", "sweep", "--older-than-hours", "0") == {"removed": 1}
