@@ -74,7 +74,10 @@ class Lifecycle:
             self.failure = error
             self.change(BrokerState.FAILED)
             for callback in self._failed_callbacks:
-                callback()
+                try:
+                    callback()
+                except Exception:  # noqa: BLE001 - the others must still hear of it, and the broker stop
+                    _log.exception("a callback for the failure failed")
         self._stop_requested.set()
 
     def request_stop(self) -> None:

@@ -8,6 +8,7 @@ Concurrency: event loop only.
 Sources: Kafka DelayedOperationPurgatory, DelayedFetch.
 """
 
+import abc
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -26,8 +27,8 @@ class Schedule(Protocol):
     def __call__(self, delay_ms: int, callback: Callable[[], None], /) -> TimerHandle: ...
 
 
-class DelayedOperation:
-    """Something that waits. Override both methods.
+class DelayedOperation(abc.ABC):
+    """Something that waits.
 
     try_complete is asked whether the wait is over, whenever a key that is watched changed; on_complete is
     called once when it is, or when the time is over; not after `cancel`.
@@ -40,11 +41,11 @@ class DelayedOperation:
         self._handle: TimerHandle | None = None
         self._purgatory: Purgatory | None = None
 
-    def try_complete(self, key: WatchKey) -> bool:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def try_complete(self, key: WatchKey) -> bool: ...
 
-    def on_complete(self, *, expired: bool) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def on_complete(self, *, expired: bool) -> None: ...
 
     def cancel(self) -> None:
         """Stop waiting: the client is gone."""

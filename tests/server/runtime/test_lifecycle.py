@@ -37,6 +37,21 @@ def test_the_first_failure_is_told_once() -> None:
     assert lifecycle.failure is first
 
 
+def test_a_listener_that_fails_keeps_neither_the_others_nor_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    lifecycle = Lifecycle()
+    told: list[bool] = []
+
+    def broken() -> None:
+        raise KeyError("broken")
+
+    lifecycle.on_failed(broken)
+    lifecycle.on_failed(lambda: told.append(lifecycle.has_failed))
+    lifecycle.fail(OSError("the disk is gone"))
+    assert told == [True]
+    assert lifecycle.is_stop_requested
+    assert "broken" in caplog.text
+
+
 def test_who_waits_for_the_end_is_told_of_a_failure_too() -> None:
     async def main() -> None:
         asked, failed, running = Lifecycle(), Lifecycle(), Lifecycle()
