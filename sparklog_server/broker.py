@@ -15,9 +15,9 @@ from typing import Protocol
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
-from sparklog_server.admin.topic_listing import TopicListing
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
+from sparklog_server.api.topic_listing import TopicListing
 from sparklog_server.cluster.following import Follower
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership

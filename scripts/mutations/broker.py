@@ -166,9 +166,9 @@ MUTANTS = (
     ),
     Mutant(
         "large answers wait for each other",
-        "sparklog_server/protocol/answers.py",
-        "            await self._budget.take(self, size, self._owner)\n",
-        "            pass\n",
+        "sparklog_server/protocol/held_room.py",
+        "        await self._budget.take(self, size, self._owner)\n",
+        "        pass\n",
         "tests/server/protocol/test_answers.py",
     ),
     Mutant(
@@ -180,17 +180,17 @@ MUTANTS = (
     ),
     Mutant(
         "an answer about all topics is made once",
-        "sparklog_server/admin/topic_listing.py",
+        "sparklog_server/api/topic_listing.py",
         "        if chunks is None:\n",
         "        if True:\n",
-        "tests/server/admin/test_topic_listing.py",
+        "tests/server/api/test_topic_listing.py",
     ),
     Mutant(
         "an answer about all topics is that of the image",
-        "sparklog_server/admin/topic_listing.py",
+        "sparklog_server/api/topic_listing.py",
         "        if image is not self._image:\n",
         "        if self._image is None:\n",
-        "tests/server/admin/test_topic_listing.py",
+        "tests/server/api/test_topic_listing.py",
     ),
     Mutant(
         "a fetch session ends with its connection",

@@ -3,14 +3,14 @@
 Invariants: all changes of one resource happen or none; what is stored has been validated as the embedded
     client's changes are. Deleting what is not set, known or not, is done already: MirrorMaker deletes every
     setting that has its default at the source.
-Not here: settings of a single broker; they are in its server.properties.
+Not here: settings of a single broker, which are in its server.properties; operations on what there is
+    (config_increments.py); Kafka's entities (api/).
 Sources: Kafka ConfigAdminManager, ConfigurationControlManager, KIP-339.
 """
 
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from sparklog.log.config import validate_root_configs, validate_topic_configs
 from sparklog.log.setting import lookup_setting
@@ -47,11 +47,20 @@ class Operation(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One operation on one key."""
+    """One operation on one key; `operation`: one of Operation's, unless a client made it up."""
 
     key: str
-    operation: int
     value: str | None
+    operation: int = Operation.SET
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResourceChanges:
+    """What is asked of one resource; `resource_type`: one of ResourceType's, unless a client made it up."""
+
+    resource_type: int
+    name: str
+    configs: Sequence[ConfigChange]
 
 
 ResourceKey = tuple[int, str]
@@ -67,17 +76,17 @@ def invalid_request(message: str) -> RefusedError:
 async def alter_resources(
     changes: Changes,
     node_id: int,
-    resources: Sequence[Any],
-    target_of: Callable[[Any], Target],
+    resources: Sequence[ResourceChanges],
+    target_of: Callable[[ResourceChanges], Target],
     *,
     validate_only: bool,
 ) -> list[Outcome]:
-    """Alter the request's resources; outcomes in their order.
+    """Alter the resources; outcomes in their order.
 
     Args:
-        target_of: from a resource of the request to what it wants.
+        target_of: what a resource is to be; may refuse it.
     """
-    keys = [(one.resource_type, one.resource_name) for one in resources]
+    keys = [(one.resource_type, one.name) for one in resources]
     twice = duplicates(keys)
     refused: dict[ResourceKey, Outcome] = {}
     parts: dict[ResourceKey, Part] = {}
@@ -92,9 +101,11 @@ async def alter_resources(
     return [refused.get(key) or done[key] for key in keys]
 
 
-def replacement(changes: Mapping[str, str | None]) -> Target:
+def replacement(resource: ResourceChanges) -> Target:
     """AlterConfigs: these values, and nothing else."""
-    _refuse_nulls([key for key, value in changes.items() if value is None])
+    refuse_duplicates(resource)
+    refuse_nulls([one.key for one in resource.configs if one.value is None])
+    changes = {one.key: one.value for one in resource.configs}
 
     def target(_image: Image, overrides: Mapping[str, str]) -> Mapping[str, str | None]:
         return {**dict.fromkeys(overrides), **changes}
@@ -102,49 +113,14 @@ def replacement(changes: Mapping[str, str | None]) -> Target:
     return target
 
 
-def increments(
-    changes: Sequence[ConfigChange], in_force: Callable[[Image, str], str], is_list: Callable[[str], bool]
-) -> Target:
-    """IncrementalAlterConfigs: the operations, on what there is."""
-    if duplicates([change.key for change in changes]):
+def refuse_duplicates(resource: ResourceChanges) -> None:
+    """A key may be named once."""
+    if duplicates([one.key for one in resource.configs]):
         raise invalid_request("Error due to duplicate config keys")
-    _refuse_nulls([one.key for one in changes if one.operation != Operation.DELETE and one.value is None])
-    for change in changes:
-        if change.operation not in list(Operation):
-            raise invalid_request(f"Unknown operations type {change.operation}")
-        if change.operation in (Operation.APPEND, Operation.SUBTRACT) and not is_list(change.key):
-            raise RefusedError(
-                ErrorCode.invalid_config,
-                f"Can't {Operation(change.operation).name} to key {change.key} because its type is not LIST.",
-            )
-
-    def target(image: Image, overrides: Mapping[str, str]) -> Mapping[str, str | None]:
-        def current(key: str) -> str:
-            return overrides.get(key) or in_force(image, key)
-
-        return {one.key: _changed(one, current) for one in changes}
-
-    return target
 
 
-def _changed(change: ConfigChange, current: Callable[[str], str]) -> str | None:
-    value = change.value or ""
-    match Operation(change.operation):
-        case Operation.SET:
-            return value
-        case Operation.DELETE:
-            return None
-        case Operation.APPEND:
-            return ",".join(dict.fromkeys([*_items(current(change.key)), *_items(value)]))
-        case Operation.SUBTRACT:
-            return ",".join(item for item in _items(current(change.key)) if item not in _items(value))
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _refuse_nulls(keys: list[str]) -> None:
+def refuse_nulls(keys: list[str]) -> None:
+    """There is no value that is none."""
     if keys:
         raise invalid_request(f"Null value not supported for : {', '.join(keys)}")
 

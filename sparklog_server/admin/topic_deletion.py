@@ -7,17 +7,15 @@ Sources: Kafka ReplicationControlManager.deleteTopics.
 """
 
 import functools
-import uuid
 from collections.abc import Collection, Sequence
 
 from sparklog.client.groups import OFFSETS_TOPIC
 from sparklog.metadata import DeleteTopic, Image, Topic, plan_delete_topic
 from sparklog_server.admin.changes import Part, RefusedError, duplicates
 from sparklog_server.admin.config_changes import invalid_request
-from sparklog_server.protocol.entities import topic_id_text
 from sparklog_server.protocol.errors import ErrorCode
 
-Asked = tuple[str | None, uuid.UUID | None]  # name, topic id
+Asked = tuple[str | None, str | None]  # name, topic id
 
 
 def deletions(asked: Sequence[Asked], found: dict[Asked, Topic]) -> dict[Asked, Part]:
@@ -50,9 +48,7 @@ def _plan(
 ) -> DeleteTopic:
     _validate(asked, duplicate=duplicate)
     name, topic_id = asked
-    topic = (
-        image.topics.get(name or "") if topic_id is None else image.topic_by_id.get(topic_id_text(topic_id))
-    )
+    topic = image.topics.get(name or "") if topic_id is None else image.topic_by_id.get(topic_id)
     if topic is None and topic_id is not None:
         raise RefusedError(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
     if topic is None:

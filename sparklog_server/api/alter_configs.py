@@ -6,10 +6,11 @@ Does not: settings of one broker (server.properties); loggers.
 Versions: 2 flexible.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from sparklog_server.admin.changes import duplicates
-from sparklog_server.admin.config_changes import Target, alter_resources, invalid_request, replacement
+from sparklog_server.admin.changes import Outcome
+from sparklog_server.admin.config_changes import ConfigChange, ResourceChanges, alter_resources, replacement
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.api_entry import RequestContext
@@ -20,25 +21,29 @@ from sparklog_server.protocol.entities import make
 @api(ApiKey.ALTER_CONFIGS, versions=range(3))
 async def handle_alter_configs(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every resource by itself; one commit for all that can be."""
+    resources = [
+        ResourceChanges(
+            one.resource_type, one.resource_name, [ConfigChange(config.name, config.value) for config in one.configs]
+        )
+        for one in request.resources
+    ]
     outcomes = await alter_resources(
-        services.changes, services.node_id, request.resources, _target, validate_only=request.validate_only
+        services.changes, services.node_id, resources, replacement, validate_only=request.validate_only
     )
-    return make(
-        context.types.AlterConfigsResponse,
-        responses=[
-            make(
-                context.types.AlterConfigsResourceResponse,
-                error_code=outcome.code,
-                error_message=outcome.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, outcome in zip(request.resources, outcomes, strict=True)
-        ],
-    )
+    return make(context.types.AlterConfigsResponse, responses=resource_responses(context, resources, outcomes))
 
 
-def _target(resource: Any) -> Target:
-    if duplicates([one.name for one in resource.configs]):
-        raise invalid_request("Error due to duplicate config keys")
-    return replacement({one.name: one.value for one in resource.configs})
+def resource_responses(
+    context: RequestContext, resources: Sequence[ResourceChanges], outcomes: Sequence[Outcome]
+) -> list[Any]:
+    """What became of each; IncrementalAlterConfigs says it in the same words."""
+    return [
+        make(
+            context.types.AlterConfigsResourceResponse,
+            error_code=outcome.code,
+            error_message=outcome.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.name,
+        )
+        for resource, outcome in zip(resources, outcomes, strict=True)
+    ]

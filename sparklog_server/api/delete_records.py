@@ -40,7 +40,6 @@ async def handle_delete_records(request: Any, context: RequestContext, services:
     types = context.types
     return make(
         types.DeleteRecordsResponse,
-        throttle_time=0,
         topics=[
             make(
                 types.DeleteRecordsTopicResult,

@@ -15,7 +15,7 @@ from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make, topic_uuid
+from sparklog_server.protocol.entities import field, make, topic_id_text
 from sparklog_server.protocol.errors import ErrorCode
 
 _ZERO = uuid.UUID(int=0)
@@ -43,7 +43,9 @@ def _asked(request: Any) -> list[Asked]:
     topics = field(request, "topics")
     if topics is None:
         return [(name, None) for name in request.topic_names]
-    return [(one.name, None if one.topic_id in (None, _ZERO) else one.topic_id) for one in topics]
+    return [
+        (one.name, None if one.topic_id in (None, _ZERO) else topic_id_text(one.topic_id)) for one in topics
+    ]
 
 
 def _refusal(context: RequestContext, services: Services) -> RefusedError | None:
@@ -57,7 +59,7 @@ def _refusal(context: RequestContext, services: Services) -> RefusedError | None
 def _result(context: RequestContext, topic: Topic | None, asked: Asked, outcome: Outcome) -> Any:
     name, topic_id = asked
     if topic is not None and not outcome.is_error:
-        name, topic_id = topic.name, topic_uuid(topic.topic_id)
+        name, topic_id = topic.name, topic.topic_id
     return make(
         context.types.DeletableTopicResult,
         name=name,

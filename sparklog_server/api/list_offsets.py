@@ -68,7 +68,7 @@ async def handle_list_offsets(request: Any, context: RequestContext, services: S
         )
         for topic in request.topics
     ]
-    return make(types.ListOffsetsResponse, throttle_time=0, topics=topics)
+    return make(types.ListOffsetsResponse, topics=topics)
 
 
 def _result(types: Any, partition: int, answer: _Answer) -> Any:

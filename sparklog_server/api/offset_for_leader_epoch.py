@@ -38,7 +38,7 @@ async def handle_offset_for_leader_epoch(request: Any, context: RequestContext, 
         topics.append(
             make(context.types.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
         )
-    return make(context.types.OffsetForLeaderEpochResponse, throttle_time=0, topics=topics)
+    return make(context.types.OffsetForLeaderEpochResponse, topics=topics)
 
 
 def _end_of_epoch(name: str, one: Any, services: Services) -> tuple[ErrorCode, int, int]:

@@ -186,7 +186,6 @@ def _response(targets: list[_Target], context: RequestContext, services: Service
             make(types.TopicProduceResponse, name=name, partition_responses=partitions)
             for name, partitions in by_topic.items()
         ],
-        throttle_time=0,
         **moved,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
-from sparklog_server.admin.topic_listing import TopicListing
+from sparklog_server.api.topic_listing import TopicListing
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.coordinator.coordinator import GroupCoordinator

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from sparklog_server.network.limits import ByteBudget
+from sparklog_server.protocol.held_room import HeldRoom
 from sparklog_server.protocol.messages import Examined
 
 WORK_BYTES: Final = 32 << 20  # of all requests that are worked on
@@ -54,30 +54,12 @@ class Turns:
         self._is_crowded = False
 
 
-class HeldWork:
+class HeldWork(HeldRoom):
     """What one request takes, from before it is decoded until its answer is sent."""
 
-    __slots__ = ("_budget", "_owner", "_taken")
-
-    def __init__(self, budget: ByteBudget, owner: str) -> None:
-        self._budget = budget
-        self._owner = owner
-        self._taken = 0
-
-    @property
-    def is_held(self) -> bool:
-        """May others wait for it?"""
-        return self._taken > 0
+    __slots__ = ()
 
     async def reserve(self, elements: int) -> None:
         """Wait until there is room for a request of so many."""
         if elements > _FEW_ELEMENTS:
-            size = elements * ELEMENT_BYTES
-            await self._budget.take(self, size, self._owner)
-            self._taken = size
-
-    def release(self) -> None:
-        """It is answered, or never will be; may be called again."""
-        taken, self._taken = self._taken, 0
-        if taken:
-            self._budget.give_back(self, taken, self._owner)
+            await self.take(elements * ELEMENT_BYTES)

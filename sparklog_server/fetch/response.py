@@ -12,7 +12,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog_server.protocol.wire import Chunk
+from sparklog_server.protocol.varints import compact_length
+from sparklog_server.protocol.wire import NOT_THROTTLED, Chunk
 
 NO_OFFSET = -1
 SESSION_VERSION = 7
@@ -44,15 +45,14 @@ def encode_fetch_response(
     version: int,
     answers: Sequence[PartitionAnswer],
     *,
-    throttle_time_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
 ) -> list[Chunk]:
     """The body. Answers of a topic that stand together share one topic entry."""
     if version >= FLEXIBLE_VERSION:
-        return _encode_flexible(version, answers, throttle_time_ms, error_code, session_id)
+        return _encode_flexible(version, answers, error_code, session_id)
     chunks: list[Chunk] = []
-    out = bytearray(_I32.pack(throttle_time_ms))
+    out = bytearray(NOT_THROTTLED)
     if version >= SESSION_VERSION:
         out += _SESSION.pack(error_code, session_id)
     topics = _by_topic(answers)
@@ -76,21 +76,21 @@ def encode_fetch_response(
 
 
 def _encode_flexible(
-    version: int, answers: Sequence[PartitionAnswer], throttle_time_ms: int, error_code: int, session_id: int
+    version: int, answers: Sequence[PartitionAnswer], error_code: int, session_id: int
 ) -> list[Chunk]:
     chunks: list[Chunk] = []
-    out = bytearray(_I32.pack(throttle_time_ms))
+    out = bytearray(NOT_THROTTLED)
     out += _SESSION.pack(error_code, session_id)
     topics = _by_topic(answers)
-    out += _uvarint(len(topics) + 1)
+    out += compact_length(len(topics))
     for topic, partitions in topics:
         name = topic.encode()
-        out += _uvarint(len(name) + 1) + name + _uvarint(len(partitions) + 1)
+        out += compact_length(len(name)) + name + compact_length(len(partitions))
         for one in partitions:
             out += _partition_fields(version, one)
             out += _ONE if one.is_read_committed else _ZERO
             out += _NO_REPLICA
-            out += _uvarint(one.size + 1)
+            out += compact_length(one.size)
             if one.size:
                 chunks.append(out)
                 chunks += one.chunks
@@ -118,15 +118,6 @@ def _by_topic(answers: Sequence[PartitionAnswer]) -> list[tuple[str, list[Partit
         else:
             topics.append((answer.topic, [answer]))
     return topics
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 _I16 = struct.Struct(">h")

@@ -10,7 +10,9 @@ Concurrency: event loop only.
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import TypeVar
+
+from sparklog_server.protocol.held_room import Budget, HeldRoom
 
 T = TypeVar("T")
 MAX_ANSWER_BYTES = 32 << 20
@@ -18,29 +20,14 @@ SMALL_BYTES = 64 << 10  # answers below are not counted
 _SLICE = 256  # some milliseconds of making entities
 
 
-class Budget(Protocol):
-    """network/limits.py ByteBudget."""
-
-    async def take(self, holder: object, size: int, owner: str = "") -> None: ...
-
-    def give_back(self, holder: object, size: int, owner: str = "") -> None: ...
-
-
-class HeldAnswer:
+class HeldAnswer(HeldRoom):
     """What one request's answer takes, from before it is made until it is sent."""
 
-    __slots__ = ("_budget", "_left", "_owner", "_taken")
+    __slots__ = ("_left",)
 
     def __init__(self, budget: Budget, owner: str = "") -> None:
-        self._budget = budget
-        self._owner = owner
-        self._taken = 0
+        super().__init__(budget, owner)
         self._left = MAX_ANSWER_BYTES
-
-    @property
-    def is_held(self) -> bool:
-        """May others wait for it?"""
-        return self._taken > 0
 
     def fits(self, size: int) -> bool:
         """Count a piece in; False: the answer would become too large with it, and it must be refused."""
@@ -52,15 +39,8 @@ class HeldAnswer:
     async def reserve(self) -> None:
         """Wait until there is room for what was counted in."""
         size = MAX_ANSWER_BYTES - self._left
-        if size > SMALL_BYTES and not self._taken:
-            await self._budget.take(self, size, self._owner)
-            self._taken = size
-
-    def release(self) -> None:
-        """It was sent, or never will be; may be called again."""
-        taken, self._taken = self._taken, 0
-        if taken:
-            self._budget.give_back(self, taken, self._owner)
+        if size > SMALL_BYTES and not self.is_held:
+            await self.take(size)
 
 
 async def in_slices(pieces: Iterable[T]) -> list[T]:

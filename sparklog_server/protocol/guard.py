@@ -19,6 +19,8 @@ import struct
 import typing
 from collections.abc import Callable, Sequence
 
+from sparklog_server.protocol.varints import uvarint
+
 MAX_ELEMENTS = 100_000  # kio takes 0.9 us for each, on the event loop
 
 _INT8 = struct.Struct(">b")
@@ -145,7 +147,7 @@ def _primitive(kind: str, *, flexible: bool) -> _Part:
     if size is not None:
         return _Part(size, size, _skip(size))
     if kind not in {"string", "bytes", "records"}:
-        raise NotImplementedError(f"kio type {kind}")
+        raise TypeError(f"found the type {kind} in kio's schema, expected one that is known here")
     if flexible:
         return _Part(1, None, _compact_bytes)
     return _Part(2, None, _string) if kind == "string" else _Part(4, None, _bytes)
@@ -280,18 +282,9 @@ def _walk_tags(walk: Walk, known: dict[int, _Part], count: int, position: int, s
                 raise MalformedRequestError(f"tagged field {tag} is not {size} bytes long")
         at = end
     if cuts:
-        walk.cuts.append((position, start, _uvarint(count - len(cuts))))
+        walk.cuts.append((position, start, uvarint(count - len(cuts))))
         walk.cuts.extend(cuts)
     return at
-
-
-def _uvarint(value: int) -> bytes:
-    data = bytearray()
-    while value >= 0x80:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    data.append(value)
-    return bytes(data)
 
 
 def _cut(walk: Walk) -> memoryview:

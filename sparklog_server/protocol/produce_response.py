@@ -12,6 +12,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sparklog_server.protocol.varints import compact_length
+from sparklog_server.protocol.wire import NOT_THROTTLED
+
 FLEXIBLE_FROM = 9
 _OLD_PARTITION = struct.Struct(">ihqq")
 _PARTITION = struct.Struct(">ihqqq")
@@ -21,7 +24,6 @@ MESSAGE_FROM = 8
 _NO_RECORDS = b"\0\0\0\0"  # of which there is something to tell
 _NO_ERRORS = _NO_RECORDS + b"\xff\xff"  # and no message
 _NO_ERRORS_FLEXIBLE = b"\x01\0\0"  # and no tags
-_THROTTLE = bytes(4)
 
 
 class ProducedPartition(NamedTuple):
@@ -38,13 +40,13 @@ class ProducedPartition(NamedTuple):
 def encode_produce(version: int, topics: Mapping[str, Sequence[ProducedPartition]]) -> bytes:
     """The body, without a header; versions 3 to 12."""
     flexible = version >= FLEXIBLE_FROM
-    count = _compact_length if flexible else _COUNT.pack
+    count = compact_length if flexible else _COUNT.pack
     after = b"" if version < MESSAGE_FROM else _NO_ERRORS_FLEXIBLE if flexible else _NO_ERRORS
     parts = [count(len(topics))]
     for topic, partitions in topics.items():
         name = topic.encode()
         parts += [
-            _compact_length(len(name)) if flexible else _NAME.pack(len(name)),
+            compact_length(len(name)) if flexible else _NAME.pack(len(name)),
             name,
             count(len(partitions)),
         ]
@@ -56,7 +58,7 @@ def encode_produce(version: int, topics: Mapping[str, Sequence[ProducedPartition
             parts.append(after if one[5] is None or not after else _told(one[5], flexible=flexible))
         if flexible:
             parts.append(b"\0")
-    parts += [_THROTTLE, b"\0" if flexible else b""]
+    parts += [NOT_THROTTLED, b"\0" if flexible else b""]
     return b"".join(parts)
 
 
@@ -64,16 +66,5 @@ def _told(message: str, *, flexible: bool) -> bytes:
     """What stands behind a partition that has a message."""
     encoded = message.encode()
     if flexible:
-        return b"\x01" + _compact_length(len(encoded)) + encoded + b"\0"
+        return b"\x01" + compact_length(len(encoded)) + encoded + b"\0"
     return _NO_RECORDS + _NAME.pack(len(encoded)) + encoded
-
-
-def _compact_length(length: int) -> bytes:
-    """Kafka's unsigned varint of length + 1."""
-    rest = length + 1
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)

@@ -25,10 +25,10 @@ from typing import Any, TypeAlias
 from kio.static.constants import uuid_zero
 
 from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.varints import compact_length, uvarint
 
 _SHARED_ITEMS = 8  # a list of fewer is not worth looking up
 _OWN_CHUNK_BYTES = 512  # shorter pieces are copied into what comes before them
-_LENGTHS = [bytes([length]) for length in range(0x80)]
 _FORMATS = {
     "bool": "?",
     "int8": "b",
@@ -143,12 +143,12 @@ def _tags(cls: type, fields: list[Field]) -> Write:
             out.data += b"\0"
             return
         told = [one for one in several if one[2](entity) != one[1]]
-        out.data += _compact_length(len(told) - 1)
+        out.data += uvarint(len(told))
         for tag, _, get, write_value in told:
             inside = _Output(out.repeated)
             write_value(get(entity), inside)
             pieces = inside.end()
-            out.data += _compact_length(tag - 1) + _compact_length(sum(map(len, pieces)) - 1)
+            out.data += uvarint(tag) + uvarint(sum(map(len, pieces)))
             out.data += b"".join(pieces)
 
     return write
@@ -258,21 +258,8 @@ def _numbers(code: str, *, flexible: bool) -> Write:
 
 def _count(value: Any, out: _Output, *, flexible: bool) -> int:
     count = -1 if value is None else len(value)
-    out.data += _compact_length(count) if flexible else struct.pack(">i", count)
+    out.data += compact_length(count) if flexible else struct.pack(">i", count)
     return max(0, count)
-
-
-def _compact_length(length: int) -> bytes:
-    """Kafka's unsigned varint of length + 1."""
-    rest = length + 1
-    if rest < 0x80:
-        return _LENGTHS[rest]
-    encoded = bytearray()
-    while rest >= 0x80:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
 
 
 # --- single values ---------------------------------------------------------------------------------------
@@ -296,7 +283,7 @@ def _primitive(kind: str, *, flexible: bool, nullable: bool) -> Write:
         case "datetime_i64":
             return _datetime
         case _:
-            raise NotImplementedError(f"kio type {kind}")
+            raise TypeError(f"found the type {kind} in kio's schema, expected one that is known here")
 
 
 def _number(code: str) -> Write:
@@ -317,7 +304,7 @@ def _datetime(value: Any, out: _Output) -> None:
 
 
 def _text(kind: str, *, flexible: bool, nullable: bool) -> Write:
-    pack_length = _compact_length if flexible else struct.Struct(">h" if kind == "string" else ">i").pack
+    pack_length = compact_length if flexible else struct.Struct(">h" if kind == "string" else ">i").pack
 
     def write(value: Any, out: _Output) -> None:
         if value is None:

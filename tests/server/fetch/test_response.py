@@ -18,7 +18,7 @@ VERSIONS = range(4, 13)
 
 
 def by_kio(
-    version: int, answers: list[PartitionAnswer], throttle_time_ms: int, error_code: int, session_id: int
+    version: int, answers: list[PartitionAnswer], error_code: int = 0, session_id: int = 0
 ) -> bytes:
     types: Any = load_entity_module("fetch", version, EntityType.response)
     topics: list[Any] = []
@@ -39,7 +39,6 @@ def by_kio(
             topics.append((answer.topic, [partition]))
     response = make(
         types.FetchResponse,
-        throttle_time=throttle_time_ms,
         error_code=error_code,
         session_id=session_id,
         responses=[
@@ -78,18 +77,15 @@ answers = st.builds(
 @settings(max_examples=30, deadline=None)
 @given(
     answers=st.lists(answers, max_size=5),
-    throttle_time_ms=st.integers(0, 2**31 - 1),
     error_code=st.sampled_from([0, 70, 71]),
     session_id=st.integers(0, 2**31 - 1),
 )
 def test_every_version_is_what_kio_writes(
-    version: int, answers: list[PartitionAnswer], throttle_time_ms: int, error_code: int, session_id: int
+    version: int, answers: list[PartitionAnswer], error_code: int, session_id: int
 ) -> None:
     answers = [part for part in answers for part in (part, part)]  # several partitions of a topic
-    chunks = encode_fetch_response(
-        version, answers, throttle_time_ms=throttle_time_ms, error_code=error_code, session_id=session_id
-    )
-    assert joined(chunks) == by_kio(version, answers, throttle_time_ms, error_code, session_id)
+    chunks = encode_fetch_response(version, answers, error_code=error_code, session_id=session_id)
+    assert joined(chunks) == by_kio(version, answers, error_code, session_id)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -100,7 +96,7 @@ def test_many_topics_and_large_records(version: int) -> None:
         )
         for number in range(600)
     ]
-    assert joined(encode_fetch_response(version, answers)) == by_kio(version, answers, 0, 0, 0)
+    assert joined(encode_fetch_response(version, answers)) == by_kio(version, answers)
 
 
 @pytest.mark.parametrize("version", [4, 12])
