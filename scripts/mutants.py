@@ -6,9 +6,9 @@
     --write                                what came of them goes into docs/mutants.md
     --trust                                do not run the tests without any mutant first
 
-Every mutant (scripts/mutations/, a module for each layer) is a text that occurs once in a file, and what is put
-in its place. It is applied to a copy of the tree, never to the tree itself, and the tests that should notice
-run there. Exit code 1: one survived (a
+Every mutant (scripts/mutations/, a module for each layer) is a text that occurs once in a file, and what is
+put in its place. It is applied to a copy of the tree, never to the tree itself, and the tests that should
+notice run there. Exit code 1: one survived (a
 test is missing), or one cannot be applied any more (the code has moved on).
 """
 
@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # a command's own folder is there, not the project
 
-from scripts.mutations import MUTANTS, Mutant  # noqa: E402 - found by the line above
+from scripts.mutations import MUTANTS  # noqa: E402 - found by the line above
+from scripts.mutations.mutant import Mutant  # noqa: E402
 
 TABLE = ROOT / "docs" / "mutants.md"
 COPIED = ("sparklog", "sparklog_server", "pyspark_sparklog", "tests", "FORMAT.md", "pyproject.toml", "docs")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutations import MUTANTS, Mutant
+from scripts.mutations import MUTANTS
+from scripts.mutations.mutant import Mutant
 
 PROJECT = Path(__file__).resolve().parent.parent
 

@@ -40,7 +40,9 @@ def increments(config: ServerConfig, resource: ResourceChanges) -> Target:
     for change in changes:
         if change.operation not in list(Operation):
             raise invalid_request(f"Unknown operations type {change.operation}")
-        if change.operation in (Operation.APPEND, Operation.SUBTRACT) and not _is_list(change.key, is_topic=is_topic):
+        if change.operation in (Operation.APPEND, Operation.SUBTRACT) and not _is_list(
+            change.key, is_topic=is_topic
+        ):
             raise RefusedError(
                 ErrorCode.invalid_config,
                 f"Can't {Operation(change.operation).name} to key {change.key} because its type is not LIST.",

@@ -23,14 +23,18 @@ async def handle_alter_configs(request: Any, context: RequestContext, services: 
     """Plan every resource by itself; one commit for all that can be."""
     resources = [
         ResourceChanges(
-            one.resource_type, one.resource_name, [ConfigChange(config.name, config.value) for config in one.configs]
+            one.resource_type,
+            one.resource_name,
+            [ConfigChange(config.name, config.value) for config in one.configs],
         )
         for one in request.resources
     ]
     outcomes = await alter_resources(
         services.changes, services.node_id, resources, replacement, validate_only=request.validate_only
     )
-    return make(context.types.AlterConfigsResponse, responses=resource_responses(context, resources, outcomes))
+    return make(
+        context.types.AlterConfigsResponse, responses=resource_responses(context, resources, outcomes)
+    )
 
 
 def resource_responses(

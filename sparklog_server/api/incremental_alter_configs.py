@@ -39,5 +39,6 @@ async def handle_incremental_alter_configs(request: Any, context: RequestContext
         validate_only=request.validate_only,
     )
     return make(
-        context.types.IncrementalAlterConfigsResponse, responses=resource_responses(context, resources, outcomes)
+        context.types.IncrementalAlterConfigsResponse,
+        responses=resource_responses(context, resources, outcomes),
     )

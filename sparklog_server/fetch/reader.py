@@ -149,7 +149,7 @@ class StoredReader:
         return BatchBlock(data=data, position=table.position, base_offset=base, end_offset=end_offset)
 
     def _region(self, piece: _Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
-        """Offsets and epochs are stored as they are: the network layer may send the bytes from the file itself.
+        """Offsets and epochs are stored as they are: the network layer may send the bytes from the file.
 
         Only headers are read: their pages are few where batches are large. None: read the bytes instead.
         """

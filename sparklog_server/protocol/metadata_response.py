@@ -34,7 +34,7 @@ class Led(NamedTuple):
 
     node_id: int
     leader_epoch: int
-    count: int
+    partitions: int
 
 
 def encode_topics(topics: list[list[bytes]], version: int) -> list[bytes]:
@@ -62,7 +62,7 @@ def encode_topic(
     led: tuple[Led, ...] = (),
     operations: int = 0,
 ) -> list[bytes]:
-    """One topic's bytes, in pieces; `led`: its partitions, from the first on; `operations`: authorized ones."""
+    """One topic's bytes, in pieces; `led`: its partitions, from the first on; `operations`: authorized."""
     flexible = version >= FLEXIBLE_FROM
     head = [_INT16.pack(error_code), _name(name, flexible=flexible)]
     if version >= _TOPIC_IDS_FROM:
@@ -76,7 +76,7 @@ def encode_topic(
 
 def partitions_block(version: int, led: tuple[Led, ...]) -> bytes:
     """The array of partitions. The same object, if it was asked for lately."""
-    count = sum(one.count for one in led)
+    count = sum(one.partitions for one in led)
     return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(version, led)
 
 
@@ -85,7 +85,7 @@ def _block(version: int, led: tuple[Led, ...]) -> bytes:
     first = 0
     for one in led:
         rows.append(_rows(version, one, first))
-        first += one.count
+        first += one.partitions
     return _count(first, flexible=version >= FLEXIBLE_FROM) + b"".join(rows)
 
 
@@ -105,9 +105,9 @@ def _rows(version: int, led: Led, first: int) -> bytes:
             b"\0" if flexible else b"",
         ]
     )
-    rows = np.tile(np.frombuffer(template, np.uint8), (led.count, 1))
-    numbers = np.arange(first, first + led.count, dtype=">i4")
-    rows[:, 2:6] = numbers.view(np.uint8).reshape(led.count, 4)
+    rows = np.tile(np.frombuffer(template, np.uint8), (led.partitions, 1))
+    numbers = np.arange(first, first + led.partitions, dtype=">i4")
+    rows[:, 2:6] = numbers.view(np.uint8).reshape(led.partitions, 4)
     return rows.tobytes()
 
 

@@ -21,4 +21,4 @@ def uvarint(value: int) -> bytes:
 
 def compact_length(length: int) -> bytes:
     """The length of what follows in flexible versions: one more than it is, so that null (-1) is 0."""
-    return uvarint(length + 1)
+    return _SHORT[length + 1] if length < 0x7F else uvarint(length + 1)

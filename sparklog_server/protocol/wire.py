@@ -17,10 +17,10 @@ class FileRegion:
     size: int
 
 
-# Kafka's throttle time of a client that need not wait, in what is written by hand; entities have it by default.
-NOT_THROTTLED = bytes(4)
-
 Chunk = bytes | bytearray | memoryview | FileRegion
+
+# The throttle time of a client that need not wait, where it is written by hand; entities have it by default.
+NOT_THROTTLED = bytes(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

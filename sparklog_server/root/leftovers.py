@@ -1,9 +1,10 @@
 """What writers that were killed left behind: temporary files, parts of uploads that nobody will finish.
 
-Looked for at most once a day, when other upkeep falls due: never while somebody waits for a publish, and by one
-thread alone. What is older than a day belongs to nobody who is still at work; a put that was suspended for so
-long fails, with an error that says so, and is tried again.
-Not here: how they are told from what is in use (sparklog/storage/), roots without a broker (`sparklog root sweep`).
+Looked for at most once a day, when other upkeep falls due: never while somebody waits for a publish, and by
+one thread alone. What is older than a day belongs to nobody who is still at work; a put that was suspended
+for so long fails, with an error that says so, and is tried again.
+Not here: how they are told from what is in use (sparklog/storage/); roots without a broker, which
+    `sparklog root sweep` is for.
 Concurrency: the upkeep's thread (upkeep.py).
 After a crash: what is left is found by the next sweep.
 """

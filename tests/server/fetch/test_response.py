@@ -17,9 +17,7 @@ from sparklog_server.protocol.wire import Chunk, FileRegion
 VERSIONS = range(4, 13)
 
 
-def by_kio(
-    version: int, answers: list[PartitionAnswer], error_code: int = 0, session_id: int = 0
-) -> bytes:
+def by_kio(version: int, answers: list[PartitionAnswer], error_code: int = 0, session_id: int = 0) -> bytes:
     types: Any = load_entity_module("fetch", version, EntityType.response)
     topics: list[Any] = []
     for answer in answers:

@@ -28,7 +28,9 @@ TOPIC = st.fixed_dictionaries(
         "error_code": st.sampled_from([0, 3, 100]),
         "is_internal": st.booleans(),
         "led": st.lists(
-            st.builds(Led, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.sampled_from([1, 2, 130])),
+            st.builds(
+                Led, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.sampled_from([1, 2, 130])
+            ),
             max_size=3,
         ).map(tuple),
         "operations": st.integers(-(2**31), 2**31 - 1),
@@ -40,7 +42,7 @@ def by_kio(version: int, topics: list[dict[str, Any]]) -> bytes:
     types = load_payload_module(3, version, EntityType.response)
 
     def partitions(topic: dict[str, Any]) -> list[Any]:
-        leaders = [one for one in topic["led"] for _ in range(one.count)]
+        leaders = [one for one in topic["led"] for _ in range(one.partitions)]
         return [
             make(
                 types.MetadataResponsePartition,

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 import sparklog
-from sparklog_server.admin import topic_listing
-from sparklog_server.admin.topic_listing import MAX_KEPT, TopicListing
+from sparklog_server.api import topic_listing
+from sparklog_server.api.topic_listing import MAX_KEPT, TopicListing
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.metadata_response import encode_topic
 from tests.server.conftest import RunningBroker
