@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 FIRST = ("format", "publish")  # what needs no Spark comes first
 LAST = "spark"
 QUICK = {
+    "upkeep": ["--publishes", "5000", "--large", "300"],
     "publish": ["--seconds", "2", "--processes", "1,2", "--open", "100000"],
     "broker": ["--quick"],
     "s3": ["--quick", "--seconds", "2", "--processes", "1,4"],

@@ -28,7 +28,7 @@ from sparklog.closing import Closing
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.time_lookup import offset_for_time
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import Image, MetadataLog, is_internal
+from sparklog.metadata import Background, Image, MetadataLog, is_internal
 from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties, open_properties
 from sparklog.storage import Store, open_store
 from sparklog.storage.root_rules import root_rules
@@ -73,7 +73,8 @@ def open_log(
     if rules.cluster_id is not None:
         found = open_properties(store, create=False, new_cluster_id="")
         rules.validate_cluster_id(found, f"root {store.url}")
-    return SparkLog(store, MetadataLog.open(store, clock, create=create), clock)
+    metadata = MetadataLog.open(store, clock, create=create, upkeep=Background("sparklog upkeep"))
+    return SparkLog(store, metadata, clock)
 
 
 class SparkLog(Closing):
@@ -92,11 +93,12 @@ class SparkLog(Closing):
         return f"SparkLog({self.url!r}, commit {self.image.commit})"
 
     def close(self) -> None:
-        """Close the writer's files. Using the log again opens new ones."""
+        """Close the writer's files, and finish a snapshot that is due. Using the log again opens new ones."""
         with self._writer_lock:
             writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+        self.metadata.finish_upkeep()
 
     # The root
 

@@ -1,6 +1,7 @@
 """The metadata log: what is where in a root, and the only source of truth."""
 
-from sparklog.metadata.log import MetadataLog, MetadataSettings, PublishResult
+from sparklog.metadata.background import Background
+from sparklog.metadata.log import MetadataLog, PublishResult
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
@@ -53,6 +54,7 @@ from sparklog.metadata.model.writers import (
     why_illegal_writer_txn,
 )
 from sparklog.metadata.others import Plan, SharedPlan
+from sparklog.metadata.settings import MetadataSettings
 
 __all__ = [
     "DEFAULT_MAX_PARTITIONS",
@@ -66,6 +68,7 @@ __all__ = [
     "AdvanceLogStart",
     "AllocateProducerIds",
     "AppendExtents",
+    "Background",
     "BrokerListener",
     "BrokerRegistration",
     "CreateTopic",

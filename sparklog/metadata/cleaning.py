@@ -31,7 +31,7 @@ Object stores cannot do that: a put that is on its way cannot be stopped. There,
 (c) a cleaner removes a commit only when the store's own times say that it is six hours old, or more.
 So a put that could find the name free again comes hours too late, and is refused. A store without (b) has no
 bound (put_lifetime_ms is None): no commit is ever removed from it, only snapshots are.
-Not here: data files (log/).
+Not here: data files (log/); when to clean, and beside what (upkeep.py).
 After a crash: removals are not synced; commits that come back below the oldest snapshot mean nothing.
 """
 
@@ -55,6 +55,8 @@ from sparklog.storage import Store, StoredFile
 
 # Far above the hour that publishers and followers trust what they know, and the life of a put on its way.
 REMOTE_GRACE_MS = 6 * 3_600_000
+# Commits that one step removes: some 10 ms of a directory.
+STEP = 256
 
 
 def commit_was_cleaned(store: Store, commit: int) -> bool:
@@ -69,6 +71,17 @@ def clean_metadata(store: Store, image: Image, *, grace_ms: int, snapshots_kept:
 
     Older snapshots go at once, commits when they are older than `grace_ms` as well, or never.
     """
+    return sum(clean_in_steps(store, image, grace_ms=grace_ms, snapshots_kept=snapshots_kept, now_ms=now_ms))
+
+
+def clean_in_steps(
+    store: Store, image: Image, *, grace_ms: int, snapshots_kept: int, now_ms: int
+) -> Iterator[int]:
+    """As `clean_metadata`, a step at a time: yields how much each has removed, STEP at most.
+
+    The first step lists, and removes nothing. Who stops between two steps leaves the rest to whoever cleans
+    next; it may pause there for any time, since others who clean meanwhile go by the same rules.
+    """
     lifetime_ms = store.put_lifetime_ms()
     if store.traits.is_remote:
         grace_ms = max(grace_ms, REMOTE_GRACE_MS + (lifetime_ms or 0))
@@ -77,27 +90,29 @@ def clean_metadata(store: Store, image: Image, *, grace_ms: int, snapshots_kept:
     names = [stored.name for stored in files]
     kept = _oldest_to_keep(store, image, _numbers(map(manifest_of, names)), snapshots_kept)
     if kept is None:
-        return 0
-    removed = 0
-    freed = (
+        return
+    freed = _numbers(
         () if lifetime_ms is None else _old_commits(files, below=kept, modified_until_ms=now_ms - grace_ms)
     )
-    for commit in _numbers(freed):
-        if removed == 0:
-            put_marker(store)
-            failpoint("cleaning.marked")
-        store.abort_puts(commit_name(commit))
-        failpoint("cleaning.aborted")
-        store.delete(commit_name(commit))
-        failpoint("cleaning.removed")
-        removed += 1
-    for snapshot in _numbers(map(snapshot_of, names)):
-        if snapshot < kept:
-            store.delete(manifest_name(snapshot))  # first, so that nobody starts on a snapshot in pieces
-            failpoint("cleaning.manifest_removed")
-            store.delete_directory(snapshot_directory(snapshot))
-            removed += 1
-    return removed
+    old = [snapshot for snapshot in _numbers(map(snapshot_of, names)) if snapshot < kept]
+    del files, names
+    yield 0
+    if freed:
+        put_marker(store)
+        failpoint("cleaning.marked")
+    for start in range(0, len(freed), STEP):
+        step = freed[start : start + STEP]
+        for commit in step:
+            store.abort_puts(commit_name(commit))
+            failpoint("cleaning.aborted")
+            store.delete(commit_name(commit))
+            failpoint("cleaning.removed")
+        yield len(step)
+    for snapshot in old:
+        store.delete(manifest_name(snapshot))  # first, so that nobody starts on a snapshot in pieces
+        failpoint("cleaning.manifest_removed")
+        store.delete_directory(snapshot_directory(snapshot))
+        yield 1
 
 
 def put_marker(store: Store) -> None:

@@ -12,7 +12,7 @@ After a crash: what was open is decided by who opens the log next; the commit is
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.clock import Clock
 from sparklog.errors import (
@@ -74,9 +74,9 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         timestamp_ms=timestamp_ms,
         length=0,
     )
-    return Candidate(
-        commit_name(commit), encode_document(header, CommitBody(actions=tuple(actions))), uuid, newer
-    )
+    data = encode_document(header, CommitBody(actions=tuple(actions)))
+    newer = replace(newer, replayed=image.replayed.after(len(data)))
+    return Candidate(commit_name(commit), data, uuid, newer)
 
 
 def refused_error(image: Image, error: ActionRefusedError) -> InvalidRequestError:

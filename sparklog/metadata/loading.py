@@ -9,7 +9,7 @@ Sources: FORMAT.md#metadata-log, Reader MUST.
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.metadata.cleaning import commit_was_cleaned
@@ -124,23 +124,25 @@ def follow(
     Returns: the image, right up to the commit before the error; the commits that led there; the error.
     """
     good: list[Commit] = []
-    builder = ImageBuilder(image)
+    builder, replayed = ImageBuilder(image), image.replayed
     error: SparklogError | None = None
     try:
-        for header, actions in _commits_after(store, image, (window, max_window), limit):
+        for (header, actions), size in _commits_after(store, image, (window, max_window), limit):
             _apply(store, builder, header, actions)
             good.append((header, actions))
+            replayed = replayed.after(size)
     except (CorruptLogError, UnsupportedVersionError) as problem:
         error = problem
         builder = ImageBuilder(image)
         for header, actions in good:
             _apply(store, builder, header, actions)
-    return (builder.image() if good else image), tuple(good), error
+    return (replace(builder.image(), replayed=replayed) if good else image), tuple(good), error
 
 
 def _commits_after(
     store: Store, image: Image, windows: tuple[int, int], limit: int | None
-) -> Iterator[Commit]:
+) -> Iterator[tuple[Commit, int]]:
+    """Each with the bytes of its document."""
     uuid = image.commit_uuid
     for commit, data in _documents_after(store, image.commit, windows, limit):
         name = f"{store.url}/{commit_name(commit)}"
@@ -152,7 +154,7 @@ def _commits_after(
                 f"found previous commit {header.previous!r}, expected {uuid!r}; two histories are mixed",
             )
         uuid = header.uuid
-        yield header, actions
+        yield (header, actions), len(data)
 
 
 def _documents_after(

@@ -18,8 +18,6 @@ After a crash: a commit exists whole or not at all; opening again shows which.
 """
 
 import contextlib
-import logging
-import operator
 import os
 import random
 import threading
@@ -29,57 +27,27 @@ from dataclasses import dataclass
 from typing import Self
 
 from sparklog.clock import Clock
-from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError
+from sparklog.errors import NotFoundError, RetriableError
+from sparklog.metadata.background import AtOnce, Runner
 from sparklog.metadata.cleaning import clean_metadata
 from sparklog.metadata.combining import CROWDED_MS, Combiner
 from sparklog.metadata.creating import CommitCreator, make_candidate
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.documents.properties import open_properties
-from sparklog.metadata.documents.snapshot import write_snapshot
-from sparklog.metadata.documents.snapshot_hint import write_hint
 from sparklog.metadata.following import make_follower
 from sparklog.metadata.loading import reload_image
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.others import Plan, SharedPlan
-from sparklog.metadata.requests import RequestBox
+from sparklog.metadata.settings import MetadataSettings
 from sparklog.metadata.turns import Turns
+from sparklog.metadata.upkeep import LogUpkeep
 from sparklog.storage import Store
 
-_log = logging.getLogger(__name__)
-RunUpkeep = Callable[[Callable[[], None]], None]
-_EXTENTS_PER_INTERVAL = 1 << 16
 # A publisher that has seen others publish looks for their commits before it plans, for this long.
 _COMPANY_MS = 600_000
-# Cleaning a remote store lists it: not more often than this.
-_REMOTE_CLEAN_INTERVAL_MS = 1_800_000
 _BACKOFF_MS, _REMOTE_BACKOFF_MS = 2.0, 50.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataSettings:
-    """Numbers of the metadata log; every process of a root may have its own.
-
-    Fields:
-        snapshot_interval: commits between snapshots. Larger: slower opening, fewer files rewritten.
-        clean_grace_ms: how old a snapshot must be before what it covers is removed. Larger: more files,
-            fewer followers that must load a snapshot after a pause.
-        clean_interval_ms: a process cleans at most so often, after a snapshot of its own: it has to list all
-            commits of the grace period, of which there may be 100,000s.
-        snapshots_kept: at least so many; two, so that a damaged one is no disaster.
-        publish_timeout_ms: give up publishing after losing races, or being unsure, for this long.
-        backoff_ms: upper bound of the random wait after the first lost race; None: what suits the store.
-        combine: on a remote store, publish for each other instead of racing.
-    """
-
-    snapshot_interval: int = 256
-    clean_grace_ms: int = 600_000
-    clean_interval_ms: int = 60_000
-    snapshots_kept: int = 2
-    publish_timeout_ms: int = 60_000
-    backoff_ms: float | None = None
-    combine: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +64,9 @@ class PublishResult:
 class MetadataLog:
     """See the module's docstring. Make one with MetadataLog.open, and share it within the process."""
 
-    def __init__(self, store: Store, clock: Clock, cluster_id: str, settings: MetadataSettings) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, cluster_id: str, settings: MetadataSettings, upkeep: Runner
+    ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
@@ -112,25 +82,35 @@ class MetadataLog:
         self._combiner = Combiner(store, clock, self._random, self._follower, self._creator)
         self._company_until_ms: int | None = None
         self._refreshed_ms: int | None = None
-        self._cleaned_ms: int | None = None
         self._looked = self._follower.now()  # before the look that found the image's commit to be the last
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
         self._show_durably(reload_image(store, self._image))
+        self._upkeep = LogUpkeep(store, clock, self._image, settings, upkeep, self._creator.stop)
         _all_logs.add(self)
 
     @classmethod
     def open(
-        cls, store: Store, clock: Clock, *, create: bool = False, settings: MetadataSettings | None = None
+        cls,
+        store: Store,
+        clock: Clock,
+        *,
+        create: bool = False,
+        settings: MetadataSettings | None = None,
+        upkeep: Runner | None = None,
     ) -> Self:
         """Open the log of a root; with `create`, make the root if it is none yet.
+
+        Args:
+            upkeep: who does what may fall due with a publish, snapshots and cleaning; None: the publish
+                itself, before it returns.
 
         Raises:
             InvalidRequestError: ROOT_NOT_FOUND, not a root.
             CorruptLogError, UnsupportedVersionError: see FORMAT.md.
         """
         cluster_id = open_properties(store, create=create, new_cluster_id=new_id())
-        return cls(store, clock, cluster_id, settings if settings is not None else MetadataSettings())
+        return cls(store, clock, cluster_id, settings or MetadataSettings(), upkeep or AtOnce())
 
     @property
     def store(self) -> Store:
@@ -179,16 +159,13 @@ class MetadataLog:
                 self._refreshed_ms, self._looked = now_ms, asked
             return self._image
 
-    def publish(
-        self, plan: Plan, *, shared: SharedPlan | None = None, run_upkeep: RunUpkeep = operator.call
-    ) -> PublishResult:
+    def publish(self, plan: Plan, *, shared: SharedPlan | None = None) -> PublishResult:
         """Publish the actions of `plan`, all or nothing, and return them as applied.
 
         Args:
             plan: pure; called with the newest image, again after every lost race. Returns no actions when
                 there is nothing to do. What it raises goes to the caller, with nothing published.
             shared: the same plan in a form that others can carry out, for stores where racing is dear.
-            run_upkeep: runs what may fall due, a snapshot; by default before the call returns.
 
         Raises:
             InvalidRequestError: the actions do not apply to the image, or are too large; nothing published.
@@ -203,21 +180,16 @@ class MetadataLog:
             image, self._looked = self._image, asked  # a commit made since, or a look
             if image.commit > before.commit + made:
                 self._note_company()
-        if made and self._is_due(image):
-            run_upkeep(lambda: self._snapshot_and_clean(image))
+        if made:
+            self._upkeep.after_publish(image, others=self._has_company())
         return result
 
     def write_snapshot(self) -> int:
         """Write a snapshot of the newest image now; returns its commit."""
         image = self.refresh(force=True)
         if image.commit >= 0:
-            self._write_snapshot(image)
+            self._upkeep.write_snapshot(image)
         return image.commit
-
-    def _write_snapshot(self, image: Image) -> None:
-        write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
-        if self._is_remote:
-            write_hint(self._store, image.commit)
 
     def clean(self, *, grace_ms: int | None = None) -> int:
         """Remove commits and snapshots that are no longer needed; returns the number of files."""
@@ -228,6 +200,14 @@ class MetadataLog:
             snapshots_kept=self._settings.snapshots_kept,
             now_ms=self._clock.now_ms(),
         )
+
+    def also_keep_up(self, work: Callable[[], None]) -> None:
+        """Have `work` done after what falls due: beside publishing, and once in a while."""
+        self._upkeep.also.append(work)
+
+    def finish_upkeep(self) -> None:
+        """Wait for a snapshot that is being written, or is due, and a little for cleaning (background.py)."""
+        self._upkeep.runner.finish()
 
     # --- following -----------------------------------------------------------------------------------
 
@@ -283,6 +263,9 @@ class MetadataLog:
         """Ask for the newest commit before planning, or try right away and look only if that fails?"""
         if not self._follower.is_confirmed(self._image.commit):
             return True
+        return self._has_company()
+
+    def _has_company(self) -> bool:
         return self._company_until_ms is not None and self._clock.monotonic_ms() < self._company_until_ms
 
     # One loop, as the model has it: look, plan, combine or create, and again.
@@ -347,46 +330,13 @@ class MetadataLog:
                 )
             self._creator.back_off(losses)
 
-    def _is_due(self, image: Image) -> bool:
-        """A pure function of the image, so that exactly one process finds a snapshot due.
-
-        Large images are written less often: the work stays in proportion to what was committed.
-        """
-        if image.commit <= 0 or image.commit % self._settings.snapshot_interval:
-            return False
-        extents = sum(len(state.extents) for topic in image.topics.values() for state in topic.partitions)
-        stride = 1 << (extents // _EXTENTS_PER_INTERVAL).bit_length()
-        return image.commit // self._settings.snapshot_interval % stride == 0
-
-    def _snapshot_and_clean(self, image: Image) -> None:
-        """After a publish that has succeeded, and must not fail any more because of this."""
-        try:
-            self._write_snapshot(image)
-            self._clean_if_due()
-        except FatalStorageError as error:
-            self._creator.stop(error)
-            _log.error("no snapshot after commit %s: %s", image.commit, error)
-        except SparklogError as error:
-            _log.warning("no snapshot after commit %s: %s", image.commit, error)
-
-    def _clean_if_due(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        interval_ms = self._settings.clean_interval_ms
-        if self._is_remote:
-            interval_ms = _REMOTE_CLEAN_INTERVAL_MS
-        if self._cleaned_ms is not None and now_ms - self._cleaned_ms < interval_ms:
-            return
-        self._cleaned_ms = now_ms
-        self.clean()
-        if self._is_remote:
-            RequestBox(self._store, self._clock, self.cluster_id).sweep()
-
     def _after_fork(self) -> None:
         """In the child: another thread of the parent may have held the lock. The image is whole."""
         self._lock = threading.RLock()
         self._random.seed()  # else all children would wait for the same moments
         self._creator.forget_open_put()
         self._combiner.start_anew()
+        self._upkeep.runner.start_anew()
 
 
 _all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()

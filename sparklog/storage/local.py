@@ -315,8 +315,7 @@ class LocalStore(WholeFiles):
     def list(
         self, prefix: str, *, recursive: bool = False, start_after: str | None = None
     ) -> list[StoredFile]:
-        files = list_files(self._root, validate_prefix(prefix), recursive=recursive)
-        return files if start_after is None else [file for file in files if file.name > start_after]
+        return list_files(self._root, validate_prefix(prefix), recursive=recursive, start_after=start_after)
 
     def delete(self, name: str) -> None:
         path = self._path(name)

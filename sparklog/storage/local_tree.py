@@ -14,7 +14,9 @@ from sparklog.storage.names import TEMPORARY_DIRECTORY
 from sparklog.storage.os_errors import MISSING, storage_error
 
 
-def list_files(root: str, prefix: str, *, recursive: bool) -> list[StoredFile]:
+def list_files(
+    root: str, prefix: str, *, recursive: bool, start_after: str | None = None
+) -> list[StoredFile]:
     """Regular files in directory `prefix` of `root`, sorted by name; [] when it does not exist."""
     found: list[StoredFile] = []
     pending = [prefix]
@@ -29,6 +31,8 @@ def list_files(root: str, prefix: str, *, recursive: bool) -> list[StoredFile]:
                         if recursive and entry.name != TEMPORARY_DIRECTORY:
                             pending.append(name)
                         continue
+                    if start_after is not None and name <= start_after:
+                        continue  # not worth a stat: a directory may have 100,000s before it
                     with contextlib.suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode):

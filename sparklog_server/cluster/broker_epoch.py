@@ -17,7 +17,6 @@ After a crash: the next start registers anew.
 Sources: docs/design.md; FORMAT.md#metadata-log; Kafka BrokerRegistration (broker epoch).
 """
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +31,6 @@ from sparklog.metadata import (
     new_id,
     plan_register_broker,
 )
-from sparklog.metadata.log import RunUpkeep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,6 @@ class BrokerEpoch:
         metadata: MetadataLog,
         node_id: int,
         listeners: Sequence[BrokerListener] = (),
-        run_upkeep: RunUpkeep = operator.call,
     ) -> "BrokerEpoch":
         """Take the root over from whoever had it."""
         incarnation_id = new_id()
@@ -57,7 +54,7 @@ class BrokerEpoch:
         def plan(image: Image) -> Sequence[Action]:
             return [plan_register_broker(image, node_id, incarnation_id=incarnation_id, listeners=listeners)]
 
-        metadata.publish(plan, run_upkeep=run_upkeep)
+        metadata.publish(plan)
         failpoint("broker.registered")
         broker = metadata.image.broker
         if broker is None or broker.incarnation_id != incarnation_id:

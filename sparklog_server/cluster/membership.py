@@ -65,9 +65,7 @@ class Membership:
         listeners = tuple(BrokerListener(host=one.host, port=one.port) for one in self._advertised())
         names = ", ".join(f"{one.host}:{one.port}" for one in listeners)
         self._lock = RootLock.acquire(root.store, names)
-        self.epoch = await root.run(
-            BrokerEpoch.register, root.metadata, self.node_id, listeners, root.run_upkeep
-        )
+        self.epoch = await root.run(BrokerEpoch.register, root.metadata, self.node_id, listeners)
         _log.info("registered as broker %d with epoch %d", self.node_id, self.epoch.broker_epoch)
         root.show()
 

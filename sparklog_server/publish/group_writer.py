@@ -19,7 +19,6 @@ Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
 """
 
-import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
-from sparklog.metadata.log import RunUpkeep
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.group_plan import (
     Answer,
@@ -76,13 +74,11 @@ class GroupWriter:
         epoch: BrokerEpoch,
         config_of: Callable[[Topic], TopicConfig],
         on_appended: OnAppended | None = None,
-        run_upkeep: RunUpkeep = operator.call,
     ) -> None:
         self._log = log
         self._epoch = epoch
         self._config_of = config_of
         self._on_appended = on_appended
-        self._run_upkeep = run_upkeep
         self._floors: dict[ProducerKey, tuple[int, int]] = {}
         self.times = GroupTimes()
 
@@ -157,7 +153,7 @@ class GroupWriter:
 
     def _publish(self, plan: "_GroupPlan", outcomes: dict[int, PartOutcome]) -> None:
         try:
-            result = self._log.metadata.publish(plan, run_upkeep=self._run_upkeep)
+            result = self._log.metadata.publish(plan)
             failpoint("broker.group.committed")
         except FatalStorageError:
             raise

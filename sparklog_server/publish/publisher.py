@@ -100,8 +100,7 @@ class Publisher:
         assert self._membership.epoch is not None
         self._loop = asyncio.get_running_loop()
         self._epoch = self._membership.epoch
-        log, run_upkeep = self._root.log, self._root.run_upkeep
-        self._groups = GroupWriter(log, self._epoch, self._rules.config_of, self._on_appended, run_upkeep)
+        self._groups = GroupWriter(self._root.log, self._epoch, self._rules.config_of, self._on_appended)
         self._metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
         self._checkers.start()
         self._thread = threading.Thread(target=self._publish_forever, name="publisher", daemon=True)
@@ -296,8 +295,7 @@ class Publisher:
     def _publish_plan(self, one: _PlanSubmission) -> None:
         assert self._epoch is not None
         try:
-            root, plan = self._root, self._epoch.fenced(one.plan)
-            result = root.metadata.publish(plan, run_upkeep=root.run_upkeep)
+            result = self._root.metadata.publish(self._epoch.fenced(one.plan))
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             failed = error
             self._stop_if_fatal(error)

@@ -5,7 +5,7 @@ one thread alone. What is older than a day belongs to nobody who is still at wor
 for so long fails, with an error that says so, and is tried again.
 Not here: how they are told from what is in use (sparklog/storage/); roots without a broker, which
     `sparklog root sweep` is for.
-Concurrency: the upkeep's thread (upkeep.py).
+Concurrency: the upkeep's thread (sparklog/metadata/background.py).
 After a crash: what is left is found by the next sweep.
 """
 

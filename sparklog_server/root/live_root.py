@@ -23,7 +23,6 @@ from sparklog.metadata import Image, MetadataLog, Topic
 from sparklog.storage import Store
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.leftovers import Leftovers
-from sparklog_server.root.upkeep import Upkeep
 
 _log = logging.getLogger("sparklog_server")
 T = TypeVar("T")
@@ -43,8 +42,7 @@ class LiveRoot:
         self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
         self._image_callbacks: list[ImageCallback] = []
         self._shown = log.image
-        self._upkeep = Upkeep()
-        self._leftovers = Leftovers(log.store, log.clock)
+        log.metadata.also_keep_up(Leftovers(log.store, log.clock).sweep_if_due)
 
     @property
     def cluster_id(self) -> str:
@@ -125,18 +123,9 @@ class LiveRoot:
 
     # --- end ----------------------------------------------------------------------------------------
 
-    def run_upkeep(self, upkeep: Callable[[], None]) -> None:
-        """For what falls due with a publish: beside it, since clients wait for the publish. Any thread."""
-
-        def run() -> None:
-            upkeep()
-            self._leftovers.sweep_if_due()
-
-        self._upkeep.run(run)
-
     async def finish_upkeep(self) -> None:
-        """Wait for a snapshot that is being written; none is begun any more."""
-        await asyncio.to_thread(self._upkeep.finish)
+        """Wait for a snapshot that is being written, once nothing is published any more."""
+        await asyncio.to_thread(self.metadata.finish_upkeep)
 
     def close(self) -> None:
         """End the storage threads, without waiting for what hangs in the storage."""

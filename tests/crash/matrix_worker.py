@@ -135,7 +135,7 @@ def read_acked(path: Path) -> list[dict[str, Any]]:
 def open_log(root: str) -> SparkLog:
     """Snapshots all the time, and no grace for old commits."""
     clock = SystemClock()
-    settings = MetadataSettings(snapshot_interval=8, clean_grace_ms=0, clean_interval_ms=0)
+    settings = MetadataSettings(snapshot_bytes=8 * 4096, clean_grace_ms=0, clean_interval_ms=0)
     store = open_store(root)
     return SparkLog(store, MetadataLog.open(store, clock, settings=settings), clock)
 

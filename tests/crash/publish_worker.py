@@ -48,7 +48,7 @@ def main(root: str, worker: str, seconds: str, acks: str, point: str = "", numbe
     store = DyingStore(Path(root))
     store.point, store.countdown = point, int(number)
     # Many snapshots, and no grace for old commits: cleaning goes on all the time.
-    settings = MetadataSettings(snapshot_interval=50, clean_grace_ms=0, clean_interval_ms=0)
+    settings = MetadataSettings(snapshot_bytes=50 * 4096, clean_grace_ms=0, clean_interval_ms=0)
     log = MetadataLog.open(store, SystemClock(), settings=settings)
     topic = log.image.topic("orders")
     count = 0

@@ -40,9 +40,7 @@ def local(tmp_path: Path) -> LocalStore:
 
 @pytest.fixture
 def log(memory: MemoryStore, clock: ManualClock) -> MetadataLog:
-    return MetadataLog.open(
-        memory, clock, create=True, settings=MetadataSettings(snapshot_interval=1_000_000)
-    )
+    return MetadataLog.open(memory, clock, create=True, settings=MetadataSettings(snapshot_bytes=1 << 40))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from sparklog.metadata.documents.paths import (
 from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore, StoredFile
 
 FUTURE_MS = 4_102_444_800_000  # 2100: every file is older than any grace period
-SETTINGS = MetadataSettings(snapshot_interval=10, clean_grace_ms=3_600_000, clean_interval_ms=0)
+SETTINGS = MetadataSettings(snapshot_bytes=10 * 4096, clean_grace_ms=3_600_000, clean_interval_ms=0)
 
 
 class StalledStore(LocalStore):
@@ -86,7 +86,7 @@ def test_the_snapshot_that_is_kept_is_durable_before_anything_is_removed() -> No
     kept = snapshots(store)[0]
     publish(log, 4)
     store.hook = lambda operation, name: steps.append((operation, name))
-    publish(log, 11)
+    publish(log, 5)
     store.hook = None
     assert snapshots(store)[0] > kept
     first_removal = next(at for at, (operation, _) in enumerate(steps) if operation == "delete")
@@ -101,26 +101,26 @@ def test_the_snapshot_that_is_kept_is_durable_before_anything_is_removed() -> No
 
 def test_old_commits_and_snapshots_go(local: LocalStore) -> None:
     publish(opened(local), 36)
-    assert commits(local) == [0, *range(20, 36)]
-    assert snapshots(local) == [20, 30]
+    assert commits(local) == [0, *range(19, 36)]
+    assert snapshots(local) == [19, 29]
     assert opened(local).image.commit == 35
 
 
 def test_young_commits_stay(local: LocalStore) -> None:
     publish(opened(local, now_ms=0), 36)
     assert commits(local) == list(range(36))
-    assert snapshots(local) == [20, 30]  # snapshots are not for followers, who need no grace
+    assert snapshots(local) == [19, 29]  # snapshots are not for followers, who need no grace
 
 
 def test_nothing_goes_without_enough_intact_snapshots(local: LocalStore) -> None:
     log = opened(local)
     publish(log, 21)
-    local.delete(manifest_name(20))
-    local.put_if_absent(manifest_name(20), b"damaged")
+    local.delete(manifest_name(19))
+    local.put_if_absent(manifest_name(19), b"damaged")
     assert log.clean() == 0
     publish(log, 10)
-    assert snapshots(local) == [10, 20, 30]
-    assert commits(local)[:2] == [0, 10]
+    assert snapshots(local) == [9, 19, 29]
+    assert commits(local)[:2] == [0, 9]
 
 
 def test_clean_by_hand(local: LocalStore) -> None:
@@ -201,7 +201,7 @@ def test_follower_stays_right_while_cleaning_is_under_way(memory: MemoryStore) -
 
     memory.hook = hook
     log.clean(grace_ms=-(1 << 60))
-    assert checked == 18
+    assert checked == 36
     memory.hook = None
     assert all(follower.refresh() == log.image for follower in followers)
 
@@ -381,7 +381,7 @@ def test_number_stays_taken_at_every_moment_of_the_cleaning(local: LocalStore) -
     wake(10**9)
     assert "aborted" in outcomes
     assert "exists" in outcomes
-    assert commits(local) == [0, *range(10, 30)]
+    assert commits(local) == [0, *range(19, 30)]
     local.sweep_temporary(older_than_ms=0)
 
 
@@ -506,4 +506,4 @@ def test_a_listing_that_a_cleaner_overtakes_is_not_believed(local: LocalStore, s
     store = SlowListing(Path(local.root), meanwhile, sees)
     assert opened(store).image.commit == others.refresh().commit
     assert store.meanwhile is None
-    assert snapshots(local)[0] == 10
+    assert snapshots(local)[0] == 9

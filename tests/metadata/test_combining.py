@@ -66,7 +66,7 @@ class Publisher:
 
     def __init__(self, store: MemoryStore, clock: SleepyClock, *, crowded: bool = True) -> None:
         self.log = MetadataLog.open(
-            store, clock, create=True, settings=MetadataSettings(snapshot_interval=1 << 30)
+            store, clock, create=True, settings=MetadataSettings(snapshot_bytes=1 << 40)
         )
         self.crowded = crowded
 

@@ -37,7 +37,7 @@ def remote(clock: ManualClock) -> MemoryStore:
 
 
 def opened(store: MemoryStore, clock: ManualClock, *, publish_timeout_ms: int = 60_000) -> MetadataLog:
-    settings = MetadataSettings(snapshot_interval=1 << 30, publish_timeout_ms=publish_timeout_ms)
+    settings = MetadataSettings(snapshot_bytes=1 << 40, publish_timeout_ms=publish_timeout_ms)
     return MetadataLog.open(store, clock, create=True, settings=settings)
 
 

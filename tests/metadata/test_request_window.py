@@ -71,7 +71,7 @@ def store(clock: Meanwhile) -> MemoryStore:
 
 
 def opened(store: MemoryStore, clock: Meanwhile) -> MetadataLog:
-    settings = MetadataSettings(snapshot_interval=1 << 30)
+    settings = MetadataSettings(snapshot_bytes=1 << 40)
     return MetadataLog.open(store, clock, create=True, settings=settings)
 
 

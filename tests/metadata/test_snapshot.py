@@ -28,15 +28,14 @@ from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, v
 from sparklog.metadata.loading import load_image
 from sparklog.storage import MemoryStore
 
+BLOCK = 4096
 Create = Callable[..., Topic]
 Append = Callable[..., Image]
 Draft = Callable[..., DraftExtent]
 
 
-def rich_log(memory: MemoryStore, create: Create, draft: Draft, interval: int = 1_000_000) -> MetadataLog:
-    log = MetadataLog.open(
-        memory, ManualClock(), create=True, settings=MetadataSettings(snapshot_interval=interval)
-    )
+def rich_log(memory: MemoryStore, create: Create, draft: Draft) -> MetadataLog:
+    log = MetadataLog.open(memory, ManualClock(), create=True)
     topic = create(log, partitions=3)
     create(log, "empty", 1, topic_id="BBBBBBBBBBBBBBBBBBBBBB")
     for number in range(20):
@@ -106,23 +105,6 @@ def test_opening_needs_only_what_follows_the_snapshot(
     assert MetadataLog.open(memory, ManualClock()).image == log.image
 
 
-def test_the_one_who_commits_a_multiple_writes_it(memory: MemoryStore, create: Create, draft: Draft) -> None:
-    rich_log(memory, create, draft, interval=8)
-    assert snapshots(memory) == [8, 16]
-
-
-def test_large_images_are_written_less_often(
-    memory: MemoryStore, create: Create, draft: Draft, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sparklog.metadata.log._EXTENTS_PER_INTERVAL", 10)
-    settings = MetadataSettings(snapshot_interval=2, snapshots_kept=100)
-    log = MetadataLog.open(memory, ManualClock(), create=True, settings=settings)
-    topic = create(log)
-    for _ in range(40):
-        log.publish(lambda image: [plan_append(image, [draft(topic)])])
-    assert snapshots(memory) == [2, 4, 6, 8, 12, 16, 24, 32]
-
-
 def test_writing_it_twice_is_no_error(memory: MemoryStore, create: Create, draft: Draft) -> None:
     log = rich_log(memory, create, draft)
     log.write_snapshot()
@@ -150,7 +132,8 @@ def test_racing_writers_make_one_snapshot(memory: MemoryStore, create: Create, d
 def test_failure_to_write_it_never_fails_the_publish(
     memory: MemoryStore, create: Create, append: Append, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
-    log = MetadataLog.open(memory, ManualClock(), create=True, settings=MetadataSettings(snapshot_interval=4))
+    settings = MetadataSettings(snapshot_bytes=4 * BLOCK)
+    log = MetadataLog.open(memory, ManualClock(), create=True, settings=settings)
     topic = create(log)
 
     def hook(operation: str, name: str) -> None:
@@ -160,11 +143,11 @@ def test_failure_to_write_it_never_fails_the_publish(
     memory.hook = hook
     with caplog.at_level(logging.WARNING, "sparklog"):
         append(log, topic, 6)
-    assert "no snapshot after commit 4" in caplog.text
+    assert "no snapshot after commit 3" in caplog.text
     assert snapshots(memory) == []
     memory.hook = None
     append(log, topic, 6)
-    assert snapshots(memory) == [8, 12]
+    assert snapshots(memory) == [7, 11]
     assert MetadataLog.open(memory, ManualClock()).image == log.image
 
 
@@ -335,18 +318,3 @@ assert MetadataLog.open(store, SystemClock()).image == log.image
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_upkeep_can_be_run_by_somebody_else(memory: MemoryStore) -> None:
-    log = MetadataLog.open(memory, ManualClock(), create=True, settings=MetadataSettings(snapshot_interval=2))
-    pending: list[Callable[[], None]] = []
-    for version in range(3):
-        log.publish(partial(rich_plan_of_txn, version=version), run_upkeep=pending.append)
-    assert snapshots(memory) == []
-    (upkeep,) = pending
-    upkeep()
-    assert snapshots(memory) == [2]
-
-
-def rich_plan_of_txn(image: Image, version: int) -> list[Action]:
-    return [WriterTxn(application="a", version=version)]

@@ -81,7 +81,7 @@ class MetadataMachine(RuleBasedStateMachine):
 
     def opened(self) -> MetadataLog:
         settings_ = MetadataSettings(
-            snapshot_interval=7, clean_grace_ms=-(1 << 60), clean_interval_ms=0, publish_timeout_ms=10_000
+            snapshot_bytes=7 * 4096, clean_grace_ms=-(1 << 60), clean_interval_ms=0, publish_timeout_ms=10_000
         )
         return MetadataLog.open(self.store, ManualClock(), create=True, settings=settings_)
 

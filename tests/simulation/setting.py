@@ -88,7 +88,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         sweep_after_ms=SWEEP_AFTER_MS,
         refresh_interval_ms=0 if is_directory else dice.choice((0, 0, 100)),
         settings=MetadataSettings(
-            snapshot_interval=dice.choice((2, 3, 7, 1000)),
+            snapshot_bytes=4096 * dice.choice((2, 3, 7, 1000)),
             clean_grace_ms=dice.choice((-1 << 40, 0, 1000)),
             clean_interval_ms=dice.choice((0, 0, 1000)),
             snapshots_kept=dice.choice((1, 2)),

@@ -36,6 +36,7 @@ from sparklog.metadata.model.image import (
     PartitionState,
     ProducerState,
     PublisherState,
+    Replayed,
     Topic,
     WriterTxnState,
 )
@@ -135,6 +136,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         broker=state.broker,
         next_producer_id=state.next_producer_id,
         publishers=state.publishers,
+        replayed=Replayed(commit),
     )
 
 

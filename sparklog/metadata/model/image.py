@@ -9,6 +9,7 @@ and it stays as it is while the log moves on.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,6 +20,7 @@ from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.topic_names import collision_key
 
 NO_COMMIT = -1
+_BLOCK_BYTES = 4096
 
 
 class ProducerState(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +60,32 @@ class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     broker_epoch: Int64
     incarnation_id: str
     listeners: tuple[BrokerListener, ...]
+
+
+class Replayed(NamedTuple):
+    """Where an image comes from: a snapshot, and the commits after it.
+
+    Fields:
+        snapshot: the commit of the snapshot; NO_COMMIT: none, the log from its beginning.
+        weight: of the commits after it, as `weigh` has it.
+        last_weight: of that, the last commit's.
+    """
+
+    snapshot: int = NO_COMMIT
+    weight: int = 0
+    last_weight: int = 0
+
+    def after(self, size: int) -> "Replayed":
+        """With one more commit of so many bytes."""
+        weight = weigh(size)
+        return Replayed(self.snapshot, self.weight + weight, weight)
+
+
+def weigh(size: int) -> int:
+    """What a commit of so many bytes counts for: a block of a disk at least. It takes no less room there, and
+    to look it up takes as long.
+    """
+    return max(size, _BLOCK_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +132,8 @@ class Image:
     next_producer_id: int = 0
     # The least recent first; those that were silent for longest are forgotten (publishers.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
+    # No part of the state: who came by it in another way has the same image.
+    replayed: Replayed = field(default=Replayed(), compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError
-from sparklog.metadata import plan_create_topic
+from sparklog.metadata import Background, MetadataSettings, plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.checkers import SHARE_BYTES, Submission, shares_of
 from sparklog_server.publish.part_checks import QUICK_BYTES
@@ -338,7 +337,8 @@ def test_producer_ids_are_never_handed_out_twice(
 def test_snapshots_are_written_beside(log: SparkLog, store: MemoryStore) -> None:
     """A snapshot that hangs delays nobody."""
     gate = Gate()
-    log.metadata._settings = dataclasses.replace(log.metadata._settings, snapshot_interval=2)
+    log.metadata._upkeep.settings = MetadataSettings(snapshot_bytes=2 * 4096)
+    log.metadata._upkeep.runner = Background("upkeep")
 
     def hook(operation: str, name: str) -> None:
         if operation == "put_if_absent" and ".snapshot/" in name:

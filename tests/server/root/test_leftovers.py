@@ -7,7 +7,8 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import MetadataLog
+from sparklog.metadata import MetadataLog, MetadataSettings
+from sparklog.metadata.documents.paths import manifest_name
 from sparklog.storage import MemoryStore
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.leftovers import DAY_MS, Leftovers
@@ -65,11 +66,14 @@ def test_a_sweep_that_fails_is_told_of_and_waits_its_turn(
 
 
 def test_a_broker_sweeps_after_the_upkeep_that_falls_due(store: Swept, clock: ManualClock) -> None:
-    done: list[str] = []
-    with SparkLog(store, MetadataLog.open(store, clock, create=True), clock) as log:
+    settings = MetadataSettings(snapshot_bytes=2 * 4096)
+    metadata = MetadataLog.open(store, clock, create=True, settings=settings)
+    with SparkLog(store, metadata, clock) as log:
         root = LiveRoot(log, defaults={}, metrics=Metrics(), storage_threads=1)
-        root.run_upkeep(lambda: done.append(f"swept {len(store.sweeps)} times before"))
+        log.create_topic("a", 1)
+        assert not store.sweeps
+        log.create_topic("b", 1)
         asyncio.run(root.finish_upkeep())
         root.close()
-    assert done == ["swept 0 times before"]
     assert len(store.sweeps) == 1
+    assert store.exists(manifest_name(1))

@@ -1,0 +1,186 @@
+"""Upkeep of the metadata log: when is a snapshot due, who writes it, and what follows from it.
+
+Due is a snapshot when the commits since the last one weigh more than half of what a snapshot would, and more
+than `snapshot_bytes`. So to write them costs in proportion to what was committed, and who opens the log reads
+at most some 1.7 times the bytes of its image. A commit weighs its bytes, and a disk's block at least.
+
+Who writes it follows from the log, so that nobody has to ask. What commits since the last snapshot weigh is
+the same for all who know of that snapshot, also for a process that has just opened the log, to commit once.
+There is a scale of weights, four to the doubling, and one commit is the first to reach each value on it:
+whoever made that commit looks whether a snapshot is due as of then. Should it not come to write it (it was
+killed; the storage is full), whoever makes the commit that reaches the next value does, a quarter later. And
+who opens the log and finds that twice the due weight has come together does not wait for that.
+Others may know of another last snapshot, because somebody wrote one by hand. So where others publish as well,
+the storage is asked for the newest before one is written. Two at a time do no harm.
+
+Invariants: a publish waits for none of it where it is done in the background (background.py), and never fails
+    because of it, but that a failed fsync ends publishing; what is done at once is one snapshot, or a step of
+    cleaning.
+Not here: what is in a snapshot (documents/snapshot.py), what may be removed (cleaning.py).
+Concurrency: `after_publish` from any thread, under no lock; one piece of work at a time.
+After a crash: a snapshot without its manifest is none; the next commit on the scale leads to another.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from sparklog.clock import Clock
+from sparklog.errors import FatalStorageError, SparklogError
+from sparklog.metadata.background import Runner
+from sparklog.metadata.cleaning import clean_in_steps
+from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
+from sparklog.metadata.documents.snapshot import write_snapshot
+from sparklog.metadata.documents.snapshot_hint import write_hint
+from sparklog.metadata.model.image import Image, weigh
+from sparklog.metadata.requests import RequestBox
+from sparklog.metadata.settings import MetadataSettings
+from sparklog.storage import Store
+
+_log = logging.getLogger(__name__)
+# Cleaning a remote store lists it: not more often than this.
+_REMOTE_CLEAN_INTERVAL_MS = 1_800_000
+# What a snapshot takes of each, about: rows of Arrow, and objects of JSON.
+_EXTENT_BYTES, _PARTITION_BYTES, _ENTRY_BYTES, _TOPIC_BYTES = 80, 16, 64, 128
+_FIRST_STEPS = 4  # on the scale between a value and its double
+
+
+class _Known(NamedTuple):
+    """The newest snapshot that we know of; `weight`: of the commits from `loaded`, the one that our image was
+    loaded from, up to it.
+    """
+
+    snapshot: int
+    loaded: int
+    weight: int
+
+
+class LogUpkeep:
+    """The upkeep that one process does of a log. See the module's docstring."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        image: Image,
+        settings: MetadataSettings,
+        runner: Runner,
+        on_fatal: Callable[[FatalStorageError], None],
+    ) -> None:
+        """`image`: as opened. `on_fatal` is told of a failed fsync, after which nothing may publish."""
+        self.settings = settings
+        self.runner = runner
+        self.also: list[Callable[[], None]] = []  # what others have done on the same occasion
+        self._store = store
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._known = _Known(image.replayed.snapshot, image.replayed.snapshot, 0)
+        self._has_begun = False
+        self._cleaned_ms: int | None = None
+
+    def after_publish(self, image: Image, *, others: bool) -> None:
+        """After a commit of ours that led to `image`: have done what is due.
+
+        Args:
+            others: other processes publish as well, so one of them may have written a snapshot.
+        """
+        weight = self.weight_to_replay(image)
+        unit = self.settings.snapshot_bytes
+        if _mark(weight, unit) > _mark(weight - image.replayed.last_weight, unit):
+            self.runner.run(lambda: self._work(image, overdue=1, others=others))
+        elif not self._has_begun and weight >= 2 * unit:
+            self.runner.run(lambda: self._work(image, overdue=2, others=True))
+        self._has_begun = True
+
+    def weight_to_replay(self, image: Image) -> int:
+        """What commits after the newest snapshot that we know of weigh."""
+        return image.replayed.weight - self._newest(image).weight
+
+    def write_snapshot(self, image: Image) -> None:
+        """Write one now."""
+        write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
+        if self._store.traits.is_remote:
+            write_hint(self._store, image.commit)
+        self._known = _Known(image.commit, image.replayed.snapshot, image.replayed.weight)
+
+    def _newest(self, image: Image) -> "_Known":
+        loaded, known = image.replayed.snapshot, self._known
+        return known if known.loaded == loaded else _Known(loaded, loaded, 0)  # it was loaded anew
+
+    def _work(self, image: Image, *, overdue: int, others: bool) -> Iterator[None]:
+        """A snapshot, if one is due, and then cleaning, step by step."""
+        try:
+            if self._is_due(image, overdue) and not (others and self._is_covered(image, overdue)):
+                self.write_snapshot(image)
+                yield
+                for _ in self._cleaning(image):
+                    yield
+                for work in self.also:
+                    work()
+                    yield
+        except FatalStorageError as error:
+            self._on_fatal(error)
+            _log.error("no snapshot after commit %s: %s", image.commit, error)
+        except SparklogError as error:
+            _log.warning("no snapshot after commit %s: %s", image.commit, error)
+
+    def _is_due(self, image: Image, overdue: int) -> bool:
+        bound = max(self.settings.snapshot_bytes, snapshot_size(image) // 2)
+        return self.weight_to_replay(image) >= overdue * bound
+
+    def _is_covered(self, image: Image, overdue: int) -> bool:
+        """Has somebody else written a snapshot, so that none is due?"""
+        known = self._newest(image)
+        start_after = commit_name(known.snapshot) if known.snapshot >= 0 else None
+        weights: dict[int, int] = {}
+        newest = known.snapshot
+        for file in self._store.list(DIRECTORY, recursive=True, start_after=start_after):
+            commit, snapshot = commit_of(file.name), manifest_of(file.name)
+            if commit is not None:
+                weights[commit] = weigh(file.size)
+            elif snapshot is not None and snapshot <= image.commit:
+                newest = max(newest, snapshot)
+        if newest == known.snapshot:
+            return False
+        after = sum(weight for commit, weight in weights.items() if newest < commit <= image.commit)
+        self._known = _Known(newest, known.loaded, image.replayed.weight - after)
+        return not self._is_due(image, overdue)
+
+    def _cleaning(self, image: Image) -> Iterator[int]:
+        now_ms = self._clock.monotonic_ms()
+        interval_ms = self.settings.clean_interval_ms
+        if self._store.traits.is_remote:
+            interval_ms = _REMOTE_CLEAN_INTERVAL_MS
+        if self._cleaned_ms is not None and now_ms - self._cleaned_ms < interval_ms:
+            return
+        self._cleaned_ms = now_ms
+        yield from clean_in_steps(
+            self._store,
+            image,
+            grace_ms=self.settings.clean_grace_ms,
+            snapshots_kept=self.settings.snapshots_kept,
+            now_ms=self._clock.now_ms(),
+        )
+        if self._store.traits.is_remote:
+            RequestBox(self._store, self._clock, image.cluster_id).sweep()
+
+
+def snapshot_size(image: Image) -> int:
+    """About how many bytes a snapshot of this image takes. Costs a look at each partition."""
+    size = _ENTRY_BYTES * (len(image.publishers) + len(image.writer_txns) + len(image.configs))
+    for topic in image.topics.values():
+        size += _TOPIC_BYTES + _ENTRY_BYTES * (len(topic.writer_txns) + len(topic.configs))
+        for state in topic.partitions:
+            size += (
+                _PARTITION_BYTES + _EXTENT_BYTES * len(state.extents) + _ENTRY_BYTES * len(state.producers)
+            )
+    return size
+
+
+def _mark(weight: int, unit: int) -> int:
+    """How many values of the scale a weight has reached: 4/4, 5/4, 6/4, 7/4, 8/4, 10/4 ... of `unit`."""
+    quarters = weight * _FIRST_STEPS // unit
+    if quarters < _FIRST_STEPS:
+        return 0
+    doublings = quarters.bit_length() - _FIRST_STEPS.bit_length()
+    return _FIRST_STEPS * doublings + (quarters >> doublings) - _FIRST_STEPS + 1
