@@ -21,7 +21,6 @@ TOO_LONG = {
     "tests/server/api/test_group_apis.py": 530,
     "tests/server/coordinator/test_group.py": 720,
     "tests/server/fetch/test_fetch_api.py": 440,
-    "tests/server/publish/test_group_writer.py": 470,
     "tests/storage/test_local_durability.py": 457,
     "tests/storage/test_s3_faults.py": 543,
 }

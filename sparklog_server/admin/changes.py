@@ -4,7 +4,7 @@ Invariants: the parts of a request do not depend on each other (callers refuse d
     be done are done in one commit, and one that cannot harms no other. Outcomes are those of the plan that
     was committed: a plan that lost a race is made again from scratch. Every part has an outcome, whether its
     plan has run or not; what timed out before its turn came is never done.
-Not here: what a part does (the API's module), fencing and grouping (publish/).
+Not here: what a part does (the API's module), fencing and bundling (publish/).
 Sources: Kafka ReplicationControlManager (per-topic ApiError beside one atomic list of records;
     MAX_PARTITIONS_PER_BATCH).
 """

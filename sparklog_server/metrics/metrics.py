@@ -81,20 +81,20 @@ class RequestCounters:
 
 
 class PublishCounters:
-    """What the publisher did: groups of produce requests that shared one sync and one commit."""
+    """What the publisher did: bundles of produce requests that shared one sync and one commit."""
 
-    __slots__ = ("bytes", "commit", "parts", "parts_per_group", "sync", "total")
+    __slots__ = ("bytes", "commit", "parts", "parts_per_bundle", "sync", "total")
 
     def __init__(self) -> None:
         self.parts = 0
         self.bytes = 0
-        self.parts_per_group = Histogram()
+        self.parts_per_bundle = Histogram()
         self.sync = Histogram()
         self.commit = Histogram()
         self.total = Histogram()
 
     def histograms(self) -> tuple[Histogram, ...]:
-        return (self.parts_per_group, self.sync, self.commit, self.total)
+        return (self.parts_per_bundle, self.sync, self.commit, self.total)
 
 
 class Metrics:
@@ -221,11 +221,11 @@ class Metrics:
     def published(
         self, parts: int, size: int, *, total_ms: float, sync_ms: float = 0.0, commit_ms: float = 0.0
     ) -> None:
-        """One group: written, synced (`sync_ms`) and committed (`commit_ms`). The publisher's thread."""
+        """One bundle: written, synced (`sync_ms`) and committed (`commit_ms`). The publisher's thread."""
         publishes = self.publishes
         publishes.parts += parts
         publishes.bytes += size
-        publishes.parts_per_group.record(parts)
+        publishes.parts_per_bundle.record(parts)
         publishes.total.record(total_ms)
         publishes.sync.record(sync_ms)
         publishes.commit.record(commit_ms)

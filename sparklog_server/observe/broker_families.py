@@ -130,15 +130,15 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
         [({}, publishes.sync)],
     )
     yield from quantiles(
-        "sparklog_publish_ms", "Groups published: write, sync, commit.", [({}, publishes.total)]
+        "sparklog_publish_ms", "Bundles published: write, sync, commit.", [({}, publishes.total)]
     )
     yield from quantiles(
-        "sparklog_publish_commit_ms", "Metadata commits of groups.", [({}, publishes.commit)]
+        "sparklog_publish_commit_ms", "Metadata commits of bundles.", [({}, publishes.commit)]
     )
     yield from quantiles(
-        "sparklog_publish_group_parts",
+        "sparklog_publish_bundle_parts",
         "Produced partitions that shared one sync and one commit.",
-        [({}, publishes.parts_per_group)],
+        [({}, publishes.parts_per_bundle)],
     )
     yield counter("sparklog_publish_parts_total", "Produced partitions published.", publishes.parts)
     yield counter("sparklog_publish_bytes_total", "Produced bytes published.", publishes.bytes)

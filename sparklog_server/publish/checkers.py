@@ -1,7 +1,7 @@
 """What was handed in to be appended, and the threads that validate it.
 
 Requests that are quick to validate are left to the publisher: handing them to another thread, and waiting
-for it, took longer than the work and often put them off to the next group (1,000 requests/s of 4 clients on
+for it, took longer than the work and often put them off to the next bundle (1,000 requests/s of 4 clients on
 two cores: p99 22 to 25 ms before, 13 to 20 after). Others go to the checkers in shares of SHARE_BYTES, so
 that a request of many small batches wakes one thread once, and a large one several.
 

@@ -9,7 +9,7 @@ Invariants: bytes are hostile: nothing is allocated by what they claim; whatever
     or a RefusedBatchError with Kafka's code.
 Deviations: records whose offsets are not 0, 1, 2, ... are refused (Kafka renumbers them if they are
     compressed), and so are timestamps below -1 (our index of times cannot hold them).
-Not here: when, and in how much memory (part_checks.py), sequence numbers (group_plan.py), offsets (metadata).
+Not here: when, and in how much memory (part_checks.py); sequence numbers (bundle_plan.py); offsets.
 Concurrency: pure; any thread.
 Sources: Kafka ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """

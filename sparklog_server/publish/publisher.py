@@ -1,7 +1,7 @@
-"""The publisher: gathers what connections hand in into groups, and publishes each group as one commit.
+"""The publisher: gathers what connections hand in into bundles, and publishes each bundle as one commit.
 
-At once when idle: the first part that comes makes a group of its own. While a group is being written and
-synced the next one gathers, so that groups grow with the load, and the number of commits does not.
+At once when idle: the first part that comes makes a bundle of its own. While a bundle is being written and
+synced the next one gathers, so that bundles grow with the load, and the number of commits does not.
 
 Threads: the event loop submits and is told; one publisher thread judges, writes, syncs and commits, and
 validates what is quickly validated; the checkers validate the rest while it gathers (checkers.py).
@@ -12,11 +12,11 @@ Invariants:
        one bad part fails alone;
     3. every plan is fenced (cluster/broker_epoch.py);
     4. after a failed fsync, or when fenced, nothing is acknowledged any more, and the broker stops.
-Bounds: bytes and parts per group; bytes and submissions that wait, beyond which submit refuses (the network
+Bounds: bytes and parts per bundle; bytes and submissions that wait, beyond which submit refuses (the network
     layer's own bounds come first, and push back).
-Not here: what happens to a group (group_writer.py), validating (checkers.py, produced_batches.py).
+Not here: what happens to a bundle (bundle_writer.py), validating (checkers.py, produced_batches.py).
 After a crash: unacknowledged requests are there or not; idempotent producers find out by repeating them.
-Sources: docs/design.md; Kafka's group commit has no counterpart: there each partition syncs alone.
+Sources: docs/design.md; databases, which commit together what comes together. Kafka syncs each partition.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from sparklog.metadata import Plan, PublishResult
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
+from sparklog_server.publish.bundle_writer import BundleWriter, OnAppended
 from sparklog_server.publish.check_memory import CheckMemory
 from sparklog_server.publish.checkers import Checkers, Submission
-from sparklog_server.publish.group_writer import GroupWriter, OnAppended
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
@@ -85,7 +85,7 @@ class Publisher:
         self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._groups: GroupWriter | None = None
+        self._writer: BundleWriter | None = None
         self._failure: Exception | None = None
         self._stopping = False
         self._last_parts = 0
@@ -100,7 +100,7 @@ class Publisher:
         assert self._membership.epoch is not None
         self._loop = asyncio.get_running_loop()
         self._epoch = self._membership.epoch
-        self._groups = GroupWriter(self._root.log, self._epoch, self._rules.config_of, self._on_appended)
+        self._writer = BundleWriter(self._root.log, self._epoch, self._rules.config_of, self._on_appended)
         self._metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
         self._checkers.start()
         self._thread = threading.Thread(target=self._publish_forever, name="publisher", daemon=True)
@@ -214,23 +214,23 @@ class Publisher:
                 self._pending.append(item)
 
     def _publish_some(self) -> bool:
-        """Publish one group, or one plan; False if nothing is ready."""
+        """Publish one bundle, or one plan; False if nothing is ready."""
         if not self._pending:
             return False
         self._linger()
-        group = self._take()
-        if not group:
+        bundle = self._take()
+        if not bundle:
             return False
-        first = group[0]
+        first = bundle[0]
         if isinstance(first, _PlanSubmission):
             self._publish_plan(first)
         else:
-            self._publish_group([one for one in group if isinstance(one, Submission)])
+            self._publish_bundle([one for one in bundle if isinstance(one, Submission)])
         return True
 
     def _take(self) -> list[Submission | _PlanSubmission]:
-        """The next group: in order, passing over what is not validated yet, and what must come after it."""
-        group: list[Submission | _PlanSubmission] = []
+        """The next bundle: in order, passing over what is not validated yet, and what must come after it."""
+        bundle: list[Submission | _PlanSubmission] = []
         blocked: set[tuple[str, int]] = set()
         size = parts = 0
         rest: list[Submission | _PlanSubmission] = []
@@ -238,8 +238,8 @@ class Publisher:
         while pending:
             one = pending.popleft()
             if isinstance(one, _PlanSubmission):
-                if not group:
-                    group.append(one)
+                if not bundle:
+                    bundle.append(one)
                 else:
                     rest.append(one)
                 break
@@ -249,37 +249,37 @@ class Publisher:
                 blocked |= one.partitions
                 rest.append(one)
                 continue
-            is_full = group and (
-                size + one.size_bytes > self._settings.publish_group_bytes
-                or parts + len(one.parts) > self._settings.publish_group_parts
+            is_full = bundle and (
+                size + one.size_bytes > self._settings.publish_bundle_bytes
+                or parts + len(one.parts) > self._settings.publish_bundle_parts
             )
             if is_full:
                 rest.append(one)
                 break
-            group.append(one)
+            bundle.append(one)
             size += one.size_bytes
             parts += len(one.parts)
         pending.extendleft(reversed(rest))
-        return group
+        return bundle
 
-    def _publish_group(self, group: list[Submission]) -> None:
-        assert self._groups is not None
+    def _publish_bundle(self, bundle: list[Submission]) -> None:
+        assert self._writer is not None
         started = time.perf_counter()
-        parts = [part for one in group for part in one.parts if isinstance(part, AppendPart)]
+        parts = [part for one in bundle for part in one.parts if isinstance(part, AppendPart)]
         try:
-            outcomes = iter(self._groups.write(parts))
+            outcomes = iter(self._writer.write(parts))
         except Exception as error:  # noqa: BLE001 - a bug must not stop the thread
-            self._group_failed(group, error)
+            self._bundle_failed(bundle, error)
             return
         results = [
             [
                 next(outcomes) if isinstance(part, AppendPart) else PartOutcome(error=one.errors[index])
                 for index, part in enumerate(one.parts)
             ]
-            for one in group
+            for one in bundle
         ]
         done = time.perf_counter()
-        size, times = sum(one.size_bytes for one in group), self._groups.times
+        size, times = sum(one.size_bytes for one in bundle), self._writer.times
         self._metrics.published(
             len(parts),
             size,
@@ -287,10 +287,10 @@ class Publisher:
             sync_ms=times.sync_ms,
             commit_ms=times.commit_ms,
         )
-        self._last_parts = len(group)
+        self._last_parts = len(bundle)
         linger_ms = self._settings.publish_linger_ms
         self._busy_until = done + linger_ms / 1000 if linger_ms else 0.0
-        self._tell(lambda: self._resolve(group, results))
+        self._tell(lambda: self._resolve(bundle, results))
 
     def _publish_plan(self, one: _PlanSubmission) -> None:
         assert self._epoch is not None
@@ -303,10 +303,10 @@ class Publisher:
         else:
             self._tell(lambda: self._resolve_plan(one, result))
 
-    def _group_failed(self, group: list[Submission], error: Exception) -> None:
+    def _bundle_failed(self, bundle: list[Submission], error: Exception) -> None:
         if not self._stop_if_fatal(error):
-            _log.error("publishing a group failed", exc_info=error)
-        self._tell(lambda: self._reject(group, error))
+            _log.error("publishing a bundle failed", exc_info=error)
+        self._tell(lambda: self._reject(bundle, error))
 
     def _stop_if_fatal(self, error: Exception) -> bool:
         """Acknowledge nothing any more, if that could break a promise."""
@@ -332,11 +332,11 @@ class Publisher:
 
     # --- telling (event loop) ----------------------------------------------------------------------------
 
-    def _resolve(self, group: list[Submission], results: list[list[PartOutcome]]) -> None:
-        failpoint("broker.group.answering")
+    def _resolve(self, bundle: list[Submission], results: list[list[PartOutcome]]) -> None:
+        failpoint("broker.bundle.answering")
         self._root.show()
         metrics = self._metrics
-        for one, outcomes in zip(group, results, strict=True):
+        for one, outcomes in zip(bundle, results, strict=True):
             self._forget(one)
             for part, outcome in zip(one.parts, outcomes, strict=True):
                 if outcome.error is None and isinstance(part, AppendPart) and not outcome.duplicate:
@@ -349,8 +349,8 @@ class Publisher:
         if not one.future.done():
             one.future.set_result(result)
 
-    def _reject(self, group: Sequence[Submission | _PlanSubmission], error: Exception) -> None:
-        for one in group:
+    def _reject(self, bundle: Sequence[Submission | _PlanSubmission], error: Exception) -> None:
+        for one in bundle:
             if isinstance(one, Submission):
                 self._forget(one)
             _set_exception(one.future, error)

@@ -2,7 +2,7 @@
 
 Invariants: a run keeps the order of its parts; its batches count from 0 over the whole run; sequences in
     it follow each other. Bytes of batches are not copied, only the 8 bytes of each base offset change.
-Not here: which parts may be written (group_plan.py).
+Not here: which parts may be written (bundle_plan.py).
 Concurrency: pure functions.
 """
 
@@ -23,7 +23,7 @@ _BASE_OFFSET = struct.Struct(">q")
 
 @dataclass(slots=True)
 class Run:
-    """Parts, by their index in the group, and how many records come before each."""
+    """Parts, by their index in the bundle, and how many records come before each."""
 
     first: AppendPart
     indices: list[int] = field(default_factory=list)

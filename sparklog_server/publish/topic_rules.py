@@ -2,7 +2,7 @@
 
 Invariants: an answer is that of the newest image's settings; at most MAX_REMEMBERED topics are remembered.
 Not here: what the rules mean (produced_batches.py).
-Concurrency: any thread. Handlers ask on the event loop, groups are written in the publisher's thread; entries
+Concurrency: any thread. Handlers ask on the loop, bundles are written by the publisher's thread; entries
     are replaced, never changed, so that at worst both parse the same.
 """
 

@@ -21,7 +21,12 @@ from sparklog_server.settings.kafka_only import why_harmless, why_kafka_only
 
 _log = logging.getLogger("sparklog_server")
 ENVIRONMENT_PREFIX = "SPARKLOG_SERVER_"
-SYNONYMS = {"broker.id": "node.id", "log.dir": "log.dirs"}
+SYNONYMS = {
+    "broker.id": "node.id",
+    "log.dir": "log.dirs",
+    "sparklog.publish.group.bytes": "sparklog.publish.bundle.bytes",
+    "sparklog.publish.group.parts": "sparklog.publish.bundle.parts",
+}
 
 
 def load_config(

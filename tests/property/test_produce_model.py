@@ -20,7 +20,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
-from sparklog_server.publish.group_writer import GroupWriter
+from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 
 PARTITIONS = 2
@@ -89,7 +89,7 @@ class ProduceMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.log = SparkLog(self.store, MetadataLog.open(self.store, self.clock, create=True), self.clock)
         epoch = BrokerEpoch.register(self.log.metadata, 1)
-        self.groups = GroupWriter(self.log, epoch, lambda topic: CONFIG)
+        self.writer = BundleWriter(self.log, epoch, lambda topic: CONFIG)
 
     # --- producers -----------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class ProduceMachine(RuleBasedStateMachine):
         return known is not None and known.producer_epoch == batch.epoch
 
     def chosen(self, data: st.DataObject) -> list[Batch]:
-        """A group: what producers send at about the same time."""
+        """A bundle: what producers send at about the same time."""
         queues: list[list[Batch]] = []
         for producer in self.producers:
             for waiting in producer.waiting:
@@ -127,17 +127,17 @@ class ProduceMachine(RuleBasedStateMachine):
         repeats: bool = data.draw(st.booleans())
         if old and repeats:
             queues.append(data.draw(st.lists(st.sampled_from(old), max_size=3)))
-        group: list[Batch] = []
+        bundle: list[Batch] = []
         while any(queues):
             queue = data.draw(st.sampled_from([one for one in queues if one]))
-            group.append(queue.pop(0))
-        return group
+            bundle.append(queue.pop(0))
+        return bundle
 
     @rule(data=st.data(), failing=st.sampled_from(["", "", "", "", "write", "sync", "put_if_absent"]))
     def send(self, data: st.DataObject, failing: str) -> None:
         self.write(self.chosen(data), data, failing)
 
-    def write(self, group: list[Batch], data: st.DataObject | None, failing: str = "") -> None:
+    def write(self, bundle: list[Batch], data: st.DataObject | None, failing: str = "") -> None:
         after = data.draw(st.integers(0, 2)) if failing and data is not None else 0
 
         def hook(operation: str, name: str) -> None:
@@ -150,10 +150,10 @@ class ProduceMachine(RuleBasedStateMachine):
         self.store.hook = hook
         topic_id = self.log.image.topic("t").topic_id
         try:
-            outcomes = self.groups.write([batch.part(topic_id) for batch in group])
+            outcomes = self.writer.write([batch.part(topic_id) for batch in bundle])
         finally:
             self.store.hook = None
-        for batch, outcome in zip(group, outcomes, strict=True):
+        for batch, outcome in zip(bundle, outcomes, strict=True):
             if outcome.error is not None:
                 code = getattr(outcome.error, "code", None)
                 assert code in {"STORAGE_FULL", "OUT_OF_ORDER_SEQUENCE"}, outcome.error
@@ -202,7 +202,7 @@ class ProduceMachine(RuleBasedStateMachine):
             for one in self.acknowledged
         ):
             return
-        (outcome,) = self.groups.write([batch.part(self.log.image.topic("t").topic_id)])
+        (outcome,) = self.writer.write([batch.part(self.log.image.topic("t").topic_id)])
         assert getattr(outcome.error, "code", None) == "PRODUCER_FENCED"
 
     # --- the end -------------------------------------------------------------------------------------

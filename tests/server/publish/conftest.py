@@ -10,7 +10,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
-from sparklog_server.publish.group_writer import GroupWriter
+from sparklog_server.publish.bundle_writer import BundleWriter
 
 
 def opened(store: MemoryStore, clock: ManualClock) -> SparkLog:
@@ -42,5 +42,5 @@ def epoch(log: SparkLog) -> BrokerEpoch:
 
 
 @pytest.fixture
-def groups(log: SparkLog, epoch: BrokerEpoch) -> GroupWriter:
-    return GroupWriter(log, epoch, lambda topic: TopicConfig.parse(topic.configs, log.image.configs))
+def bundles(log: SparkLog, epoch: BrokerEpoch) -> BundleWriter:
+    return BundleWriter(log, epoch, lambda topic: TopicConfig.parse(topic.configs, log.image.configs))

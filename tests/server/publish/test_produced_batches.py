@@ -112,8 +112,8 @@ def test_batches_checked_together_are_as_checked_alone() -> None:
         unchecked(batch([b"z" * 400_000])),
         unchecked(batch([b"a"] * 3), rules(compression_type="lz4")),
     ]
-    for group in (parts, [*parts, unchecked(bad_record)], parts[:1], []):
-        for found, part in zip(check_together(group), group, strict=True):
+    for bundle in (parts, [*parts, unchecked(bad_record)], parts[:1], []):
+        for found, part in zip(check_together(bundle), bundle, strict=True):
             if isinstance(found, AppendPart):
                 alone = part.check()
                 assert found.encoded.to_bytes() == alone.encoded.to_bytes()

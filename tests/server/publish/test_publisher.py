@@ -1,4 +1,4 @@
-"""Gathering: order, groups, push-back, failures, stopping."""
+"""Gathering: order, bundles, push-back, failures, stopping."""
 
 import asyncio
 import contextlib
@@ -88,7 +88,7 @@ def test_one_part(log: SparkLog) -> None:
     assert (registered.node_id, registered.listeners[0].port) == (7, 9092)
 
 
-def test_what_comes_during_a_group_makes_the_next_one(log: SparkLog, store: MemoryStore) -> None:
+def test_what_comes_during_a_bundle_makes_the_next_one(log: SparkLog, store: MemoryStore) -> None:
     gate = Gate()
 
     async def scenario(broker: Surroundings) -> None:
@@ -211,7 +211,7 @@ def test_bad_parts_fail_alone(log: SparkLog) -> None:
 
 
 @pytest.mark.parametrize(("key", "expected"), [("parts", 3), ("bytes", 2)])
-def test_groups_are_bounded(log: SparkLog, store: MemoryStore, key: str, expected: int) -> None:
+def test_bundles_are_bounded(log: SparkLog, store: MemoryStore, key: str, expected: int) -> None:
     gate = Gate()
     one = orders(log, 0, batch([b"v" * 400]))
     limits = {"parts": "3", "bytes": str(max(1024, 2 * one.size_bytes))}
@@ -221,14 +221,14 @@ def test_groups_are_bounded(log: SparkLog, store: MemoryStore, key: str, expecte
         futures = [broker.publisher.submit([one])]
         await gate.until_reached()
         futures += [broker.publisher.submit([one]) for _ in range(6)]
-        huge = broker.publisher.submit([one] * 5)  # more than a group may have: one by itself
+        huge = broker.publisher.submit([one] * 5)  # more than a bundle may have: one by itself
         before = log.image.commit
         gate.open.set()
         await asyncio.gather(*futures)
         assert len(await huge) == 5
         assert log.image.commit == before + 1 + 6 // expected + 1
 
-    run(log, scenario, **{f"sparklog_publish_group_{key}": limits[key]})
+    run(log, scenario, **{f"sparklog_publish_bundle_{key}": limits[key]})
 
 
 def test_push_back(log: SparkLog, store: MemoryStore) -> None:
@@ -269,7 +269,7 @@ def test_lingering_only_under_load(log: SparkLog, store: MemoryStore) -> None:
     gate = Gate()
 
     async def scenario(broker: Surroundings) -> None:
-        await broker.publisher.submit([orders(log)])  # idle: no group before that could be waited for
+        await broker.publisher.submit([orders(log)])  # idle: no bundle before that could be waited for
         store.hook = gate.hook
         first = broker.publisher.submit([orders(log)])
         await gate.until_reached()

@@ -1,4 +1,4 @@
-"""A group: what is published, what fails alone, and what nobody is told of."""
+"""A bundle: what is published, what fails alone, and what nobody is told of."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,12 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import FatalStorageError, FencedError, StorageError
+from sparklog.errors import FatalStorageError, StorageError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
-from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
-from sparklog_server.publish.group_writer import GroupWriter
+from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import batch, part
 from tests.server.publish.conftest import opened
@@ -34,16 +33,16 @@ def offsets(outcomes: list[PartOutcome]) -> list[int | str]:
     ]
 
 
-def test_one_part(groups: GroupWriter, log: SparkLog) -> None:
-    (outcome,) = groups.write([orders(log)])
+def test_one_part(bundles: BundleWriter, log: SparkLog) -> None:
+    (outcome,) = bundles.write([orders(log)])
     assert outcome == PartOutcome(base_offset=0, log_start_offset=0)
     assert values(log) == [b"orders-0-0", b"orders-0-1"]
 
 
-def test_a_group_is_one_commit_and_few_extents(groups: GroupWriter, log: SparkLog) -> None:
+def test_a_bundle_is_one_commit_and_few_extents(bundles: BundleWriter, log: SparkLog) -> None:
     before = log.image.commit
     parts = [orders(log, number % 3, count=number + 1) for number in range(9)]
-    outcomes = groups.write(parts)
+    outcomes = bundles.write(parts)
     assert log.image.commit == before + 1
     assert [len(state.extents) for state in log.image.topic("orders").partitions] == [1, 1, 1]
     assert offsets(outcomes) == [0, 0, 0, 1, 2, 3, 5, 7, 9]
@@ -52,14 +51,14 @@ def test_a_group_is_one_commit_and_few_extents(groups: GroupWriter, log: SparkLo
         assert len(values(log, partition=number)) == 12 + 3 * number
 
 
-def test_order_in_a_partition_is_the_order_of_parts(groups: GroupWriter, log: SparkLog) -> None:
+def test_order_in_a_partition_is_the_order_of_parts(bundles: BundleWriter, log: SparkLog) -> None:
     tid = log.image.topic("orders").topic_id
-    groups.write([part(batch([b"%d" % n]), topic_id=tid) for n in range(50)])
+    bundles.write([part(batch([b"%d" % n]), topic_id=tid) for n in range(50)])
     assert values(log) == [b"%d" % n for n in range(50)]
 
 
-def test_producers_do_not_share_an_extent(groups: GroupWriter, log: SparkLog) -> None:
-    outcomes = groups.write(
+def test_producers_do_not_share_an_extent(bundles: BundleWriter, log: SparkLog) -> None:
+    outcomes = bundles.write(
         [
             orders(log, producer=(1, 0, 0)),
             orders(log, producer=(1, 0, 2)),
@@ -80,9 +79,9 @@ def test_producers_do_not_share_an_extent(groups: GroupWriter, log: SparkLog) ->
     ]
 
 
-def test_a_bad_part_fails_alone(groups: GroupWriter, log: SparkLog) -> None:
-    groups.write([orders(log, producer=(1, 5, 0))])
-    outcomes = groups.write(
+def test_a_bad_part_fails_alone(bundles: BundleWriter, log: SparkLog) -> None:
+    bundles.write([orders(log, producer=(1, 5, 0))])
+    outcomes = bundles.write(
         [
             orders(log, producer=(1, 5, 2)),
             orders(log, producer=(1, 5, 9)),  # a gap
@@ -107,35 +106,35 @@ def test_a_bad_part_fails_alone(groups: GroupWriter, log: SparkLog) -> None:
     assert log.log_end_offset("orders", 0) == 6
 
 
-def test_nothing_to_write_is_no_commit(groups: GroupWriter, log: SparkLog) -> None:
-    groups.write([orders(log, producer=(1, 0, 0))])
+def test_nothing_to_write_is_no_commit(bundles: BundleWriter, log: SparkLog) -> None:
+    bundles.write([orders(log, producer=(1, 0, 0))])
     before = log.image.commit
-    outcomes = groups.write([orders(log, producer=(1, 0, 0)), part(topic_id="Z" * 22)])
+    outcomes = bundles.write([orders(log, producer=(1, 0, 0)), part(topic_id="Z" * 22)])
     assert offsets(outcomes) == [0, "TOPIC_MISSING"]
     assert log.image.commit == before
-    assert groups.write([]) == []
+    assert bundles.write([]) == []
 
 
 # --- duplicates --------------------------------------------------------------------------------------
 
 
-def test_duplicates_get_the_offset_of_the_first_time(groups: GroupWriter, log: SparkLog) -> None:
+def test_duplicates_get_the_offset_of_the_first_time(bundles: BundleWriter, log: SparkLog) -> None:
     for sequence in range(0, 40, 2):  # more than the five batches that Kafka remembers
-        groups.write([orders(log, producer=(1, 0, sequence)), orders(log)])
+        bundles.write([orders(log, producer=(1, 0, sequence)), orders(log)])
     for sequence in range(0, 40, 2):
-        (outcome,) = groups.write([orders(log, producer=(1, 0, sequence))])
+        (outcome,) = bundles.write([orders(log, producer=(1, 0, sequence))])
         assert (outcome.base_offset, outcome.duplicate) == (2 * sequence, True)
     assert log.log_end_offset("orders", 0) == 80
 
 
 def test_duplicates_after_a_restart(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
-    groups.write([orders(log), orders(log, producer=(1, 3, 0)), orders(log, producer=(1, 3, 2))])
+    bundles.write([orders(log), orders(log, producer=(1, 3, 0)), orders(log, producer=(1, 3, 2))])
     log.metadata.write_snapshot()
     store.crash()
     with opened(store, clock) as again:
-        writer = GroupWriter(
+        writer = BundleWriter(
             again, BrokerEpoch.register(again.metadata, 1), lambda topic: TopicConfig.parse(topic.configs)
         )
         outcomes = writer.write([orders(again, producer=(1, 3, 2)), orders(again, producer=(1, 3, 4))])
@@ -143,49 +142,51 @@ def test_duplicates_after_a_restart(
         assert [outcome.duplicate for outcome in outcomes] == [True, False]
 
 
-def test_duplicates_within_a_group(groups: GroupWriter, log: SparkLog) -> None:
+def test_duplicates_within_a_bundle(bundles: BundleWriter, log: SparkLog) -> None:
     """A producer that repeats what is still under way, over another connection."""
-    groups.write([orders(log)])
+    bundles.write([orders(log)])
     first, second = orders(log, producer=(1, 0, 0)), orders(log, producer=(1, 0, 2))
-    outcomes = groups.write([first, second, first, second, orders(log, producer=(1, 0, 4))])
+    outcomes = bundles.write([first, second, first, second, orders(log, producer=(1, 0, 4))])
     assert offsets(outcomes) == [2, 4, 2, 4, 6]
     assert [outcome.duplicate for outcome in outcomes] == [False, False, True, True, False]
     assert log.log_end_offset("orders", 0) == 8
 
 
-def test_part_of_a_batch_is_no_duplicate(groups: GroupWriter, log: SparkLog) -> None:
-    groups.write([orders(log, producer=(1, 0, 0), count=4)])
-    outcomes = groups.write([orders(log, producer=(1, 0, 2), count=4)])
+def test_part_of_a_batch_is_no_duplicate(bundles: BundleWriter, log: SparkLog) -> None:
+    bundles.write([orders(log, producer=(1, 0, 0), count=4)])
+    outcomes = bundles.write([orders(log, producer=(1, 0, 2), count=4)])
     assert offsets(outcomes) == ["OUT_OF_ORDER_SEQUENCE"]
 
 
-def test_duplicate_whose_extent_is_gone(groups: GroupWriter, log: SparkLog) -> None:
+def test_duplicate_whose_extent_is_gone(bundles: BundleWriter, log: SparkLog) -> None:
     """Retention has removed it. To clients "duplicate" would mean success, so that is never guessed."""
     from sparklog.metadata import plan_advance_log_start
 
-    groups.write([orders(log, producer=(1, 0, 0))])
+    bundles.write([orders(log, producer=(1, 0, 0))])
     topic_id = log.image.topic("orders").topic_id
     advance = plan_advance_log_start(log.image, topic_id, 0, 2)
     assert advance is not None
     log.metadata.publish(lambda image: [advance])
-    (outcome,) = groups.write([orders(log, producer=(1, 0, 0))])
+    (outcome,) = bundles.write([orders(log, producer=(1, 0, 0))])
     assert offsets([outcome]) == ["OUT_OF_ORDER_SEQUENCE"]
     assert outcome.log_start_offset == 2
 
 
-def test_a_duplicate_keeps_its_log_append_time(groups: GroupWriter, log: SparkLog) -> None:
+def test_a_duplicate_keeps_its_log_append_time(bundles: BundleWriter, log: SparkLog) -> None:
     import dataclasses
 
     log.alter_topic("orders", {"message.timestamp.type": "LogAppendTime"})
     first = orders(log, producer=(1, 0, 0), message_timestamp_type="LogAppendTime")
-    (outcome,) = groups.write([first])
-    (repeated,) = groups.write([dataclasses.replace(first, log_append_time_ms=first.log_append_time_ms + 99)])
+    (outcome,) = bundles.write([first])
+    (repeated,) = bundles.write(
+        [dataclasses.replace(first, log_append_time_ms=first.log_append_time_ms + 99)]
+    )
     assert repeated.log_append_time_ms == outcome.log_append_time_ms == first.log_append_time_ms
 
 
-def test_sequences_wrap(groups: GroupWriter, log: SparkLog) -> None:
+def test_sequences_wrap(bundles: BundleWriter, log: SparkLog) -> None:
     last = 2**31 - 1
-    outcomes = groups.write(
+    outcomes = bundles.write(
         [
             orders(log, producer=(1, 0, last - 3)),
             orders(log, producer=(1, 0, last - 1)),
@@ -194,13 +195,14 @@ def test_sequences_wrap(groups: GroupWriter, log: SparkLog) -> None:
     )
     assert offsets(outcomes) == [0, 2, 4]
     assert len(log.image.partition("orders", 0).extents) == 1
-    assert offsets(groups.write([orders(log, producer=(1, 0, 0)), orders(log, producer=(1, 0, 2))])) == [4, 6]
+    outcomes = bundles.write([orders(log, producer=(1, 0, 0)), orders(log, producer=(1, 0, 2))])
+    assert offsets(outcomes) == [4, 6]
 
 
-def test_a_batch_across_the_wrap(groups: GroupWriter, log: SparkLog) -> None:
+def test_a_batch_across_the_wrap(bundles: BundleWriter, log: SparkLog) -> None:
     producer = (1, 0, 2**31 - 1)
-    assert offsets(groups.write([orders(log, producer=producer), orders(log, producer=(1, 0, 1))])) == [0, 2]
-    assert offsets(groups.write([orders(log, producer=producer)])) == [0]
+    assert offsets(bundles.write([orders(log, producer=producer), orders(log, producer=(1, 0, 1))])) == [0, 2]
+    assert offsets(bundles.write([orders(log, producer=producer)])) == [0]
 
 
 # --- failures ----------------------------------------------------------------------------------------
@@ -223,19 +225,19 @@ FATAL = FatalStorageError("DURABILITY_UNKNOWN", "fsync failed", fix="stop")
 
 
 def test_full_disk_fails_what_could_not_be_written(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
     store.hook = failing("write", FULL, after=1)
     parts = [orders(log, 0, producer=(1, 0, 0)), orders(log, 1), orders(log, 2), orders(log, 1)]
-    outcomes = groups.write(parts)
+    outcomes = bundles.write(parts)
     assert offsets(outcomes) == [0, "STORAGE_FULL", "STORAGE_FULL", "STORAGE_FULL"]
     store.hook = None
-    assert offsets(groups.write(parts)) == [0, 0, 0, 2]
+    assert offsets(bundles.write(parts)) == [0, 0, 0, 2]
     assert outcomes[0].duplicate is False
 
 
 def test_a_producers_later_batches_fail_with_its_earlier_ones(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
     """Else sequence 2 would be there without 0 and 1: the partition does not know the producer yet."""
     # Another producer in between makes three runs; the first write fails, the others would succeed.
@@ -248,76 +250,78 @@ def test_a_producers_later_batches_fail_with_its_earlier_ones(
 
     store.hook = hook
     parts = [orders(log, producer=(1, 0, 0)), orders(log), orders(log, producer=(1, 0, 2))]
-    assert offsets(groups.write(parts)) == ["STORAGE_FULL"] * 3
+    assert offsets(bundles.write(parts)) == ["STORAGE_FULL"] * 3
     assert log.log_end_offset("orders", 0) == 0
 
 
 def test_pipelined_batches_do_not_take_the_place_of_a_failed_first_one(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
-    """The groups behind the failed one were on their way already when the disk had room again."""
+    """The bundles behind the failed one were on their way already when the disk had room again."""
     first, second, third = (orders(log, producer=(1, 0, sequence)) for sequence in (0, 2, 4))
     store.hook = failing("write", FULL)
-    assert offsets(groups.write([first])) == ["STORAGE_FULL"]
-    assert offsets(groups.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
+    assert offsets(bundles.write([first])) == ["STORAGE_FULL"]
+    assert offsets(bundles.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
     store.hook = None
-    assert offsets(groups.write([second, third])) == ["OUT_OF_ORDER_SEQUENCE"] * 2
-    assert offsets(groups.write([orders(log, 1, producer=(1, 0, 2))])) == [0]  # another partition
-    assert offsets(groups.write([orders(log, producer=(2, 0, 2))])) == [0]  # another producer
-    assert offsets(groups.write([first, second, third])) == [2, 4, 6]
-    assert offsets(groups.write([first])) == [2]
+    assert offsets(bundles.write([second, third])) == ["OUT_OF_ORDER_SEQUENCE"] * 2
+    assert offsets(bundles.write([orders(log, 1, producer=(1, 0, 2))])) == [0]  # another partition
+    assert offsets(bundles.write([orders(log, producer=(2, 0, 2))])) == [0]  # another producer
+    assert offsets(bundles.write([first, second, third])) == [2, 4, 6]
+    assert offsets(bundles.write([first])) == [2]
 
 
-def test_a_new_epoch_forgets_the_failed_batch(groups: GroupWriter, log: SparkLog, store: MemoryStore) -> None:
+def test_a_new_epoch_forgets_the_failed_batch(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+) -> None:
     store.hook = failing("write", FULL)
-    groups.write([orders(log, producer=(1, 0, 0))])
+    bundles.write([orders(log, producer=(1, 0, 0))])
     store.hook = None
-    assert offsets(groups.write([orders(log, producer=(1, 1, 3))])) == [0]
-    assert groups._floors == {}
+    assert offsets(bundles.write([orders(log, producer=(1, 1, 3))])) == [0]
+    assert bundles._floors == {}
 
 
 def test_failed_batches_are_remembered_within_bounds(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparklog_server.publish.group_writer.MAX_FLOORS", 3)
+    monkeypatch.setattr("sparklog_server.publish.bundle_writer.MAX_FLOORS", 3)
     store.hook = failing("write", FULL)
     for number in range(9):
-        groups.write([orders(log, producer=(number, 0, 0))])
-    assert [key[2] for key in groups._floors] == [6, 7, 8]
+        bundles.write([orders(log, producer=(number, 0, 0))])
+    assert [key[2] for key in bundles._floors] == [6, 7, 8]
 
 
-def test_failed_fsync_acknowledges_nothing(groups: GroupWriter, log: SparkLog, store: MemoryStore) -> None:
+def test_failed_fsync_acknowledges_nothing(bundles: BundleWriter, log: SparkLog, store: MemoryStore) -> None:
     before = log.image.commit
     store.hook = failing("sync", FATAL)
     with pytest.raises(FatalStorageError):
-        groups.write([orders(log), orders(log, 1)])
+        bundles.write([orders(log), orders(log, 1)])
     assert log.refresh().commit == before
 
 
-def test_sync_that_fails_otherwise_fails_the_group(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore
+def test_sync_that_fails_otherwise_fails_the_bundle(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
     before = log.image.commit
     store.hook = failing("sync", FULL)
-    assert offsets(groups.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
+    assert offsets(bundles.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
     store.hook = None
     assert log.refresh().commit == before
-    assert offsets(groups.write([orders(log)])) == [0]
+    assert offsets(bundles.write([orders(log)])) == [0]
 
 
-def test_commit_that_cannot_be_written_fails_the_group(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore
+def test_commit_that_cannot_be_written_fails_the_bundle(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
     store.hook = failing("put_if_absent", FULL)
-    assert offsets(groups.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
+    assert offsets(bundles.write([orders(log), orders(log, 1)])) == ["STORAGE_FULL"] * 2
     store.hook = None
-    assert offsets(groups.write([orders(log)])) == [0]
+    assert offsets(bundles.write([orders(log)])) == [0]
 
 
 def test_crash_between_data_and_commit_leaves_nothing(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
-    groups.write([orders(log, producer=(1, 0, 0))])
+    bundles.write([orders(log, producer=(1, 0, 0))])
 
     class Killed(BaseException):
         pass
@@ -328,22 +332,22 @@ def test_crash_between_data_and_commit_leaves_nothing(
 
     store.hook = hook
     with pytest.raises(Killed):
-        groups.write([orders(log, producer=(1, 0, 2))])
+        bundles.write([orders(log, producer=(1, 0, 2))])
     store.hook = None
     store.crash()
     with opened(store, clock) as again:
         assert again.log_end_offset("orders", 0) == 2
-        writer = GroupWriter(
+        writer = BundleWriter(
             again, BrokerEpoch.register(again.metadata, 1), lambda topic: TopicConfig.parse(topic.configs)
         )
         assert offsets(writer.write([orders(again, producer=(1, 0, 2))])) == [2]
 
 
 def test_what_was_acknowledged_survives_a_crash(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
     for number in range(20):
-        groups.write([orders(log, number % 3), orders(log, producer=(1, 0, 2 * number))])
+        bundles.write([orders(log, number % 3), orders(log, producer=(1, 0, 2 * number))])
     store.crash()
     with opened(store, clock) as again:
         found = [again.log_end_offset("orders", p) for p in range(3)]
@@ -351,110 +355,9 @@ def test_what_was_acknowledged_survives_a_crash(
         assert len(values(again, partition=0)) == 54
 
 
-# --- races -------------------------------------------------------------------------------------------
-
-
-def before_first_commit(store: MemoryStore, action: Callable[[], object]) -> None:
-    """Run `action` once, between the group's data and its commit."""
-
-    def hook(operation: str, name: str) -> None:
-        if operation == "sync":
-            store.hook = None
-            action()
-
-    store.hook = hook
-
-
-def test_spark_writes_in_between(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    import pyarrow as pa
-
-    other = opened(store, clock)
-    rows = pa.table({"value": [b"spark"]})
-    before_first_commit(store, lambda: other.append("orders", rows, partition=0))
-    outcomes = groups.write(
-        [orders(log, producer=(1, 0, 0)), orders(log, 1), orders(log, producer=(1, 0, 2))]
-    )
-    assert offsets(outcomes) == [1, 0, 3]
-    assert values(log)[0] == b"spark"
-
-
-def test_topic_deleted_in_between(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    other = opened(store, clock)
-    clicks = log.image.topic("clicks").topic_id
-
-    def recreate() -> None:
-        other.delete_topic("clicks")
-        other.create_topic("clicks", 2)
-
-    before_first_commit(store, recreate)
-    outcomes = groups.write([part(topic_id=clicks, topic="clicks"), orders(log)])
-    assert offsets(outcomes) == ["TOPIC_MISSING", 0]
-    assert log.log_end_offset("clicks", 0) == 0
-
-
-def test_all_topics_deleted_in_between(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    other = opened(store, clock)
-    before_first_commit(store, lambda: other.delete_topic("orders"))
-    assert offsets(groups.write([orders(log), orders(log, 1)])) == ["TOPIC_MISSING"] * 2
-
-
-def test_somebody_else_used_the_producer_id_in_between(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    """Cannot happen while brokers fence each other; still nothing is written twice."""
-    import msgspec
-
-    groups.write([orders(log, producer=(1, 0, 0))])
-    other = opened(store, clock)
-    (known,) = log.image.partition("orders", 0).extents
-    fields = {name: getattr(known, name) for name in known.__struct_fields__}
-    fields.pop("base_offset")
-    fields.pop("offset_delta")
-    from sparklog.metadata import DraftExtent
-
-    stolen = msgspec.structs.replace(DraftExtent(**fields), base_sequence=2)
-    before_first_commit(store, lambda: other.metadata.publish(lambda image: [plan_append(image, [stolen])]))
-    outcomes = groups.write(
-        [orders(log, producer=(1, 0, 2)), orders(log, producer=(1, 0, 4)), orders(log, 1), orders(log)]
-    )
-    assert offsets(outcomes) == [2, "PUBLISH_CONTENDED", 0, "PUBLISH_CONTENDED"]
-    assert log.log_end_offset("orders", 0) == 4
-
-
-def test_fenced_broker_publishes_nothing(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    groups.write([orders(log)])
-    newer = opened(store, clock)
-    BrokerEpoch.register(newer.metadata, 2)
-    before = newer.image.commit
-    with pytest.raises(FencedError, match=r"BROKER_FENCED.*broker 2 with epoch 1"):
-        groups.write([orders(log)])
-    assert newer.refresh().commit == before
-
-
-def test_fenced_in_the_middle_of_a_group(
-    groups: GroupWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
-) -> None:
-    newer = opened(store, clock)
-    before_first_commit(store, lambda: BrokerEpoch.register(newer.metadata, 2))
-    with pytest.raises(FencedError, match="BROKER_FENCED"):
-        groups.write([orders(log)])
-    assert newer.log_end_offset("orders", 0) == 0
-
-
-# --- the hot tail ------------------------------------------------------------------------------------
-
-
 def test_whoever_caches_is_told_what_was_appended(log: SparkLog, epoch: BrokerEpoch) -> None:
     told: list[tuple[str, int, int, EncodedBatches]] = []
-    writer = GroupWriter(
+    writer = BundleWriter(
         log,
         epoch,
         lambda topic: TopicConfig.parse(topic.configs),

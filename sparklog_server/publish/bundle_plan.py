@@ -1,6 +1,6 @@
-"""What is to become of each part of a group: written, answered as a duplicate, or refused.
+"""What is to become of each part of a bundle: written, answered as a duplicate, or refused.
 
-The image knows what every producer appended to a partition last; parts of the same group that come before
+The image knows what every producer appended to a partition last; parts of the same bundle that come before
 count as well, so that a producer's pipelined requests may share a commit.
 
 A producer that the partition does not know may start with any sequence number, as in Kafka: retention, or
@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class RepeatOf:
-    """The same batch came before, in this very group, as part number `index`, `skipped` records into it."""
+    """The same batch came before, in this very bundle, as part number `index`, `skipped` records into it."""
 
     index: int
     skipped: int
@@ -66,7 +66,7 @@ _WRITE = Write()
 
 @dataclass(slots=True)
 class _Producer:
-    """A producer in one partition, as this group has it so far."""
+    """A producer in one partition, as this bundle has it so far."""
 
     state: ProducerState | None
     written: list[tuple[int, int, int, int]] = field(default_factory=list)  # index, epoch, sequence, count

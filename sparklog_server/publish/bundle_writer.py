@@ -1,20 +1,20 @@
-"""One group of parts into the log: append, sync, one metadata commit, and what came of each part.
+"""One bundle of parts into the log: append, sync, one metadata commit, and what came of each part.
 
 Steps, and what a crash after each leaves:
     1. judge the parts against the image    nothing
     2. append the batches to the segment    bytes that nothing refers to
     3. sync                                 the same, durable
-    4. publish one commit                   all of the group, or nothing of it
+    4. publish one commit                   all of the bundle, or nothing of it
 Only after that anybody is told. The image may move between 1 and 4 (Spark writes to the same root): then
 the plan judges again, and what is not to be written any more stays unreferenced.
 
 Invariants:
     - an outcome without an error means: data and commit are durable;
     - a part that fails takes only those with it that follow it in its partition and could not be told from
-      out-of-order ones: if a write fails (disk full), the rest of the group;
+      out-of-order ones: if a write fails (disk full), the rest of the bundle;
     - FatalStorageError (a failed fsync) and BROKER_FENCED go to the caller, who stops the broker; nothing
-      of the group was acknowledged.
-Not here: gathering groups, threads (publisher.py).
+      of the bundle was acknowledged.
+Not here: gathering bundles, threads (publisher.py).
 Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
 """
@@ -32,7 +32,7 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
-from sparklog_server.publish.group_plan import (
+from sparklog_server.publish.bundle_plan import (
     Answer,
     ProducerKey,
     RepeatOf,
@@ -57,15 +57,15 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTimes:
-    """Milliseconds that the last group took."""
+class BundleTimes:
+    """Milliseconds that the last bundle took."""
 
     write_ms: float = 0.0
     sync_ms: float = 0.0
     commit_ms: float = 0.0
 
 
-class GroupWriter:
+class BundleWriter:
     """See the module's docstring."""
 
     def __init__(
@@ -80,7 +80,7 @@ class GroupWriter:
         self._config_of = config_of
         self._on_appended = on_appended
         self._floors: dict[ProducerKey, tuple[int, int]] = {}
-        self.times = GroupTimes()
+        self.times = BundleTimes()
 
     def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
         """Append and publish; one outcome per part.
@@ -95,14 +95,14 @@ class GroupWriter:
         written = self._append(image, parts, verdicts, outcomes)
         appended = synced = time.perf_counter()
         if written:
-            failpoint("broker.group.written")
+            failpoint("broker.bundle.written")
             synced = self._sync(written, outcomes)
             if synced:
-                failpoint("broker.group.synced")
-                self._publish(_GroupPlan(self._epoch, image, parts, written), outcomes)
+                failpoint("broker.bundle.synced")
+                self._publish(_BundlePlan(self._epoch, image, parts, written), outcomes)
         self._remember_failures(image, parts, outcomes)
         done = time.perf_counter()
-        self.times = GroupTimes(
+        self.times = BundleTimes(
             write_ms=(appended - started) * 1000,
             sync_ms=max(0.0, synced - appended) * 1000,
             commit_ms=(done - (synced or done)) * 1000,
@@ -151,10 +151,10 @@ class GroupWriter:
             return 0.0
         return time.perf_counter()
 
-    def _publish(self, plan: "_GroupPlan", outcomes: dict[int, PartOutcome]) -> None:
+    def _publish(self, plan: "_BundlePlan", outcomes: dict[int, PartOutcome]) -> None:
         try:
             result = self._log.metadata.publish(plan)
-            failpoint("broker.group.committed")
+            failpoint("broker.bundle.committed")
         except FatalStorageError:
             raise
         except FencedError as error:
@@ -180,7 +180,7 @@ class GroupWriter:
     def _remember_failures(
         self, image: Image, parts: Sequence[AppendPart], outcomes: dict[int, PartOutcome]
     ) -> None:
-        """Of producers that a partition does not know yet; see `floors` in group_plan.py."""
+        """Of producers that a partition does not know yet; see `floors` in bundle_plan.py."""
         for index in sorted(outcomes):
             part = parts[index]
             if part.producer_id < 0:
@@ -197,8 +197,8 @@ class GroupWriter:
         return self._floors.get(key, (-1, 0))[0] == producer_epoch
 
 
-class _GroupPlan:
-    """The plan of a group's commit; called again with each image that it has to follow."""
+class _BundlePlan:
+    """The plan of a bundle's commit; called again with each image that it has to follow."""
 
     def __init__(
         self,

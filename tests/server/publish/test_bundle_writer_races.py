@@ -1,0 +1,111 @@
+"""A bundle whose image moves between its data and its commit: others write, delete, take over."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
+from sparklog.errors import FencedError
+from sparklog.metadata import plan_append
+from sparklog.storage import MemoryStore
+from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.publish.bundle_writer import BundleWriter
+from tests.server.publish.batches import part
+from tests.server.publish.conftest import opened
+from tests.server.publish.test_bundle_writer import offsets, orders, values
+
+
+def before_first_commit(store: MemoryStore, action: Callable[[], object]) -> None:
+    """Run `action` once, between the bundle's data and its commit."""
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "sync":
+            store.hook = None
+            action()
+
+    store.hook = hook
+
+
+def test_spark_writes_in_between(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    import pyarrow as pa
+
+    other = opened(store, clock)
+    rows = pa.table({"value": [b"spark"]})
+    before_first_commit(store, lambda: other.append("orders", rows, partition=0))
+    outcomes = bundles.write(
+        [orders(log, producer=(1, 0, 0)), orders(log, 1), orders(log, producer=(1, 0, 2))]
+    )
+    assert offsets(outcomes) == [1, 0, 3]
+    assert values(log)[0] == b"spark"
+
+
+def test_topic_deleted_in_between(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    other = opened(store, clock)
+    clicks = log.image.topic("clicks").topic_id
+
+    def recreate() -> None:
+        other.delete_topic("clicks")
+        other.create_topic("clicks", 2)
+
+    before_first_commit(store, recreate)
+    outcomes = bundles.write([part(topic_id=clicks, topic="clicks"), orders(log)])
+    assert offsets(outcomes) == ["TOPIC_MISSING", 0]
+    assert log.log_end_offset("clicks", 0) == 0
+
+
+def test_all_topics_deleted_in_between(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    other = opened(store, clock)
+    before_first_commit(store, lambda: other.delete_topic("orders"))
+    assert offsets(bundles.write([orders(log), orders(log, 1)])) == ["TOPIC_MISSING"] * 2
+
+
+def test_somebody_else_used_the_producer_id_in_between(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    """Cannot happen while brokers fence each other; still nothing is written twice."""
+    import msgspec
+
+    bundles.write([orders(log, producer=(1, 0, 0))])
+    other = opened(store, clock)
+    (known,) = log.image.partition("orders", 0).extents
+    fields = {name: getattr(known, name) for name in known.__struct_fields__}
+    fields.pop("base_offset")
+    fields.pop("offset_delta")
+    from sparklog.metadata import DraftExtent
+
+    stolen = msgspec.structs.replace(DraftExtent(**fields), base_sequence=2)
+    before_first_commit(store, lambda: other.metadata.publish(lambda image: [plan_append(image, [stolen])]))
+    outcomes = bundles.write(
+        [orders(log, producer=(1, 0, 2)), orders(log, producer=(1, 0, 4)), orders(log, 1), orders(log)]
+    )
+    assert offsets(outcomes) == [2, "PUBLISH_CONTENDED", 0, "PUBLISH_CONTENDED"]
+    assert log.log_end_offset("orders", 0) == 4
+
+
+def test_fenced_broker_publishes_nothing(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    bundles.write([orders(log)])
+    newer = opened(store, clock)
+    BrokerEpoch.register(newer.metadata, 2)
+    before = newer.image.commit
+    with pytest.raises(FencedError, match=r"BROKER_FENCED.*broker 2 with epoch 1"):
+        bundles.write([orders(log)])
+    assert newer.refresh().commit == before
+
+
+def test_fenced_in_the_middle_of_a_bundle(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    newer = opened(store, clock)
+    before_first_commit(store, lambda: BrokerEpoch.register(newer.metadata, 2))
+    with pytest.raises(FencedError, match="BROKER_FENCED"):
+        bundles.write([orders(log)])
+    assert newer.log_end_offset("orders", 0) == 0
