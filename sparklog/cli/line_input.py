@@ -1,6 +1,6 @@
 """Records from lines: how `produce` reads stdin.
 
-Lines arrive in groups: as many as are there, at most `MAX_GROUP_BYTES`, and no later than
+Lines arrive in bundles: as many as are there, at most `MAX_BUNDLE_BYTES`, and no later than
 `LINGER_S` after the input fell silent, so that `tail -f | sparklog produce` does not wait and
 `< big.file` goes in large appends. The last line needs no newline.
 Not here: partitions, timestamps and appending (produce.py).
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-MAX_GROUP_BYTES = 4 << 20
+MAX_BUNDLE_BYTES = 4 << 20
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 LINGER_S = 0.1
@@ -65,8 +65,8 @@ class LineFormat:
         return field
 
 
-def read_line_groups(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield groups of whole lines, without their newlines, until the input ends."""
+def read_line_bundles(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield bundles of whole lines, without their newlines, until the input ends."""
     pending: list[bytes] = []
     pending_bytes = 0
     rest = b""
@@ -77,7 +77,7 @@ def read_line_groups(stream: BinaryIO) -> Iterator[list[bytes]]:
                 raise LineTooLongError(f"a line is longer than {MAX_LINE_BYTES:,} bytes; is the input text?")
             pending += lines
             pending_bytes += len(chunk)
-        if pending and (not chunk or pending_bytes >= MAX_GROUP_BYTES):
+        if pending and (not chunk or pending_bytes >= MAX_BUNDLE_BYTES):
             yield pending
             pending, pending_bytes = [], 0
     if rest:

@@ -1,6 +1,6 @@
-"""`sparklog produce`: lines from stdin become records, acknowledged group by group.
+"""`sparklog produce`: lines from stdin become records, acknowledged bundle by bundle.
 
-Each group of lines is one append, durable when it is counted; what was counted before an error or
+Each bundle of lines is one append, durable when it is counted; what was counted before an error or
 an interrupt stays, and stderr says how many that are.
 Not here: reading and splitting lines (line_input.py).
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_groups
+from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_bundles
 from sparklog.cli.notes import note
 from sparklog.cli.output import show_json
 from sparklog.cli.record_format import FormatError, unescape
@@ -137,7 +137,7 @@ def _key_delimiter(option: bytes | None, properties: dict[str, str]) -> bytes | 
 
 
 class Producer:
-    """Appends groups of lines, and counts what was acknowledged."""
+    """Appends bundles of lines, and counts what was acknowledged."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Producer:
 
     def run(self, stream: BinaryIO) -> None:
         live = sys.stderr.isatty()
-        for lines in read_line_groups(stream):
+        for lines in read_line_bundles(stream):
             if not self.records and self._format.lacks_keys(lines):
                 note(
                     f"Warning: no line so far ({len(lines):,}) holds the key delimiter "

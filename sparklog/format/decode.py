@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024  # of one batch
-_GROUP_ROWS = 64 * 1024
+_BLOCK_ROWS = 64 * 1024
 
 
 def decode_records(
@@ -77,11 +77,11 @@ def decode_records(
     if not wanted.all():
         table, deltas = table.select(wanted), deltas[wanted]
     parts = []
-    for group in _groups(table):
+    for block in _blocks(table):
         part = decode_bodies(
             buf,
-            table.select(group),
-            offset_delta=deltas[group],
+            table.select(block),
+            offset_delta=deltas[block],
             include_headers=include_headers,
             where=where,
             position=position,
@@ -109,13 +109,13 @@ def _check_offsets(
         )
 
 
-def _groups(table: BatchTable) -> list[slice]:
+def _blocks(table: BatchTable) -> list[slice]:
     """Consecutive batches that are decoded together, to bound the memory for intermediate columns."""
     rows = np.cumsum(table.record_count)
     bounds = [0]
     while bounds[-1] < len(table):
         done = int(rows[bounds[-1] - 1]) if bounds[-1] else 0
-        bounds.append(max(int(np.searchsorted(rows, done + _GROUP_ROWS, side="right")), bounds[-1] + 1))
+        bounds.append(max(int(np.searchsorted(rows, done + _BLOCK_ROWS, side="right")), bounds[-1] + 1))
     return [slice(start, end) for start, end in pairwise(bounds)]
 
 

@@ -60,31 +60,31 @@ def read_ranges(
             ranges = list(ranges)
             ahead = ReadAhead(files, ranges)
         reader = _Reader(files, include_headers, step_bytes, ahead)
-        for group in _gather(ranges, step_bytes):
-            if len(group) == 1:
-                yield from reader.read_range(group[0])
+        for gathered in _gather(ranges, step_bytes):
+            if len(gathered) == 1:
+                yield from reader.read_range(gathered[0])
             else:
-                yield from reader.read_group(group)
+                yield from reader.read_gathered(gathered)
 
 
 def _gather(ranges: Iterable[ByteRange], step_bytes: int) -> Iterator[list[ByteRange]]:
     """Consecutive ranges of a partition that together fit into a step; a large one stays alone."""
-    group: list[ByteRange] = []
+    gathered: list[ByteRange] = []
     size = 0
     for one in ranges:
-        last = group[-1] if group else one
+        last = gathered[-1] if gathered else one
         follows = (one.topic, one.partition, one.start_offset) == (
             last.topic,
             last.partition,
             last.end_offset,
         )
-        if group and (not follows or size + one.size > step_bytes or len(group) == GATHERED_RANGES):
-            yield group
-            group, size = [], 0
-        group.append(one)
+        if gathered and (not follows or size + one.size > step_bytes or len(gathered) == GATHERED_RANGES):
+            yield gathered
+            gathered, size = [], 0
+        gathered.append(one)
         size += one.size
-    if group:
-        yield group
+    if gathered:
+        yield gathered
 
 
 class _Reader:
@@ -120,22 +120,22 @@ class _Reader:
             position += len(data)
             del data, table
 
-    def read_group(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
+    def read_gathered(self, gathered: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
         """Small ranges that follow each other, at once."""
-        data = b"".join([self._read_whole(one) for one in group])
+        data = b"".join([self._read_whole(one) for one in gathered])
         try:
             table = scan_batches(data, where="gathered ranges")
             deltas = validate_batches(
-                table, _stretches(group, group[0].position, [one.size for one in group], None)
+                table, _stretches(gathered, gathered[0].position, [one.size for one in gathered], None)
             )
         except SparklogError:
-            yield from self._read_each(group)
+            yield from self._read_each(gathered)
             return
         try:
-            wanted = (group[0].start_offset, group[-1].end_offset)
-            yield from self._decode(data, table, deltas, wanted, group[0].span.where)
+            wanted = (gathered[0].start_offset, gathered[-1].end_offset)
+            yield from self._decode(data, table, deltas, wanted, gathered[0].span.where)
         except SparklogError:
-            for _ in self._read_each(group):
+            for _ in self._read_each(gathered):
                 pass  # to raise the same error with its position
             raise
 
@@ -158,8 +158,8 @@ class _Reader:
                 where=where,
             )
 
-    def _read_each(self, group: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
-        for one in group:
+    def _read_each(self, gathered: Sequence[ByteRange]) -> Iterator[DecodedRecords]:
+        for one in gathered:
             yield from self.read_range(one)
 
     def _decode(
@@ -240,21 +240,21 @@ def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int)
 
 
 def _stretches(
-    group: Sequence[ByteRange], position: int, sizes: list[int], next_offset: int | None
+    gathered: Sequence[ByteRange], position: int, sizes: list[int], next_offset: int | None
 ) -> Stretches:
     """Batches of ranges, the first from `position` on; `next_offset` comes after those before, if any did."""
-    last = group[-1]
-    start = last.position if len(group) > 1 else position
+    last = gathered[-1]
+    start = last.position if len(gathered) > 1 else position
 
     def place(index: int) -> tuple[Span, int]:
-        return group[index].span, group[index].position if index else position
+        return gathered[index].span, gathered[index].position if index else position
 
     return Stretches(
         size=sizes,
-        offset_delta=[one.offset_delta for one in group],
-        segment=[one.segment for one in group],
-        start_offset=[one.start_offset for one in group],
-        end_offset=[one.end_offset for one in group],
+        offset_delta=[one.offset_delta for one in gathered],
+        segment=[one.segment for one in gathered],
+        start_offset=[one.start_offset for one in gathered],
+        end_offset=[one.end_offset for one in gathered],
         begins_at=next_offset,
         reaches_end=start + sizes[-1] == last.position + last.size,
         is_cut=True,

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from sparklog.client import SparkLog
 from sparklog.log.reader import ByteRange, plan_read, read_ranges
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.ranges import OffsetRange, group_ranges, join_small, split_ranges
+from sparklog.spark.ranges import OffsetRange, join_neighbours, join_small, split_ranges
 from sparklog.spark.resolve import partition_state
 from sparklog.spark.rows import to_rows
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
@@ -54,16 +54,16 @@ def plan_input_partitions(
     places = {r: _byte_ranges(log, r) for r in pieces}
     if options.min_partitions is None and options.max_partitions is None:
         sizes = [(r, sum(place.size for place in places[r])) for r in pieces]
-        groups = join_small(sizes, max_records=max_records)
-        if len(groups) < len(pieces):
-            logger.info("%d partitions with little in each are read in %d tasks", len(pieces), len(groups))
+        tasks = join_small(sizes, max_records=max_records)
+        if len(tasks) < len(pieces):
+            logger.info("%d partitions with little in each are read in %d tasks", len(pieces), len(tasks))
     else:
-        groups = group_ranges(pieces, max_partitions=options.max_partitions, max_records=max_records)
+        tasks = join_neighbours(pieces, max_partitions=options.max_partitions, max_records=max_records)
     return [
         SparklogInputPartition(
-            log.url, [(r, places[r]) for r in group], include_headers=options.include_headers
+            log.url, [(r, places[r]) for r in task], include_headers=options.include_headers
         )
-        for group in groups
+        for task in tasks
     ]
 
 

@@ -1,7 +1,7 @@
 """Offset ranges of a query, and how they are cut: by rate, by size, by number of tasks.
 
 Pure functions over positions. The arithmetic follows Kafka's connector, so that the same options
-give the same micro-batches and tasks. What puts partitions together is ours: maxPartitions (group_ranges),
+give the same micro-batches and tasks. What puts partitions together is ours: maxPartitions (join_neighbours),
 and join_small where there are very many.
 Sources: KafkaMicroBatchStream.rateLimit, KafkaOffsetRangeCalculator.
 """
@@ -78,7 +78,7 @@ def split_ranges(
     return result
 
 
-def group_ranges(
+def join_neighbours(
     ranges: Sequence[OffsetRange], *, max_partitions: int | None, max_records: int | None
 ) -> list[list[OffsetRange]]:
     """Which ranges one task reads: each its own, or neighbours together so that there are at most
@@ -87,18 +87,18 @@ def group_ranges(
     if max_partitions is None or len(ranges) <= max_partitions:
         return [[r] for r in ranges]
     total = sum(r.size for r in ranges)
-    groups: list[list[OffsetRange]] = []
-    before = in_group = 0
+    tasks: list[list[OffsetRange]] = []
+    before = in_task = 0
     last_share = -1
     for r in ranges:
         share = (2 * before + r.size) * max_partitions // (2 * total)  # where the middle of the range lies
-        if share != last_share or (max_records is not None and in_group + r.size > max_records):
-            groups.append([])
-            in_group, last_share = 0, share
-        groups[-1].append(r)
-        in_group += r.size
+        if share != last_share or (max_records is not None and in_task + r.size > max_records):
+            tasks.append([])
+            in_task, last_share = 0, share
+        tasks[-1].append(r)
+        in_task += r.size
         before += r.size
-    return groups
+    return tasks
 
 
 def join_small(
@@ -114,16 +114,16 @@ def join_small(
         pieces: ranges, and the bytes that they have on storage.
     """
     most = max(1, len(pieces) // MANY_TASKS)
-    groups: list[list[OffsetRange]] = []
+    tasks: list[list[OffsetRange]] = []
     count = held_bytes = records = 0
     for piece, size_bytes in pieces:
         fits = count < most and held_bytes + size_bytes <= SMALL_BYTES
-        if not groups or not fits or (max_records is not None and records + piece.size > max_records):
-            groups.append([])
+        if not tasks or not fits or (max_records is not None and records + piece.size > max_records):
+            tasks.append([])
             count = held_bytes = records = 0
-        groups[-1].append(piece)
+        tasks[-1].append(piece)
         count, held_bytes, records = count + 1, held_bytes + size_bytes, records + piece.size
-    return groups
+    return tasks
 
 
 def _parts_for(size: int, max_records: int | None) -> int:

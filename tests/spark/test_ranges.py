@@ -13,7 +13,7 @@ from sparklog.spark.ranges import (
     SMALL_BYTES,
     OffsetRange,
     backlog,
-    group_ranges,
+    join_neighbours,
     join_small,
     limit_records,
     ranges_between,
@@ -90,33 +90,33 @@ def test_one_task_per_partition_by_default() -> None:
 
 @given(sizes, st.integers(1, 40), st.one_of(st.none(), st.integers(1, 3_000)))
 @settings(deadline=None)
-def test_groups_hold_all_ranges_in_order_and_are_no_more_than_asked_for(
+def test_tasks_hold_all_ranges_in_order_and_are_no_more_than_asked_for(
     numbers: Numbers, max_partitions: int, max_records: int | None
 ) -> None:
     pieces = split_ranges(ranges_of(numbers), min_partitions=None, max_records=max_records)
-    groups = group_ranges(pieces, max_partitions=max_partitions, max_records=max_records)
-    assert [piece for group in groups for piece in group] == pieces
-    assert all(groups)
+    tasks = join_neighbours(pieces, max_partitions=max_partitions, max_records=max_records)
+    assert [piece for task in tasks for piece in task] == pieces
+    assert all(tasks)
     if max_records is None:
-        assert len(groups) == min(max_partitions, len(pieces)) or len(groups) < max_partitions
+        assert len(tasks) == min(max_partitions, len(pieces)) or len(tasks) < max_partitions
     else:
-        assert all(sum(piece.size for piece in group) <= max_records for group in groups)
+        assert all(sum(piece.size for piece in task) <= max_records for task in tasks)
 
 
-def test_groups_of_equal_ranges_are_equal() -> None:
-    groups = group_ranges(ranges_of(dict.fromkeys(range(8), 50)), max_partitions=4, max_records=None)
-    assert [[r.partition for r in group] for group in groups] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+def test_tasks_of_equal_ranges_are_equal() -> None:
+    tasks = join_neighbours(ranges_of(dict.fromkeys(range(8), 50)), max_partitions=4, max_records=None)
+    assert [[r.partition for r in task] for task in tasks] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_a_large_range_has_a_task_of_its_own() -> None:
-    groups = group_ranges(ranges_of({0: 5, 1: 5, 2: 900, 3: 5, 4: 5}), max_partitions=3, max_records=None)
-    assert [[r.partition for r in group] for group in groups] == [[0, 1], [2], [3, 4]]
+    tasks = join_neighbours(ranges_of({0: 5, 1: 5, 2: 900, 3: 5, 4: 5}), max_partitions=3, max_records=None)
+    assert [[r.partition for r in task] for task in tasks] == [[0, 1], [2], [3, 4]]
 
 
 def test_ranges_stay_apart_unless_asked() -> None:
     ranges = ranges_of({0: 1, 1: 1})
     for most in (None, 2, 9):
-        assert group_ranges(ranges, max_partitions=most, max_records=None) == [[ranges[0]], [ranges[1]]]
+        assert join_neighbours(ranges, max_partitions=most, max_records=None) == [[ranges[0]], [ranges[1]]]
 
 
 def test_ranges_between_leaves_out_what_has_nothing_new() -> None:
@@ -130,12 +130,12 @@ def test_very_many_small_ranges_share_tasks_but_never_too_few(
 ) -> None:
     ranges = ranges_of({p: random.randint(1, 50) for p in range(partitions)})
     size_of = {r: random.randint(0, random.choice([10_000, 6 << 20])) for r in ranges}
-    groups = join_small(list(size_of.items()), max_records=max_records)
-    assert [r for group in groups for r in group] == ranges
-    assert len(groups) >= min(MANY_TASKS, len(ranges))
-    for group in groups:
-        assert len(group) == 1 or sum(size_of[r] for r in group) <= SMALL_BYTES
-        assert len(group) == 1 or sum(r.size for r in group) <= max_records
+    tasks = join_small(list(size_of.items()), max_records=max_records)
+    assert [r for task in tasks for r in task] == ranges
+    assert len(tasks) >= min(MANY_TASKS, len(ranges))
+    for task in tasks:
+        assert len(task) == 1 or sum(size_of[r] for r in task) <= SMALL_BYTES
+        assert len(task) == 1 or sum(r.size for r in task) <= max_records
 
 
 @pytest.mark.parametrize(("partitions", "tasks"), [(399, 399), (400, 200), (2000, 200), (2100, 210)])
