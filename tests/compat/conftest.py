@@ -8,7 +8,7 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from tests.compat.clients import CLIENTS, Client
-from tests.compat.server_process import ServerProcess, serving
+from tests.support.broker_process import BrokerProcess, serving
 
 _numbers = itertools.count(1)
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def server(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[ServerProcess]:
+) -> Iterator[BrokerProcess]:
     """A broker as a process; SETTINGS of the test's module are its settings."""
     settings: dict[str, str] = getattr(request.module, "SETTINGS", {})
     with serving(tmp_path_factory.mktemp("broker") / "log", settings) as one:
@@ -34,7 +34,7 @@ def server(
 
 
 @pytest.fixture(scope="module")
-def log(server: ServerProcess) -> Iterator[SparkLog]:
+def log(server: BrokerProcess) -> Iterator[SparkLog]:
     """The broker's root, embedded in this process."""
     with sparklog.open(str(server.root), create=False) as log:
         yield log

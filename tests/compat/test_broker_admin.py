@@ -30,7 +30,7 @@ from kafka.admin import NewTopic as PyNewTopic
 from kafka.errors import InvalidConfigurationError, InvalidReplicationFactorError, TopicAlreadyExistsError
 
 from sparklog.client import SparkLog
-from tests.compat.server_process import ServerProcess, until
+from tests.support.broker_process import BrokerProcess, until
 
 SETTINGS = {"num.partitions": "3"}
 _numbers = itertools.count(1)
@@ -43,12 +43,12 @@ def name() -> str:
 
 
 @pytest.fixture(scope="module")
-def confluent(server: ServerProcess) -> AdminClient:
+def confluent(server: BrokerProcess) -> AdminClient:
     return AdminClient({"bootstrap.servers": server.bootstrap})
 
 
 @pytest.fixture(scope="module")
-def python(server: ServerProcess) -> Iterator[KafkaAdminClient]:
+def python(server: BrokerProcess) -> Iterator[KafkaAdminClient]:
     client = KafkaAdminClient(bootstrap_servers=server.bootstrap)
     yield client
     client.close()
@@ -196,7 +196,7 @@ def test_kafka_python_log_dirs(python: KafkaAdminClient, log: SparkLog, name: st
 # aiokafka
 
 
-def test_aiokafka_a_topics_life(server: ServerProcess, log: SparkLog, name: str) -> None:
+def test_aiokafka_a_topics_life(server: BrokerProcess, log: SparkLog, name: str) -> None:
     async def use(act: Callable[[AIOKafkaAdminClient], Any]) -> Any:
         client = AIOKafkaAdminClient(bootstrap_servers=server.bootstrap)
         await client.start()

@@ -9,7 +9,7 @@ from kafka import TopicPartition
 
 from sparklog.client import SparkLog
 from tests.compat.clients import CLIENTS, AtTime, Client, KafkaPython, Seen, Start
-from tests.compat.server_process import ServerProcess, until
+from tests.support.broker_process import BrokerProcess, until
 
 START_MS = 1_700_000_000_000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
@@ -48,7 +48,7 @@ def fill(
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_is_read_with_all_its_fields(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str, codec: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str, codec: str
 ) -> None:
     expected = fill(log, topic, codec=codec)
     assert client.consume(server.bootstrap, topic, 0, "earliest", 30) == expected
@@ -60,14 +60,14 @@ def test_every_codec_is_read_with_all_its_fields(
     ids=str,
 )
 def test_every_kind_of_start(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str, start: Start, first: int
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str, start: Start, first: int
 ) -> None:
     expected = fill(log, topic, 10) + fill(log, topic, 10, first=10) + fill(log, topic, 10, first=20)
     assert client.consume(server.bootstrap, topic, 0, start, 30 - first) == expected[first:]
 
 
 def test_what_was_appended_elsewhere_is_known_at_once(
-    server: ServerProcess, log: SparkLog, new_topic: Callable[..., str]
+    server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
     consumer = KafkaPython().consumer(server.bootstrap)
     for _ in range(20):
@@ -81,7 +81,7 @@ def test_what_was_appended_elsewhere_is_known_at_once(
 
 
 def test_times_and_ends_are_looked_up(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str
 ) -> None:
     assert client.watermarks(server.bootstrap, topic, 0) == (0, 0)
     fill(log, topic, 10)
@@ -92,7 +92,7 @@ def test_times_and_ends_are_looked_up(
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_isolation_levels_read_the_same_without_transactions(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str, isolation: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str, isolation: str
 ) -> None:
     expected = fill(log, topic, 5)
     name = "isolation.level" if client.name == "confluent" else "isolation_level"
@@ -100,7 +100,7 @@ def test_isolation_levels_read_the_same_without_transactions(
 
 
 def test_a_batch_larger_than_the_fetch_size_is_read(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str
 ) -> None:
     value = bytes(range(256)) * 2000
     log.append(topic, pa.table({"value": pa.array([value, value, b"end"], pa.binary())}))
@@ -114,7 +114,7 @@ def test_a_batch_larger_than_the_fetch_size_is_read(
 
 
 def test_a_group_resumes_where_it_committed(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str
 ) -> None:
     group = f"group-{client.name}-{topic}"
     expected = fill(log, topic, 20)
@@ -127,7 +127,7 @@ def test_a_group_resumes_where_it_committed(
 
 
 def test_offsets_committed_without_a_broker_are_resumed(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str
 ) -> None:
     group = f"embedded-{client.name}-{topic}"
     expected = fill(log, topic, 20)
@@ -138,7 +138,7 @@ def test_offsets_committed_without_a_broker_are_resumed(
 
 
 def test_one_client_resumes_where_another_stopped(
-    client: Client, server: ServerProcess, log: SparkLog, new_topic: Callable[..., str]
+    client: Client, server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
     expected = fill(log, topic, 10)
@@ -150,7 +150,7 @@ def test_one_client_resumes_where_another_stopped(
 
 
 def test_a_start_outside_the_log_is_told(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str
 ) -> None:
     fill(log, topic, 3)
     with pytest.raises(Exception, match=r"(?i)out.?of.?range"):

@@ -13,7 +13,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog_server.cluster.root_lock import LOCK_NAME
 from tests.compat.group_members import SHORT_SESSION_MS, joined
-from tests.compat.server_process import serving, until
+from tests.support.broker_process import serving, until
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"}
 TOPIC, GROUP = "orders", "group"

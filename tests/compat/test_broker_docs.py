@@ -5,13 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.compat.server_process import ServerProcess
+from tests.support.broker_process import BrokerProcess
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "kafka-clients.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 
 
-def test_the_example_prints_what_is_shown(server: ServerProcess) -> None:
+def test_the_example_prints_what_is_shown(server: BrokerProcess) -> None:
     example = EXAMPLE.search(PAGE.read_text())
     assert example is not None, "the page has no example followed by its output"
     code, shown = example.groups()

@@ -11,7 +11,7 @@ import sparklog
 from sparklog.client import SparkLog
 from tests.compat.clients import CLIENTS, Client
 from tests.compat.group_members import ASSIGNORS, COOPERATIVE, KillableMember, Member, joined
-from tests.compat.server_process import ServerProcess, serving, until
+from tests.support.broker_process import BrokerProcess, serving, until
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "100",
@@ -62,7 +62,7 @@ COMBINATIONS = [(client, assignor) for client, assignors in ASSIGNORS.items() fo
 
 @pytest.mark.parametrize(("name", "assignor"), COMBINATIONS)
 def test_two_and_five_members_come_and_go(
-    name: str, assignor: str, server: ServerProcess, log: SparkLog, topic: str, group: str
+    name: str, assignor: str, server: BrokerProcess, log: SparkLog, topic: str, group: str
 ) -> None:
     produce(log, topic, 20)
     with contextlib.ExitStack() as stack:
@@ -92,7 +92,7 @@ def test_two_and_five_members_come_and_go(
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_killed_member_is_replaced_when_its_session_ends(
-    name: str, server: ServerProcess, topic: str, group: str
+    name: str, server: BrokerProcess, topic: str, group: str
 ) -> None:
     with joined(name, server.bootstrap, group, topic, "range") as survivor:
         shared_among([survivor], [6])
@@ -107,7 +107,7 @@ def test_a_killed_member_is_replaced_when_its_session_ends(
 
 @pytest.mark.parametrize("name", ["confluent", "kafka-python"])
 def test_cooperative_members_keep_what_they_keep(
-    name: str, server: ServerProcess, topic: str, group: str
+    name: str, server: BrokerProcess, topic: str, group: str
 ) -> None:
     with contextlib.ExitStack() as stack:
 
@@ -125,7 +125,7 @@ def test_cooperative_members_keep_what_they_keep(
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_static_member_comes_back_without_a_rebalance(
-    name: str, server: ServerProcess, topic: str, group: str
+    name: str, server: BrokerProcess, topic: str, group: str
 ) -> None:
     def join(instance_id: str) -> contextlib.AbstractContextManager[Member]:
         return joined(name, server.bootstrap, group, topic, "range", instance_id=instance_id)
@@ -171,7 +171,7 @@ def test_groups_go_on_after_a_restart_of_the_broker(
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_a_group_is_as_it_was_for_the_next_consumer(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str, group: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str, group: str
 ) -> None:
     produce(log, topic, 10)
     with joined(_member_name(client), server.bootstrap, group, topic, "range") as member:

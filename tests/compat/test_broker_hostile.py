@@ -22,8 +22,8 @@ from sparklog.client import SparkLog
 from tests.compat.clients import CLIENTS, Confluent, ProduceOptions, Sent
 from tests.compat.cutting_proxy import CuttingProxy
 from tests.compat.embedded import stored_records
-from tests.compat.server_process import ServerProcess, serving, until
 from tests.server.fuzzing import mutated
+from tests.support.broker_process import BrokerProcess, serving, until
 
 FRAMES = int(os.environ.get("SPARKLOG_FUZZ_FRAMES", "4000"))
 SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
@@ -39,7 +39,7 @@ API_VERSIONS_REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
+def server(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker of each test's own: what is left behind would blur what is measured."""
     with serving(tmp_path / "log", SETTINGS) as one:
         yield one
@@ -49,12 +49,12 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def log(server: ServerProcess) -> Iterator[SparkLog]:
+def log(server: BrokerProcess) -> Iterator[SparkLog]:
     with sparklog.open(str(server.root), create=False) as log:
         yield log
 
 
-def real_requests(server: ServerProcess) -> list[bytes]:
+def real_requests(server: BrokerProcess) -> list[bytes]:
     """What the three clients send when they produce, consume and work in groups."""
     requests: dict[bytes, None] = {}
     proxy = CuttingProxy(lambda key: False, requests.setdefault)
@@ -80,7 +80,7 @@ def real_requests(server: ServerProcess) -> list[bytes]:
     return list(requests)
 
 
-def answer_seconds(server: ServerProcess) -> float:
+def answer_seconds(server: BrokerProcess) -> float:
     """How long a right request takes, connection included."""
     started = time.monotonic()
     with server.connect(timeout_seconds=10) as connection:
@@ -89,7 +89,7 @@ def answer_seconds(server: ServerProcess) -> float:
     return time.monotonic() - started
 
 
-def send_mutated(server: ServerProcess, requests: list[bytes], count: int, dice: random.Random) -> None:
+def send_mutated(server: BrokerProcess, requests: list[bytes], count: int, dice: random.Random) -> None:
     """Send frames; wait for the end or the answer of each only a moment."""
     connection: socket.socket | None = None
     for _ in range(count):
@@ -116,7 +116,7 @@ def send_mutated(server: ServerProcess, requests: list[bytes], count: int, dice:
 
 @pytest.mark.timeout(120 + FRAMES // 100)
 def test_requests_of_real_clients_with_something_done_to_them(
-    server: ServerProcess, log: SparkLog, report: Callable[[str], None]
+    server: BrokerProcess, log: SparkLog, report: Callable[[str], None]
 ) -> None:
     report(f"SPARKLOG_SEED={SEED}")
     requests = real_requests(server)
@@ -154,7 +154,7 @@ def test_requests_of_real_clients_with_something_done_to_them(
     assert Confluent().produce(server.bootstrap, "precious", [Sent(value=b"x", partition=1)])
 
 
-def test_a_thousand_slow_clients_are_closed_and_disturb_nobody(server: ServerProcess, log: SparkLog) -> None:
+def test_a_thousand_slow_clients_are_closed_and_disturb_nobody(server: BrokerProcess, log: SparkLog) -> None:
     log.create_topic("t", 1)
     descriptors = server.descriptors()
     Confluent().produce(server.bootstrap, "t", [Sent(value=b"first")])
@@ -182,7 +182,7 @@ def test_a_thousand_slow_clients_are_closed_and_disturb_nobody(server: ServerPro
 
 
 @pytest.mark.parametrize("length", [-1, -(1 << 31), (1 << 31) - 1, (100 << 20) + 1])
-def test_impossible_lengths_are_closed_at_once(server: ServerProcess, length: int) -> None:
+def test_impossible_lengths_are_closed_at_once(server: BrokerProcess, length: int) -> None:
     with server.connect() as connection:
         connection.sendall(struct.pack(">i", length) + b"x")
         connection.settimeout(1)

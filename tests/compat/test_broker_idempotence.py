@@ -14,7 +14,7 @@ from sparklog.client import SparkLog
 from tests.compat.clients import AioKafka, Client, Confluent, ProduceOptions, Sent
 from tests.compat.cutting_proxy import INIT_PRODUCER_ID, PRODUCE, CuttingProxy, at_random
 from tests.compat.embedded import stored_headers, stored_records
-from tests.compat.server_process import ServerProcess, serving
+from tests.support.broker_process import BrokerProcess, serving
 
 PARTITIONS = 3
 COUNT = 400
@@ -27,11 +27,11 @@ Cut = Callable[[int], bool]
 
 
 @pytest.fixture
-def proxied(tmp_path: Path) -> Iterator[Callable[[Cut], tuple[CuttingProxy, ServerProcess, SparkLog]]]:
+def proxied(tmp_path: Path) -> Iterator[Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]]]:
     """Start a broker behind a proxy."""
     closing: list[Callable[[], object]] = []
 
-    def start(cut: Cut) -> tuple[CuttingProxy, ServerProcess, SparkLog]:
+    def start(cut: Cut) -> tuple[CuttingProxy, BrokerProcess, SparkLog]:
         proxy = CuttingProxy(cut)
         closing.append(proxy.close)
         settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
@@ -65,7 +65,7 @@ def check(log: SparkLog, sent: list[Sent], placed: list[tuple[int, int]] | None 
 
 
 def test_answers_cut_at_random(
-    client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, ServerProcess, SparkLog]]
+    client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]]
 ) -> None:
     seed = random.randrange(1 << 31)
     print("seed", seed)
@@ -78,7 +78,7 @@ def test_answers_cut_at_random(
 
 
 def test_the_first_answers_of_all_kinds_are_cut(
-    client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, ServerProcess, SparkLog]]
+    client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]]
 ) -> None:
     left = {PRODUCE: 3, INIT_PRODUCER_ID: 1}
 
@@ -94,7 +94,7 @@ def test_the_first_answers_of_all_kinds_are_cut(
 
 
 def test_a_batch_of_before_a_restart_is_known_after_it(
-    client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, ServerProcess, SparkLog]]
+    client: Client, proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]]
 ) -> None:
     """The broker is killed after publishing, before the answer: the retry reaches the next broker."""
     killing = threading.Lock()
@@ -120,7 +120,7 @@ def test_a_batch_of_before_a_restart_is_known_after_it(
 
 
 def test_without_idempotence_a_cut_doubles(
-    proxied: Callable[[Cut], tuple[CuttingProxy, ServerProcess, SparkLog]],
+    proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]],
 ) -> None:
     """The proxy does what it is for: what the tests above rule out happens without idempotence."""
     countdown = 1
@@ -137,7 +137,7 @@ def test_without_idempotence_a_cut_doubles(
 
 
 def test_two_producers_do_not_see_each_other(
-    proxied: Callable[[Cut], tuple[CuttingProxy, ServerProcess, SparkLog]],
+    proxied: Callable[[Cut], tuple[CuttingProxy, BrokerProcess, SparkLog]],
 ) -> None:
     proxy, _, log = proxied(at_random(7, 0.1))
     done: list[Exception | None] = []

@@ -11,7 +11,7 @@ from sparklog.client import SparkLog
 from sparklog.format.codec import Codec
 from tests.compat.clients import CLIENTS, Client, ProduceOptions, Seen, Sent
 from tests.compat.embedded import stored_headers, stored_records
-from tests.compat.server_process import ServerProcess, until
+from tests.support.broker_process import BrokerProcess, until
 
 START_MS = 1_700_000_000_000
 SETTINGS = {"num.partitions": "3"}
@@ -51,7 +51,7 @@ def as_seen(sent: list[Sent]) -> list[Seen]:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_arrives_compressed_and_whole(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str, codec: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str, codec: str
 ) -> None:
     sent = records(client)
     placed = client.produce(server.bootstrap, topic, sent, ProduceOptions(compression=codec))
@@ -66,7 +66,7 @@ def test_every_codec_arrives_compressed_and_whole(
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_every_kind_of_acknowledgement(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str, acks: int, idempotent: bool
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str, acks: int, idempotent: bool
 ) -> None:
     sent = records(client)
     options = ProduceOptions(acks=acks, idempotent=idempotent and acks == -1)
@@ -81,7 +81,7 @@ def test_every_kind_of_acknowledgement(
 
 
 def test_keys_go_to_the_partition_that_sparklog_chooses(
-    client: Client, server: ServerProcess, log: SparkLog, new_topic: Callable[..., str]
+    client: Client, server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
     produced, appended = new_topic(7), new_topic(7)
     keys = [f"key-{n}-é".encode() for n in range(50)]
@@ -93,7 +93,7 @@ def test_keys_go_to_the_partition_that_sparklog_chooses(
 
 
 def test_records_without_key_are_spread(
-    client: Client, server: ServerProcess, log: SparkLog, new_topic: Callable[..., str]
+    client: Client, server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(4)
     small_batches = {
@@ -111,7 +111,7 @@ def test_records_without_key_are_spread(
 
 
 def test_a_record_of_the_greatest_size_is_taken_and_a_larger_one_is_refused(
-    client: Client, server: ServerProcess, log: SparkLog, new_topic: Callable[..., str]
+    client: Client, server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
     limit = 300_000
     topic = new_topic(1, {"max.message.bytes": str(limit)})
@@ -126,7 +126,7 @@ def test_a_record_of_the_greatest_size_is_taken_and_a_larger_one_is_refused(
 
 
 def test_the_limit_is_on_compressed_batches(
-    client: Client, server: ServerProcess, log: SparkLog, new_topic: Callable[..., str]
+    client: Client, server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(1, {"max.message.bytes": "100000"})
     options = ProduceOptions(max_request_bytes=2 << 20, compression="zstd")
@@ -135,7 +135,7 @@ def test_the_limit_is_on_compressed_batches(
 
 
 def test_many_batches_at_once_stay_in_order(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str
 ) -> None:
     sent = [Sent(value=b"%06d" % n + bytes(200), partition=0) for n in range(3000)]
     small_batches = {
@@ -149,7 +149,7 @@ def test_many_batches_at_once_stay_in_order(
     assert [one.value for one in stored_records(log, topic)] == [one.value for one in sent]
 
 
-def test_a_missing_topic_is_created(client: Client, server: ServerProcess, log: SparkLog) -> None:
+def test_a_missing_topic_is_created(client: Client, server: BrokerProcess, log: SparkLog) -> None:
     topic = f"made-by-{client.name}"
     placed = client.produce(server.bootstrap, topic, [Sent(value=b"first", partition=2)])
     assert placed == [(2, 0)]
@@ -157,7 +157,7 @@ def test_a_missing_topic_is_created(client: Client, server: ServerProcess, log: 
 
 
 def test_the_time_of_appending_replaces_the_clients(
-    client: Client, server: ServerProcess, log: SparkLog, new_topic: Callable[..., str]
+    client: Client, server: BrokerProcess, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(1, {"message.timestamp.type": "LogAppendTime"})
     options = ProduceOptions(compression="lz4")
@@ -169,7 +169,7 @@ def test_the_time_of_appending_replaces_the_clients(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_all_clients_read_what_each_wrote(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str, codec: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str, codec: str
 ) -> None:
     sent = records(client)
     client.produce(server.bootstrap, topic, sent, ProduceOptions(compression=codec))
@@ -178,7 +178,7 @@ def test_all_clients_read_what_each_wrote(
 
 
 def test_transactions_are_refused_at_once_and_say_why(
-    client: Client, server: ServerProcess, log: SparkLog, topic: str
+    client: Client, server: BrokerProcess, log: SparkLog, topic: str
 ) -> None:
     started = time.monotonic()
     options = ProduceOptions(transactional_id=f"t-{client.name}")

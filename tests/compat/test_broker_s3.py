@@ -9,8 +9,8 @@ import sparklog
 from sparklog.client import SparkLog
 from tests.compat.clients import Client, Confluent, ProduceOptions, Sent
 from tests.compat.embedded import stored_records
-from tests.compat.server_process import ServerProcess, serving
 from tests.seaweed import SeaweedServer
+from tests.support.broker_process import BrokerProcess, serving
 
 COUNT = 300
 # The clients' own: sockets left to the garbage collector.
@@ -23,14 +23,14 @@ pytestmark = [
 
 
 @pytest.fixture
-def broker(s3_root: str) -> Iterator[ServerProcess]:
+def broker(s3_root: str) -> Iterator[BrokerProcess]:
     """A broker of its own, on a root of its own; credentials come from the environment."""
     with serving(s3_root, {"group.initial.rebalance.delay.ms": "0"}) as one:
         yield one
 
 
 @pytest.fixture
-def beside(broker: ServerProcess) -> Iterator[SparkLog]:
+def beside(broker: BrokerProcess) -> Iterator[SparkLog]:
     """The same root, embedded in this process."""
     with sparklog.open(str(broker.root), create=False) as log:
         yield log
@@ -40,13 +40,13 @@ def values(first: int, count: int = COUNT) -> list[bytes]:
     return [b"%06d/" % number + bytes(100) for number in range(first, first + count)]
 
 
-def produce(client: Client, broker: ServerProcess, first: int) -> list[tuple[int, int]]:
+def produce(client: Client, broker: BrokerProcess, first: int) -> list[tuple[int, int]]:
     records = [Sent(value=value, partition=0) for value in values(first)]
     return client.produce(broker.bootstrap, "t", records, ProduceOptions(compression="gzip"))
 
 
 def test_clients_and_an_embedded_writer_share_the_log(
-    client: Client, broker: ServerProcess, beside: SparkLog
+    client: Client, broker: BrokerProcess, beside: SparkLog
 ) -> None:
     beside.create_topic("t", 1)
     assert produce(client, broker, 0) == [(0, offset) for offset in range(COUNT)]
@@ -57,7 +57,7 @@ def test_clients_and_an_embedded_writer_share_the_log(
 
 
 def test_what_was_acknowledged_is_there_when_the_broker_was_killed(
-    client: Client, broker: ServerProcess, beside: SparkLog
+    client: Client, broker: BrokerProcess, beside: SparkLog
 ) -> None:
     beside.create_topic("t", 1)
     produce(client, broker, 0)
@@ -76,7 +76,7 @@ def test_what_was_acknowledged_is_there_when_the_broker_was_killed(
 
 
 def test_the_broker_outlives_a_store_that_is_killed_and_comes_back(
-    broker: ServerProcess, beside: SparkLog, s3_server: SeaweedServer
+    broker: BrokerProcess, beside: SparkLog, s3_server: SeaweedServer
 ) -> None:
     client = Confluent()
     beside.create_topic("t", 1)

@@ -22,8 +22,8 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from tests.compat.embedded import stored_records
-from tests.compat.server_process import ServerProcess, serving, until
 from tests.crash.broker_workers import PARTITIONS, PATIENCE_S
+from tests.support.broker_process import BrokerProcess, serving, until
 
 ROUNDS = int(os.environ.get("SPARKLOG_CHAOS_ROUNDS", "2"))
 SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
@@ -77,7 +77,7 @@ def working(directory: Path, *workers: tuple[str, str, str]) -> Iterator[list[Wo
                 one.kill()
 
 
-def kill_in_the_middle(server: ServerProcess, workers: list[Worker], dice: random.Random) -> float:
+def kill_in_the_middle(server: BrokerProcess, workers: list[Worker], dice: random.Random) -> float:
     """Once all have got on, and a random moment later; returns after all have got on again: the seconds."""
     sizes = {one: one.size() for one in workers}
     until(lambda: all(one.size() > sizes[one] for one in workers), 60, "all workers get on")

@@ -16,7 +16,7 @@ from benchmarks.peers import fetching
 from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_tools import run_tool
 from sparklog.client import SparkLog
-from tests.compat.server_process import ServerProcess, serving
+from tests.support.broker_process import BrokerProcess, serving
 
 if os.environ.get("SPARKLOG_PEERS") != "1":
     collect_ignore_glob = ["test_*.py"]
@@ -52,7 +52,7 @@ def connector_jars() -> Jars:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with serving(tmp_path_factory.mktemp("broker") / "log") as one:
         yield one
         assert one.process.poll() is None, f"the broker ended by itself\n{one.errors()}"
@@ -61,14 +61,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def log(server: ServerProcess) -> Iterator[SparkLog]:
+def log(server: BrokerProcess) -> Iterator[SparkLog]:
     """The broker's root, embedded in this process."""
     with sparklog.open(str(server.root), create=False) as log:
         yield log
 
 
 @pytest.fixture
-def tool(kafka_jars: Jars, server: ServerProcess) -> Tool:
+def tool(kafka_jars: Jars, server: BrokerProcess) -> Tool:
     def run(name: str, *words: str, stdin: str | None = None) -> str:
         return run_tool(kafka_jars, name, "--bootstrap-server", server.bootstrap, *words, stdin=stdin)
 

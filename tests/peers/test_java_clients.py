@@ -15,8 +15,8 @@ from benchmarks.peers.kafka_process import QUICK_START, java
 from benchmarks.peers.kafka_tools import CLASSES, HEAP
 from sparklog.client import SparkLog
 from tests.compat.embedded import stored_headers, stored_records
-from tests.compat.server_process import ServerProcess, serving, until
 from tests.peers.conftest import Tool, numbered
+from tests.support.broker_process import BrokerProcess, serving, until
 
 
 def events(text: str) -> list[dict[str, object]]:
@@ -89,7 +89,7 @@ def test_verifiable_producer_and_consumer(tool: Tool, new_topic: Callable[..., s
 )
 def test_two_members_share_the_partitions(
     kafka_jars: Jars,
-    server: ServerProcess,
+    server: BrokerProcess,
     tool: Tool,
     new_topic: Callable[..., str],
     assignor: str,
@@ -172,7 +172,7 @@ def _acknowledged(output: Path, count: int) -> bool:
     return output.read_text().count("send_success") > count
 
 
-def test_perf_tests_run_through(tool: Tool, server: ServerProcess, new_topic: Callable[..., str]) -> None:
+def test_perf_tests_run_through(tool: Tool, server: BrokerProcess, new_topic: Callable[..., str]) -> None:
     topic = new_topic(8)
     words = ("--topic", topic, "--num-records", "50000", "--record-size", "100", "--throughput", "-1")
     text = tool("kafka-producer-perf-test", *words, "--command-property", "compression.type=lz4")

@@ -10,7 +10,7 @@ from benchmarks.peers.fetching import Jars
 from sparklog.client import SparkLog
 from sparklog.spark.interpreter import worker_python
 from tests.compat.embedded import stored_records
-from tests.compat.server_process import ServerProcess
+from tests.support.broker_process import BrokerProcess
 
 JOB = """
     import sys
@@ -42,7 +42,7 @@ JOB = """
 
 
 def test_spark_writes_copies_and_reads(
-    connector_jars: Jars, server: ServerProcess, log: SparkLog, tmp_path: Path
+    connector_jars: Jars, server: BrokerProcess, log: SparkLog, tmp_path: Path
 ) -> None:
     log.create_topic("in", 3)
     log.create_topic("out", 3)

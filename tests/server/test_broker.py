@@ -15,7 +15,8 @@ from sparklog.metadata import Image
 from sparklog_server.broker import Broker
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
-from tests.server.conftest import BrokerProcess, RunningBroker
+from tests.support.broker_process import BrokerProcess
+from tests.support.running_broker import RunningBroker
 
 CONFIGS = {"listeners": "PLAINTEXT://127.0.0.1:0", "sparklog.metadata.poll.ms": "1"}
 
@@ -144,9 +145,8 @@ def test_a_failed_broker_ends_with_1(start_process: Callable[..., BrokerProcess]
         commit = log.image.commit
     path = tmp_path / "log" / "__cluster_metadata" / f"{commit + 1:020d}.json"
     path.write_bytes(b"{}\n{}\n")
-    _, errors = broker.process.communicate(timeout=30)
-    assert broker.process.returncode == 1
-    assert "CRITICAL the broker stops" in errors
+    assert broker.wait() == 1
+    assert "CRITICAL the broker stops" in broker.errors()
 
 
 def test_settings_of_root_topic_and_broker(start_broker: Callable[..., RunningBroker]) -> None:

@@ -10,15 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.server.conftest import BrokerProcess, RawClient
 from tests.server.fuzzing import fuzzed_frames
 from tests.server.settings.test_sources import KAFKAS_OWN
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire_client import WireClient
 
 Start = Callable[..., BrokerProcess]
 API_VERSIONS = struct.pack(">hhih", 18, 0, 7, -1)
 
 
-def answers(client: RawClient) -> bool:
+def answers(client: WireClient) -> bool:
     client.send_frame(API_VERSIONS)
     frame = client.receive_frame()
     return frame is not None and frame[:6] == struct.pack(">ih", 7, 0)
@@ -27,7 +28,7 @@ def answers(client: RawClient) -> bool:
 def test_says_where_it_listens_and_stops_when_told(start_process: Start) -> None:
     broker = start_process()
     assert broker.ready_line == f"sparklog-server: listening on PLAINTEXT://127.0.0.1:{broker.port}"
-    client = RawClient(broker.host, broker.port)
+    client = WireClient(broker.host, broker.port)
     assert answers(client)
     code, errors = broker.terminate()
     assert code == 0
@@ -54,7 +55,7 @@ def test_several_listeners(start_process: Start) -> None:
     assert broker.process.stdout is not None
     second = broker.process.stdout.readline().strip()
     assert second.startswith("sparklog-server: listening on IN://127.0.0.1:")
-    client = RawClient("127.0.0.1", int(second.rpartition(":")[2]))
+    client = WireClient("127.0.0.1", int(second.rpartition(":")[2]))
     assert answers(client)
     client.close()
 
@@ -62,7 +63,7 @@ def test_several_listeners(start_process: Start) -> None:
 def test_a_second_signal_ends_it_at_once(start_process: Start) -> None:
     """A request that waits keeps a graceful stop waiting, until its time is over."""
     broker = start_process("--override", "sparklog.shutdown.timeout.ms=600000")
-    client = RawClient(broker.host, broker.port)
+    client = WireClient(broker.host, broker.port)
     join = struct.pack(">hhih", 11, 0, 1, -1)
     join += b"\x00\x01g" + struct.pack(">i", 10_000) + struct.pack(">h", 0) + b"\x00\x08consumer"
     client.send_frame(join + struct.pack(">i", 1) + b"\x00\x05range" + struct.pack(">i", 0))
@@ -117,11 +118,11 @@ def test_a_root_outside_the_allowed_ones_ends_with_1(start_process: Start, tmp_p
 def test_fuzzed_frames_over_a_socket_leave_the_broker_as_it_was(start_process: Start) -> None:
     broker = start_process("--override", "sparklog.logs.level=ERROR")
     process = psutil.Process(broker.process.pid)
-    client = RawClient(broker.host, broker.port)
+    client = WireClient(broker.host, broker.port)
     assert answers(client)
     before = process.memory_info().rss
     for frame in fuzzed_frames(1500, seed=3):
-        sender = RawClient(broker.host, broker.port)
+        sender = WireClient(broker.host, broker.port)
         sender.send_frame(frame)
         sender.close()
     assert answers(client)
@@ -134,12 +135,12 @@ def test_fuzzed_frames_over_a_socket_leave_the_broker_as_it_was(start_process: S
 def test_a_thousand_clients_that_announce_much_cost_little(start_process: Start) -> None:
     broker = start_process("--override", "sparklog.logs.level=ERROR")
     process = psutil.Process(broker.process.pid)
-    probe = RawClient(broker.host, broker.port)
+    probe = WireClient(broker.host, broker.port)
     assert answers(probe)
     before = process.memory_info().rss
     clients = []
     for _ in range(1000):
-        client = RawClient(broker.host, broker.port)
+        client = WireClient(broker.host, broker.port)
         client.socket.sendall(struct.pack(">i", 100 << 20) + bytes(10_000))
         clients.append(client)
     while len(process.net_connections("tcp")) < 1000 or not answers(probe):

@@ -10,18 +10,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sparklog
-from tests.compat.server_process import ServerProcess, serving
+from tests.support.broker_process import BrokerProcess, serving
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with serving(tmp_path_factory.mktemp("broker") / "log") as one:
         yield one
 
 
-def consume(server: ServerProcess, topic: str, count: int) -> dict[tuple[int, int], bytes]:
+def consume(server: BrokerProcess, topic: str, count: int) -> dict[tuple[int, int], bytes]:
     """(partition, offset) -> value, as a Kafka client reads them."""
     consumer = Consumer(
         {"bootstrap.servers": server.bootstrap, "group.id": "check", "auto.offset.reset": "earliest"}
@@ -38,7 +38,7 @@ def consume(server: ServerProcess, topic: str, count: int) -> dict[tuple[int, in
     return found
 
 
-def test_batch_write_and_read(spark: SparkSession, server: ServerProcess) -> None:
+def test_batch_write_and_read(spark: SparkSession, server: BrokerProcess) -> None:
     sparklog.open(server.root, create=False).create_topic("batch", 3)
     rows = spark.range(100).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
     rows.write.format("sparklog").mode("append").option("kafka.bootstrap.servers", server.bootstrap).option(
@@ -53,7 +53,7 @@ def test_batch_write_and_read(spark: SparkSession, server: ServerProcess) -> Non
     assert by_spark == by_client
 
 
-def test_a_stream_from_topic_to_topic(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> None:
+def test_a_stream_from_topic_to_topic(spark: SparkSession, server: BrokerProcess, tmp_path: Path) -> None:
     log = sparklog.open(server.root, create=False)
     log.create_topic("from", 2)
     log.create_topic("to", 1)

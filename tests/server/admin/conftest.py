@@ -1,18 +1,9 @@
-"""A broker to administer, and its log as the embedded client sees it."""
-
-from collections.abc import Callable
+"""The log of the running broker, as the embedded client sees it."""
 
 import pytest
 
 import sparklog
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RawClient, RunningBroker
-
-
-@pytest.fixture
-def asker(running_broker: RunningBroker, connect: Callable[[RunningBroker], RawClient]) -> Asker:
-    """A connection to the running broker."""
-    return Asker(connect(running_broker))
+from tests.support.running_broker import RunningBroker
 
 
 @pytest.fixture

@@ -16,36 +16,36 @@ from sparklog.metadata import Action, Image, Plan, PublishResult
 from sparklog_server.admin.changes import Changes, Part, RefusedError
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.root.live_root import LiveRoot
-from tests.server.admin.asking import Asker
 from tests.server.admin.test_create_partitions import topic as grown
 from tests.server.admin.test_create_topics import topic
-from tests.server.conftest import RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 
-def created(asker: Asker, **fields: Any) -> str:
+def created(asker: WireClient, **fields: Any) -> str:
     answer = asker.ask(19, 7, topics=[topic("new", 1)], **{"timeout": 1, "validate_only": False, **fields})
     return str(answer.topics[0].error_code.name)
 
 
-def partitions_added(asker: Asker, **fields: Any) -> str:
+def partitions_added(asker: WireClient, **fields: Any) -> str:
     answer = asker.ask(37, 3, topics=[grown("t", 5)], **{"timeout": 1, "validate_only": False, **fields})
     (one,) = answer.results
     return str(one.error_code.name)
 
 
-def deleted(asker: Asker) -> str:
+def deleted(asker: WireClient) -> str:
     answer = asker.ask(20, 5, topic_names=("t",), timeout=1)
     return str(answer.responses[0].error_code.name)
 
 
-def records_deleted(asker: Asker) -> tuple[str, int]:
+def records_deleted(asker: WireClient) -> tuple[str, int]:
     one = {"_": "DeleteRecordsPartition", "partition_index": 0, "offset": -1}
     named = {"_": "DeleteRecordsTopic", "name": "t", "partitions": [one]}
     answer = asker.ask(21, 2, topics=[named], timeout=1).topics[0].partitions[0]
     return answer.error_code.name, answer.low_watermark
 
 
-def altered(asker: Asker, key: int) -> str:
+def altered(asker: WireClient, key: int) -> str:
     more = {"config_operation": 0} if key == 44 else {}
     kind = "AlterableConfig"
     one = {"_": kind, "name": "retention.ms", "value": "1000", **more}
@@ -80,7 +80,7 @@ def busy(running: RunningBroker) -> Iterator[None]:
 
 @pytest.mark.parametrize("ask", [created, partitions_added, deleted])
 def test_a_change_whose_turn_does_not_come_in_time_is_not_made(
-    running_broker: RunningBroker, asker: Asker, log: sparklog.SparkLog, ask: Callable[[Asker], str]
+    running_broker: RunningBroker, asker: WireClient, log: sparklog.SparkLog, ask: Callable[[WireClient], str]
 ) -> None:
     before = log.refresh().commit
     with busy(running_broker):
@@ -117,7 +117,7 @@ def test_a_change_that_has_begun_may_still_happen(
 
 
 def test_records_are_deleted_however_short_the_time(
-    asker: Asker, log: sparklog.SparkLog, running_broker: RunningBroker
+    asker: WireClient, log: sparklog.SparkLog, running_broker: RunningBroker
 ) -> None:
     """The time-out of the request is for replicas to follow; there are none."""
     log.append("t", pa.table({"value": [b"x"] * 5}), partition=0)
@@ -137,7 +137,7 @@ def test_records_are_deleted_however_short_the_time(
     ],
 )
 def test_a_publisher_that_refuses_is_told_of_for_each_part(
-    running_broker: RunningBroker, asker: Asker, log: sparklog.SparkLog, ask: Callable[[Asker], str]
+    running_broker: RunningBroker, asker: WireClient, log: sparklog.SparkLog, ask: Callable[[WireClient], str]
 ) -> None:
     running_broker.broker.publisher._stopping = True  # as while the broker stops
     try:
@@ -149,7 +149,7 @@ def test_a_publisher_that_refuses_is_told_of_for_each_part(
 @pytest.mark.parametrize("ask", [created, partitions_added])
 def test_validating_without_storage(
     running_broker: RunningBroker,
-    asker: Asker,
+    asker: WireClient,
     log: sparklog.SparkLog,
     ask: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,

@@ -9,14 +9,14 @@ from sparklog.log.config import RootConfig, TopicConfig
 from sparklog.log.setting import NOT_ACTED_ON, declared_settings
 from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS
 from sparklog_server.settings.config import SETTINGS
-from tests.server.admin.asking import Asker
+from tests.support.wire_client import WireClient
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def describe(
-    asker: Asker, kind: int, name: str, *, keys: list[str] | None = None, version: int = 4
+    asker: WireClient, kind: int, name: str, *, keys: list[str] | None = None, version: int = 4
 ) -> tuple[Any, dict[str, Any]]:
     resource = {
         "_": "DescribeConfigsResource", "resource_type": kind, "resource_name": name,
@@ -39,7 +39,11 @@ def resource(kind: int, name: str, *configs: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def alter(
-    asker: Asker, *resources: dict[str, Any], key: int = 44, version: int = 1, validate_only: bool = False
+    asker: WireClient,
+    *resources: dict[str, Any],
+    key: int = 44,
+    version: int = 1,
+    validate_only: bool = False,
 ) -> list[tuple[str, str | None]]:
     answer = asker.ask(key, version, resources=resources, validate_only=validate_only)
     return [(one.error_code.name, one.error_message) for one in answer.responses]
@@ -50,7 +54,7 @@ def synonyms(entry: Any) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_version_describes_a_topic(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+def test_every_version_describes_a_topic(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     log.create_topic("t", configs={"retention.ms": "5"})
     result, entries = describe(asker, TOPIC, "t", version=version)
     assert result.error_code.name == "none"
@@ -71,7 +75,7 @@ def test_every_version_describes_a_topic(asker: Asker, log: sparklog.SparkLog, v
 
 
 def test_settings_that_nothing_acts_on_leave_a_line_in_the_log(
-    asker: Asker, log: sparklog.SparkLog, caplog: pytest.LogCaptureFixture
+    asker: WireClient, log: sparklog.SparkLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.create_topic("t")
     changes = [
@@ -85,7 +89,7 @@ def test_settings_that_nothing_acts_on_leave_a_line_in_the_log(
     assert told == ["topic 't': cleanup.policy=compact", "root: retention.ms=7"]
 
 
-def test_the_layers_of_a_topics_setting(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_the_layers_of_a_topics_setting(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t", configs={"retention.ms": "5"})
     log.alter_root(set={"retention.ms": "7"})
     _, entries = describe(asker, TOPIC, "t", keys=["retention.ms"])
@@ -99,7 +103,7 @@ def test_the_layers_of_a_topics_setting(asker: Asker, log: sparklog.SparkLog) ->
 
 
 def test_what_server_properties_says_is_a_layer(start_broker: Any, connect: Any) -> None:
-    asker = Asker(connect(start_broker({"message.max.bytes": "2000000", "num.partitions": "3"})))
+    asker = connect(start_broker({"message.max.bytes": "2000000", "num.partitions": "3"}))
     _, entries = describe(asker, BROKER, "1")
     assert set(entries) == set(ROOT_KEYS) | set(SETTINGS)
     assert synonyms(entries["message.max.bytes"]) == [
@@ -110,7 +114,7 @@ def test_what_server_properties_says_is_a_layer(start_broker: Any, connect: Any)
     assert not any(one.is_sensitive for one in entries.values())
 
 
-def test_the_cluster_shows_what_is_set_for_it(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_the_cluster_shows_what_is_set_for_it(asker: WireClient, log: sparklog.SparkLog) -> None:
     assert describe(asker, BROKER, "")[1] == {}
     log.alter_root(set={"retention.ms": "7", "num.partitions": "3"})
     _, entries = describe(asker, BROKER, "")
@@ -128,21 +132,23 @@ def test_the_cluster_shows_what_is_set_for_it(asker: Asker, log: sparklog.SparkL
         (77, "x", "invalid_request", "Unsupported resource type"),
     ],
 )
-def test_resources_that_cannot_be_described(asker: Asker, kind: int, name: str, code: str, text: str) -> None:
+def test_resources_that_cannot_be_described(
+    asker: WireClient, kind: int, name: str, code: str, text: str
+) -> None:
     result, entries = describe(asker, kind, name)
     assert result.error_code.name == code
     assert text in result.error_message
     assert (result.resource_type, result.resource_name, entries) == (kind, name, {})
 
 
-def test_a_topic_may_be_told_to_keep_everything(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_a_topic_may_be_told_to_keep_everything(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t")
     assert alter(asker, resource(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))) == [("none", None)]
     assert describe(asker, TOPIC, "t")[1]["cleanup.policy"].value == ""
     assert log.describe_topic("t").config.cleanup_policy == ()
 
 
-def test_groups_have_no_settings_but_can_be_described(asker: Asker) -> None:
+def test_groups_have_no_settings_but_can_be_described(asker: WireClient) -> None:
     """kafka-configs --entity-type groups --describe asks for every group that it has listed."""
     result, entries = describe(asker, GROUP, "readers")
     assert (result.error_code.name, entries) == ("none", {})
@@ -151,7 +157,7 @@ def test_groups_have_no_settings_but_can_be_described(asker: Asker) -> None:
     assert "GROUP" in (message or "")
 
 
-def test_operations_on_a_topic(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_operations_on_a_topic(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t", configs={"segment.ms": "9"})
     assert alter(asker, resource(TOPIC, "t", ("retention.ms", SET, "5"), ("segment.ms", DELETE, None))) == [
         ("none", None)]  # fmt: skip
@@ -183,7 +189,11 @@ def test_operations_on_a_topic(asker: Asker, log: sparklog.SparkLog) -> None:
     ],
 )
 def test_all_of_a_resource_or_nothing(
-    asker: Asker, log: sparklog.SparkLog, configs: list[tuple[str, int, str | None]], code: str, text: str
+    asker: WireClient,
+    log: sparklog.SparkLog,
+    configs: list[tuple[str, int, str | None]],
+    code: str,
+    text: str,
 ) -> None:
     log.create_topic("t")
     ((found, message),) = alter(asker, resource(TOPIC, "t", *configs))
@@ -192,7 +202,7 @@ def test_all_of_a_resource_or_nothing(
     assert log.describe_topic("t").configs == {}
 
 
-def test_deleting_what_is_not_set_is_done_already(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_deleting_what_is_not_set_is_done_already(asker: WireClient, log: sparklog.SparkLog) -> None:
     """MirrorMaker 2 deletes every key that has its default at the source, Kafka's own included."""
     log.create_topic("t")
     before = log.image.commit
@@ -203,7 +213,7 @@ def test_deleting_what_is_not_set_is_done_already(asker: Asker, log: sparklog.Sp
     assert log.refresh().commit == before
 
 
-def test_resources_have_outcomes_of_their_own(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_resources_have_outcomes_of_their_own(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t")
     log.create_topic("u")
     change = ("retention.ms", SET, "5")
@@ -222,7 +232,7 @@ def test_resources_have_outcomes_of_their_own(asker: Asker, log: sparklog.SparkL
     assert log.describe_topic("u").configs == {}
 
 
-def test_validate_only(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_validate_only(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t")
     ok = resource(TOPIC, "t", ("retention.ms", SET, "5"))
     assert alter(asker, ok, validate_only=True) == [("none", None)]
@@ -233,7 +243,7 @@ def test_validate_only(asker: Asker, log: sparklog.SparkLog) -> None:
     assert log.describe_topic("t").configs == {}
 
 
-def test_the_clusters_settings_have_the_brokers_names(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_the_clusters_settings_have_the_brokers_names(asker: WireClient, log: sparklog.SparkLog) -> None:
     changes = ("log.retention.ms", SET, "5"), ("message.max.bytes", SET, "99"), ("num.partitions", SET, "3")
     assert alter(asker, resource(BROKER, "", *changes)) == [("none", None)]
     assert log.refresh().configs == {"retention.ms": "5", "max.message.bytes": "99", "num.partitions": "3"}
@@ -253,7 +263,7 @@ def test_the_clusters_settings_have_the_brokers_names(asker: Asker, log: sparklo
     ],
 )
 def test_what_cannot_be_set_for_the_cluster(
-    asker: Asker, log: sparklog.SparkLog, key: str, value: str, code: str, text: str
+    asker: WireClient, log: sparklog.SparkLog, key: str, value: str, code: str, text: str
 ) -> None:
     ((found, message),) = alter(asker, resource(BROKER, "", (key, SET, value)))
     assert found == code
@@ -262,7 +272,7 @@ def test_what_cannot_be_set_for_the_cluster(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_alter_configs_replaces_everything(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+def test_alter_configs_replaces_everything(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     log.create_topic("t", configs={"segment.ms": "9", "retention.ms": "1"})
     replaced = resource(TOPIC, "t", ("retention.ms", "5"), ("segment.bytes", "100"))
     assert alter(asker, replaced, key=33, version=version) == [("none", None)]
@@ -274,7 +284,7 @@ def test_alter_configs_replaces_everything(asker: Asker, log: sparklog.SparkLog,
     assert log.refresh().configs == {"retention.ms": "5"}
 
 
-def test_alter_configs_refuses_nulls_and_duplicates(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_alter_configs_refuses_nulls_and_duplicates(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t", configs={"segment.ms": "9"})
     twice = resource(TOPIC, "t", ("retention.ms", "5"), ("retention.ms", "6"))
     null = resource(TOPIC, "t", ("retention.ms", None))

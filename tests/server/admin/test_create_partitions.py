@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 import sparklog
-from tests.server.admin.asking import Asker
+from tests.support.wire_client import WireClient
 
 
-def grow(asker: Asker, *topics: dict[str, Any], version: int = 3, validate_only: bool = False) -> list[Any]:
+def grow(
+    asker: WireClient, *topics: dict[str, Any], version: int = 3, validate_only: bool = False
+) -> list[Any]:
     answer = asker.ask(37, version, topics=topics, timeout=30_000, validate_only=validate_only)
     return [(one.name, one.error_code.name, one.error_message) for one in answer.results]
 
@@ -23,7 +25,7 @@ def topic(name: str, count: int, assignments: list[list[int]] | None = None) -> 
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_every_version_adds(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+def test_every_version_adds(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     log.create_topic("t", 2)
     assert grow(asker, topic("t", 5), version=version) == [("t", "none", None)]
     assert log.partition_count("t") == 5
@@ -41,7 +43,7 @@ def test_every_version_adds(asker: Asker, log: sparklog.SparkLog, version: int) 
     ],
 )
 def test_what_is_refused(
-    asker: Asker, log: sparklog.SparkLog, one: dict[str, Any], code: str, text: str
+    asker: WireClient, log: sparklog.SparkLog, one: dict[str, Any], code: str, text: str
 ) -> None:
     log.create_topic("t", 2)
     ((_, found, message),) = grow(asker, one)
@@ -50,7 +52,7 @@ def test_what_is_refused(
     assert log.partition_count("t") == 2
 
 
-def test_assignments_duplicates_and_validate_only(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_assignments_duplicates_and_validate_only(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t", 1)
     assert grow(asker, topic("t", 2), topic("t", 3)) == [("t", "invalid_request", "Duplicate topic name.")]
     assert grow(asker, topic("t", 3, [[1], [1]]), validate_only=True) == [("t", "none", None)]

@@ -7,8 +7,8 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog_server.protocol.entities import topic_uuid
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 
 def topic(name: str, partitions: int = -1, factor: int = -1, **fields: Any) -> dict[str, Any]:
@@ -24,19 +24,21 @@ def topic(name: str, partitions: int = -1, factor: int = -1, **fields: Any) -> d
     }  # fmt: skip
 
 
-def create(asker: Asker, *topics: dict[str, Any], version: int = 7, validate_only: bool = False) -> list[Any]:
+def create(
+    asker: WireClient, *topics: dict[str, Any], version: int = 7, validate_only: bool = False
+) -> list[Any]:
     answer = asker.ask(19, version, topics=topics, timeout=30_000, validate_only=validate_only)
     return list(answer.topics)
 
 
-def refused(asker: Asker, one: dict[str, Any]) -> tuple[ErrorCode, str]:
+def refused(asker: WireClient, one: dict[str, Any]) -> tuple[ErrorCode, str]:
     (result,) = create(asker, one)
     assert result.error_message is not None
     return result.error_code, result.error_message
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_every_version_creates(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+def test_every_version_creates(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     (result,) = create(asker, topic("t", 3, 1, configs={"retention.ms": "1000"}), version=version)
     assert result.error_code is ErrorCode.none
     assert log.describe_topic("t").configs == {"retention.ms": "1000"}
@@ -50,14 +52,14 @@ def test_every_version_creates(asker: Asker, log: sparklog.SparkLog, version: in
         assert result.topic_id == topic_uuid(log.describe_topic("t").topic_id)
 
 
-def test_minus_one_means_the_roots_defaults(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_minus_one_means_the_roots_defaults(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.alter_root(set={"num.partitions": "5"})
     (result,) = create(asker, topic("t"))
     assert result.num_partitions == 5
     assert log.partition_count("t") == 5
 
 
-def test_one_commit_for_all_and_an_error_for_each(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_one_commit_for_all_and_an_error_for_each(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("there")
     before = log.image.commit
     results = create(
@@ -72,13 +74,13 @@ def test_one_commit_for_all_and_an_error_for_each(asker: Asker, log: sparklog.Sp
     assert log.image.commit == before + 1
 
 
-def test_a_topic_that_is_named_twice_is_not_created(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_a_topic_that_is_named_twice_is_not_created(asker: WireClient, log: sparklog.SparkLog) -> None:
     (result,) = create(asker, topic("t"), topic("t", 4))
     assert (result.error_code, result.error_message) == (ErrorCode.invalid_request, "Duplicate topic name.")
     assert log.topics() == []
 
 
-def test_validate_only_changes_nothing(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_validate_only_changes_nothing(asker: WireClient, log: sparklog.SparkLog) -> None:
     before = log.refresh().commit
     ok, bad = create(asker, topic("t", 2), topic("u", 0), validate_only=True)
     assert (ok.error_code, ok.num_partitions) == (ErrorCode.none, 2)
@@ -116,19 +118,19 @@ def test_validate_only_changes_nothing(asker: Asker, log: sparklog.SparkLog) -> 
         (topic("t", assignments=[(0, [1, 2])]), "invalid_replica_assignment", "broker 2, but no such broker"),
     ],
 )
-def test_what_is_refused(asker: Asker, one: dict[str, Any], code: str, text: str) -> None:
+def test_what_is_refused(asker: WireClient, one: dict[str, Any], code: str, text: str) -> None:
     found, message = refused(asker, one)
     assert found.name == code
     assert text in message
 
 
-def test_an_assignment_to_this_broker(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_an_assignment_to_this_broker(asker: WireClient, log: sparklog.SparkLog) -> None:
     (result,) = create(asker, topic("t", assignments=[(1, [1]), (0, [1])]))
     assert result.error_code is ErrorCode.none
     assert log.partition_count("t") == 2
 
 
-def test_what_kafka_connect_and_streams_ask_for(asker: Asker, running_broker: RunningBroker) -> None:
+def test_what_kafka_connect_and_streams_ask_for(asker: WireClient, running_broker: RunningBroker) -> None:
     connect = topic(
         "connect-offsets", 25, 1, configs={"cleanup.policy": "compact", "min.insync.replicas": "1"}
     )
@@ -141,7 +143,7 @@ def test_what_kafka_connect_and_streams_ask_for(asker: Asker, running_broker: Ru
     )
 
 
-def test_one_request_makes_ten_thousand_partitions_at_most(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_one_request_makes_ten_thousand_partitions_at_most(asker: WireClient, log: sparklog.SparkLog) -> None:
     """As Kafka: they are there for ever, for the price of 46 bytes."""
     for topics in ([topic("a", 10_001)], [topic(f"t{number}", 101) for number in range(100)]):
         for result in create(asker, *topics):
@@ -151,7 +153,7 @@ def test_one_request_makes_ten_thousand_partitions_at_most(asker: Asker, log: sp
     assert log.topics() == ["b", "c"]
 
 
-def test_parts_of_a_request_share_the_roots_bound(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_parts_of_a_request_share_the_roots_bound(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.alter_root(set={"sparklog.max.partitions": "10"})
     found = create(asker, topic("a", 6), topic("b", 5), topic("c", 4))
     codes = [one.error_code for one in found]

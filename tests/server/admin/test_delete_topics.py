@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog_server.protocol.entities import topic_uuid
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RawClient, RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 ZERO = uuid.UUID(int=0)
 
@@ -19,13 +19,13 @@ def by_name(name: str | None, topic_id: uuid.UUID = ZERO) -> dict[str, Any]:
     return {"_": "DeleteTopicState", "name": name, "topic_id": topic_id}
 
 
-def delete(asker: Asker, *topics: dict[str, Any]) -> list[tuple[str | None, str, str | None]]:
+def delete(asker: WireClient, *topics: dict[str, Any]) -> list[tuple[str | None, str, str | None]]:
     answer = asker.ask(20, 6, topics=topics, timeout=30_000)
     return [(one.name, one.error_code.name, one.error_message) for one in answer.responses]
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_every_version_deletes_by_name(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+def test_every_version_deletes_by_name(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     log.create_topic("t")
     answer = asker.ask(20, version, topic_names=["t", "missing"], timeout=30_000)
     found = {one.name: one.error_code for one in answer.responses}
@@ -33,7 +33,7 @@ def test_every_version_deletes_by_name(asker: Asker, log: sparklog.SparkLog, ver
     assert log.topics() == []
 
 
-def test_by_name_and_by_id(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_by_name_and_by_id(asker: WireClient, log: sparklog.SparkLog) -> None:
     for name in ("a", "b", "c"):
         log.create_topic(name)
     b = topic_uuid(log.describe_topic("b").topic_id)
@@ -44,7 +44,7 @@ def test_by_name_and_by_id(asker: Asker, log: sparklog.SparkLog) -> None:
     assert log.topics() == ["c"]
 
 
-def test_requests_that_make_no_sense(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_requests_that_make_no_sense(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t")
     t = topic_uuid(log.describe_topic("t").topic_id)
     assert delete(asker, by_name(None)) == [
@@ -62,7 +62,7 @@ def test_requests_that_make_no_sense(asker: Asker, log: sparklog.SparkLog) -> No
     assert log.topics() == []
 
 
-def test_the_topic_of_all_groups_offsets_stays(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_the_topic_of_all_groups_offsets_stays(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t")
     log.commit_offsets("g", {("t", 0): 0})
     ((_, code, message),) = delete(asker, by_name("__consumer_offsets"))
@@ -74,13 +74,13 @@ def test_the_topic_of_all_groups_offsets_stays(asker: Asker, log: sparklog.Spark
 @pytest.mark.parametrize(("version", "code"), [(2, "invalid_request"), (3, "topic_deletion_disabled")])
 def test_deletion_can_be_disabled(
     start_broker: Callable[..., RunningBroker],
-    connect: Callable[[RunningBroker], RawClient],
+    connect: Callable[[RunningBroker], WireClient],
     version: int,
     code: str,
 ) -> None:
     broker = start_broker({"delete.topic.enable": "false"})
     log = sparklog.open(broker.root, create=False)
     log.create_topic("t")
-    answer = Asker(connect(broker)).ask(20, version, topic_names=["t"], timeout=30_000)
+    answer = connect(broker).ask(20, version, topic_names=["t"], timeout=30_000)
     assert answer.responses[0].error_code.name == code
     assert log.topics() == ["t"]

@@ -11,11 +11,11 @@ import sparklog
 from sparklog.client.broker_root import find_broker_root
 from sparklog.errors import InvalidRequestError
 from sparklog.storage.root_rules import root_rules
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 
-def describe(asker: Asker, version: int = 4, topics: Any = None) -> Any:
+def describe(asker: WireClient, version: int = 4, topics: Any = None) -> Any:
     answer = asker.ask(35, version, topics=topics)
     (result,) = answer.results
     assert result.error_code.name == "none"
@@ -27,7 +27,7 @@ def sizes(result: Any) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_version_tells_root_and_sizes(asker: Asker, log: sparklog.SparkLog, version: int) -> None:
+def test_every_version_tells_root_and_sizes(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     log.create_topic("t", 2)
     log.create_topic("empty")
     log.append("t", pa.table({"value": ["x" * 1000] * 5}), partition=1)
@@ -42,7 +42,7 @@ def test_every_version_tells_root_and_sizes(asker: Asker, log: sparklog.SparkLog
         assert 0 < result.usable_bytes <= result.total_bytes
 
 
-def test_only_what_is_asked_for(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_only_what_is_asked_for(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t", 3)
     log.create_topic("u")
     asked = [

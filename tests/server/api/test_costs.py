@@ -24,8 +24,8 @@ from sparklog_server.protocol.messages import (
     examine_request,
     message_codec,
 )
-from tests.server.admin.asking import entity
-from tests.server.conftest import RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import entity
 
 Fields = dict[str, Any]
 

@@ -5,8 +5,8 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog_server.api.registry import declared_apis
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 DESCRIBE_CLUSTER = 60
 API_VERSIONS = 18
@@ -14,7 +14,7 @@ API_VERSIONS = 18
 
 @pytest.mark.parametrize("version", range(2))
 def test_the_cluster_is_this_broker(
-    asker: Asker, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
+    asker: WireClient, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
 ) -> None:
     response = asker.ask(DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
     (broker,) = response.brokers
@@ -26,14 +26,14 @@ def test_the_cluster_is_this_broker(
 @pytest.mark.parametrize(
     ("endpoint_type", "code"), [(2, "mismatched_endpoint_type"), (9, "unsupported_endpoint_type")]
 )
-def test_only_brokers_can_be_described(asker: Asker, endpoint_type: int, code: str) -> None:
+def test_only_brokers_can_be_described(asker: WireClient, endpoint_type: int, code: str) -> None:
     response = asker.ask(DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
     assert response.error_code is ErrorCode[code]
     assert response.error_message
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_what_is_registered(asker: Asker, version: int) -> None:
+def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) -> None:
     response = asker.ask(API_VERSIONS, version)
     assert response.error_code is ErrorCode.none
     listed = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}

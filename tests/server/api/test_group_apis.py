@@ -15,8 +15,8 @@ from kio.static.constants import EntityType
 import sparklog
 from sparklog_server.protocol.entities import make
 from sparklog_server.security.access import NOT_ASKED_FOR, Access
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RawClient, RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x06orders"
 FIND, JOIN, SYNC, HEARTBEAT, LEAVE = 10, 11, 14, 12, 13
@@ -39,12 +39,7 @@ def running_broker(start_broker: Callable[..., RunningBroker], tmp_path: Path) -
     )
 
 
-@pytest.fixture
-def asker(running_broker: RunningBroker, connect: Callable[[RunningBroker], RawClient]) -> Asker:
-    return Asker(connect(running_broker))
-
-
-def join(asker: Asker, version: int = 9, member_id: str = "", group: str = "g", **more: Any) -> Any:
+def join(asker: WireClient, version: int = 9, member_id: str = "", group: str = "g", **more: Any) -> Any:
     fields: dict[str, Any] = {
         "group_id": group,
         "member_id": member_id,
@@ -61,7 +56,7 @@ def join(asker: Asker, version: int = 9, member_id: str = "", group: str = "g", 
     return answer
 
 
-def sync(asker: Asker, joined: Any, version: int = 5, group: str = "g", **more: Any) -> Any:
+def sync(asker: WireClient, joined: Any, version: int = 5, group: str = "g", **more: Any) -> Any:
     given = [
         {"_": "SyncGroupRequestAssignment", "member_id": one.member_id, "assignment": b"all"}
         for one in joined.members
@@ -80,7 +75,11 @@ def sync(asker: Asker, joined: Any, version: int = 5, group: str = "g", **more: 
 
 
 def commit(
-    asker: Asker, offsets: dict[tuple[str, int], int], version: int = 9, metadata: str = "note", **more: Any
+    asker: WireClient,
+    offsets: dict[tuple[str, int], int],
+    version: int = 9,
+    metadata: str = "note",
+    **more: Any,
 ) -> dict[tuple[str, int], str]:
     fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", **more}
     topics = [
@@ -107,7 +106,9 @@ def commit(
     }
 
 
-def fetch(asker: Asker, asked: dict[str, list[int]] | None, version: int = 9) -> dict[tuple[str, int], Any]:
+def fetch(
+    asker: WireClient, asked: dict[str, list[int]] | None, version: int = 9
+) -> dict[tuple[str, int], Any]:
     """(offset, metadata) of each."""
     suffix = "Topics" if version >= 8 else "Topic"
     topics = None
@@ -132,7 +133,7 @@ def fetch(asker: Asker, asked: dict[str, list[int]] | None, version: int = 9) ->
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_find_coordinator(asker: Asker, running_broker: RunningBroker, version: int) -> None:
+def test_find_coordinator(asker: WireClient, running_broker: RunningBroker, version: int) -> None:
     if version < 4:
         found = [asker.ask(FIND, version, key="g")]
     else:
@@ -145,7 +146,7 @@ def test_find_coordinator(asker: Asker, running_broker: RunningBroker, version: 
 
 @pytest.mark.parametrize("version", range(1, 5))
 def test_transactions_are_refused_clearly(
-    asker: Asker, version: int, caplog: pytest.LogCaptureFixture
+    asker: WireClient, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     if version < 4:
         found = asker.ask(FIND, version, key="t", key_type=1)
@@ -160,13 +161,13 @@ def test_transactions_are_refused_clearly(
     assert "remove transactional.id" in told
 
 
-def test_other_coordinators_are_unknown(asker: Asker) -> None:
+def test_other_coordinators_are_unknown(asker: WireClient) -> None:
     (found,) = asker.ask(FIND, 4, key_type=2, coordinator_keys=("t",)).coordinators
     assert found.error_code.name == "invalid_request"
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_join_sync_heartbeat_leave(asker: Asker, version: int) -> None:
+def test_join_sync_heartbeat_leave(asker: WireClient, version: int) -> None:
     """A life in the versions of one time."""
     joined = join(asker, version)
     assert (joined.error_code.name, joined.generation_id) == ("none", 1)
@@ -195,7 +196,7 @@ def test_join_sync_heartbeat_leave(asker: Asker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_refused_join(asker: Asker, version: int) -> None:
+def test_a_refused_join(asker: WireClient, version: int) -> None:
     refused = asker.ask(
         JOIN, version, group_id="g", member_id="", session_timeout=99, protocol_type="consumer"
     )
@@ -204,14 +205,14 @@ def test_a_refused_join(asker: Asker, version: int) -> None:
     assert refused.protocol_name == (None if version >= 7 else "")
 
 
-def test_sync_must_name_the_protocol(asker: Asker) -> None:
+def test_sync_must_name_the_protocol(asker: WireClient) -> None:
     joined = join(asker)
     assert sync(asker, joined, protocol_name=None).error_code.name == "inconsistent_group_protocol"
     assert sync(asker, joined, protocol_type="other").error_code.name == "inconsistent_group_protocol"
 
 
 @pytest.mark.parametrize("version", range(5, 10))
-def test_static_members(asker: Asker, version: int) -> None:
+def test_static_members(asker: WireClient, version: int) -> None:
     joined = join(asker, version, group_instance_id="i")
     assert joined.error_code.name == "none"
     assert [one.group_instance_id for one in joined.members] == ["i"]
@@ -237,7 +238,7 @@ def test_static_members(asker: Asker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_offsets_in_every_version(asker: Asker, version: int) -> None:
+def test_offsets_in_every_version(asker: WireClient, version: int) -> None:
     assert fetch(asker, {"orders": [0]}) == {("orders", 0): (-1, "", "none")}
     ok = {("orders", 0): "none", ("returns", 0): "none"}
     assert commit(asker, {("orders", 0): 5, ("returns", 0): 6}, version) == ok
@@ -257,7 +258,7 @@ def test_offsets_in_every_version(asker: Asker, version: int) -> None:
             }
 
 
-def test_leader_epochs_come_back(asker: Asker) -> None:
+def test_leader_epochs_come_back(asker: WireClient) -> None:
     commit(asker, {("orders", 0): 5})
     topics = [{"_": "OffsetFetchRequestTopic", "name": "orders", "partition_indexes": (0, 1)}]
     (topic,) = asker.ask(FETCH, 5, group_id="g", topics=topics).topics
@@ -266,7 +267,7 @@ def test_leader_epochs_come_back(asker: Asker) -> None:
 
 @pytest.mark.parametrize("version", range(1, 10))
 def test_while_offsets_are_loaded_every_partition_says_so(
-    asker: Asker, running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, version: int
+    asker: WireClient, running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     loading = ErrorCode.coordinator_load_in_progress
     monkeypatch.setattr(running_broker.broker.groups, "fetch", lambda _: (loading, {}))
@@ -282,7 +283,7 @@ def test_while_offsets_are_loaded_every_partition_says_so(
     assert [(one.committed_offset, one.error_code) for one in topic.partitions] == [(-1, loading)] * 2
 
 
-def test_several_groups_at_once(asker: Asker) -> None:
+def test_several_groups_at_once(asker: WireClient) -> None:
     commit(asker, {("orders", 0): 5})
     groups = [
         {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None},
@@ -293,7 +294,7 @@ def test_several_groups_at_once(asker: Asker) -> None:
 
 
 def test_bad_partitions_are_refused_and_the_others_committed(
-    asker: Asker, caplog: pytest.LogCaptureFixture
+    asker: WireClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sparklog_server.coordinator")
     assert commit(
@@ -320,7 +321,7 @@ def test_bad_partitions_are_refused_and_the_others_committed(
 
 @pytest.mark.parametrize("version", range(2, 10))
 def test_negative_offsets_are_kept_as_in_kafka_and_read_as_none(
-    asker: Asker, running_broker: RunningBroker, version: int
+    asker: WireClient, running_broker: RunningBroker, version: int
 ) -> None:
     """What administrators' tools reset groups with: -1 and -2, to be looked up later."""
     reset = {("orders", 0): -1, ("orders", 1): -2}
@@ -333,7 +334,7 @@ def test_negative_offsets_are_kept_as_in_kafka_and_read_as_none(
 
 
 def test_a_topic_that_was_just_made_beside_the_broker_is_known(
-    asker: Asker, running_broker: RunningBroker
+    asker: WireClient, running_broker: RunningBroker
 ) -> None:
     with sparklog.open(running_broker.root, create=False) as log:
         log.create_topic("new", 1)
@@ -342,7 +343,7 @@ def test_a_topic_that_was_just_made_beside_the_broker_is_known(
         assert commit(asker, {("new", 1): 0}) == {("new", 1): "none"}
 
 
-def test_commits_of_members(asker: Asker) -> None:
+def test_commits_of_members(asker: WireClient) -> None:
     joined = join(asker)
     sync(asker, joined)
     one = {("orders", 0): 1}
@@ -354,7 +355,9 @@ def test_commits_of_members(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-def test_a_retention_of_the_clients_own(asker: Asker, running_broker: RunningBroker, version: int) -> None:
+def test_a_retention_of_the_clients_own(
+    asker: WireClient, running_broker: RunningBroker, version: int
+) -> None:
     commit(asker, {("orders", 0): 1}, version, retention_time=0)
     commit(asker, {("orders", 1): 1}, version, retention_time=1_000_000)
     running_broker.call(running_broker.broker.groups.expire())
@@ -362,7 +365,7 @@ def test_a_retention_of_the_clients_own(asker: Asker, running_broker: RunningBro
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_describe_groups(asker: Asker, version: int) -> None:
+def test_describe_groups(asker: WireClient, version: int) -> None:
     joined = join(asker)
     sync(asker, joined)
     commit(asker, {("orders", 0): 1}, group_id="query")
@@ -390,7 +393,7 @@ def test_describe_groups(asker: Asker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_list_groups(asker: Asker, version: int) -> None:
+def test_list_groups(asker: WireClient, version: int) -> None:
     sync(asker, join(asker))
     commit(asker, {("orders", 0): 1}, group_id="query")
     listed = asker.ask(LIST, version)
@@ -407,7 +410,7 @@ def test_list_groups(asker: Asker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_delete_groups(asker: Asker, version: int) -> None:
+def test_delete_groups(asker: WireClient, version: int) -> None:
     sync(asker, join(asker))
     commit(asker, {("orders", 0): 1}, group_id="query")
     answer = asker.ask(DELETE, version, groups_names=("g", "query", "nobody", "query"))
@@ -419,7 +422,7 @@ def test_delete_groups(asker: Asker, version: int) -> None:
     assert [one.group_id for one in asker.ask(LIST, 4).groups] == ["g"]
 
 
-def test_offset_delete(asker: Asker) -> None:
+def test_offset_delete(asker: WireClient) -> None:
     commit(asker, {("orders", 0): 1, ("orders", 1): 1, ("returns", 0): 1})
 
     def delete(group: str = "g") -> Any:
@@ -457,13 +460,12 @@ def test_offset_delete(asker: Asker) -> None:
 
 
 def test_a_waiting_member_whose_client_is_gone_is_not_waited_for_for_ever(
-    asker: Asker, running_broker: RunningBroker, connect: Callable[[RunningBroker], RawClient]
+    asker: WireClient, running_broker: RunningBroker, connect: Callable[[RunningBroker], WireClient]
 ) -> None:
     joined = join(asker)
     sync(asker, joined)
     other = connect(running_broker)
-    second = Asker(other)
-    pending = second.ask(
+    pending = other.ask(
         JOIN,
         9,
         group_id="g",
@@ -481,12 +483,11 @@ def test_a_waiting_member_whose_client_is_gone_is_not_waited_for_for_ever(
 
 
 def test_a_stopping_broker_does_not_wait_for_members(
-    asker: Asker, running_broker: RunningBroker, connect: Callable[[RunningBroker], RawClient]
+    asker: WireClient, running_broker: RunningBroker, connect: Callable[[RunningBroker], WireClient]
 ) -> None:
     sync(asker, join(asker, session_timeout=600_000))
     second = connect(running_broker)
-    raw = Asker(second)
-    pending = raw.ask(
+    pending = second.ask(
         JOIN,
         9,
         group_id="g",

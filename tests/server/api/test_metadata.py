@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog_server.admin.topic_creation import MAX_CREATED
 from sparklog_server.protocol.entities import topic_id_text, topic_uuid
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RawClient, RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 METADATA = 3
 VERSIONS = range(13)
@@ -27,7 +27,7 @@ def errors(response: Any) -> dict[str | None, str]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_tells_all_topics(
-    asker: Asker, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
+    asker: WireClient, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
 ) -> None:
     log.create_topic("a", partitions=3)
     log.create_topic("__consumer_offsets")
@@ -51,7 +51,7 @@ def test_every_version_tells_all_topics(
         assert topic_id_text(topics["a"].topic_id) == log.image.topic("a").topic_id
 
 
-def test_topics_of_others_are_known_at_once(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_topics_of_others_are_known_at_once(asker: WireClient, log: sparklog.SparkLog) -> None:
     for number in range(20):
         name = f"t{number}"
         log.create_topic(name)
@@ -60,12 +60,12 @@ def test_topics_of_others_are_known_at_once(asker: Asker, log: sparklog.SparkLog
         assert len(asker.ask(METADATA, 4, topics=None).topics) == number + 1
 
 
-def test_no_topics_means_none_since_version_1(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_no_topics_means_none_since_version_1(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("a")
     assert asker.ask(METADATA, 1, topics=()).topics == ()
 
 
-def test_missing_topics_are_created_if_all_allow_it(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_missing_topics_are_created_if_all_allow_it(asker: WireClient, log: sparklog.SparkLog) -> None:
     response = asker.ask(METADATA, 4, topics=named("no"), allow_auto_topic_creation=False)
     assert errors(response) == {"no": "unknown_topic_or_partition"}
     before = log.refresh().commit
@@ -78,10 +78,10 @@ def test_missing_topics_are_created_if_all_allow_it(asker: Asker, log: sparklog.
 
 
 def test_creation_has_the_settings_of_root_and_broker(
-    start_broker: Callable[..., RunningBroker], connect: Callable[..., RawClient]
+    start_broker: Callable[..., RunningBroker], connect: Callable[..., WireClient]
 ) -> None:
     broker = start_broker({"num.partitions": "4", "offsets.topic.num.partitions": "6"})
-    asker = Asker(connect(broker))
+    asker = connect(broker)
     log = sparklog.open(broker.root, create=False)
     asker.ask(METADATA, 4, topics=named("a"), allow_auto_topic_creation=True)
     assert log.partition_count("a") == 4
@@ -94,7 +94,7 @@ def test_creation_has_the_settings_of_root_and_broker(
     assert log.partition_count("__consumer_offsets") == 6
 
 
-def test_names_that_cannot_be(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_names_that_cannot_be(asker: WireClient, log: sparklog.SparkLog) -> None:
     names = ["../x", "nul\0", "a" * 250, "", "a.b", "a_b", "fine"]
     response = asker.ask(METADATA, 9, topics=named(*names), allow_auto_topic_creation=True)
     assert errors(response) == {
@@ -111,7 +111,7 @@ def test_names_that_cannot_be(asker: Asker, log: sparklog.SparkLog) -> None:
     assert log.topics() == ["a.b", "fine"]
 
 
-def test_one_request_creates_so_many_topics_and_no_more(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_one_request_creates_so_many_topics_and_no_more(asker: WireClient, log: sparklog.SparkLog) -> None:
     names = [f"t{number}" for number in range(MAX_CREATED + 5)]
     response = asker.ask(METADATA, 4, topics=named(*names), allow_auto_topic_creation=True)
     assert list(errors(response).values()).count("leader_not_available") == 5
@@ -120,7 +120,7 @@ def test_one_request_creates_so_many_topics_and_no_more(asker: Asker, log: spark
     assert set(errors(response).values()) == {"none"}
 
 
-def test_topics_by_id(asker: Asker, running_broker: RunningBroker, log: sparklog.SparkLog) -> None:
+def test_topics_by_id(asker: WireClient, running_broker: RunningBroker, log: sparklog.SparkLog) -> None:
     asker.ask(METADATA, 4, topics=named("a"), allow_auto_topic_creation=True)
     known = topic_uuid(running_broker.broker.root.image.topic("a").topic_id)
     unknown = uuid.UUID(int=7)
@@ -134,7 +134,7 @@ def test_topics_by_id(asker: Asker, running_broker: RunningBroker, log: sparklog
     assert log.topics() == ["a"]
 
 
-def test_authorized_operations_when_asked_for(asker: Asker) -> None:
+def test_authorized_operations_when_asked_for(asker: WireClient) -> None:
     response = asker.ask(
         METADATA,
         8,
@@ -164,8 +164,8 @@ def test_other_listeners_are_told_their_own_address(
     )
     told = []
     for listener in broker.broker.network.listeners:
-        client = RawClient("127.0.0.1", listener.address.port)
-        (node,) = Asker(client).ask(METADATA, 1, topics=()).brokers
+        client = WireClient("127.0.0.1", listener.address.port)
+        (node,) = client.ask(METADATA, 1, topics=()).brokers
         told.append((node.host, node.port))
         client.close()
     assert told == [("127.0.0.1", broker.port), ("kafka.example", 4711)]

@@ -7,8 +7,8 @@ import pytest
 
 import sparklog
 from sparklog_server.protocol import answers
-from tests.server.admin.asking import Asker
-from tests.server.conftest import RunningBroker
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 DESCRIBE_GROUPS, OFFSET_FETCH, FIND, DESCRIBE_CONFIGS, LOG_DIRS, LEAVE, LIST_GROUPS = (
     15,
@@ -26,7 +26,7 @@ def running_broker(start_broker: Callable[..., RunningBroker]) -> RunningBroker:
     return start_broker({"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"})
 
 
-def join(asker: Asker, group: str, size: int) -> None:
+def join(asker: WireClient, group: str, size: int) -> None:
     protocols = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": bytes(size)}]
     while True:
         joined = asker.ask(11, 3, group_id=group, member_id="", session_timeout=30_000,
@@ -39,7 +39,7 @@ def join(asker: Asker, group: str, size: int) -> None:
               assignments=[])  # fmt: skip
 
 
-def commit(asker: Asker, group: str, partitions: int) -> None:
+def commit(asker: WireClient, group: str, partitions: int) -> None:
     offsets = [
         {"_": "OffsetCommitRequestPartition", "partition_index": number, "committed_offset": 1,
          "committed_metadata": ""}
@@ -53,7 +53,7 @@ def all_offsets(*groups: str) -> list[dict[str, Any]]:
     return [{"_": "OffsetFetchRequestGroup", "group_id": group, "topics": None} for group in groups]
 
 
-def test_groups(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_groups(asker: WireClient, log: sparklog.SparkLog) -> None:
     """900 bytes made 1.26 GB of one group's description, 2.4 KB stopped everybody for 30 s."""
     log.create_topic("t", 10)
     join(asker, "g", 1000)
@@ -74,7 +74,7 @@ def test_groups(asker: Asker, log: sparklog.SparkLog) -> None:
     assert len(asker.ask(LEAVE, 4, group_id="g", members=members).members) == 1
 
 
-def test_settings_and_log_dirs(asker: Asker, log: sparklog.SparkLog) -> None:
+def test_settings_and_log_dirs(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t", 2)
     log.create_topic("u", configs={"retention.ms": "5"})
     resources = [
@@ -93,7 +93,7 @@ def test_settings_and_log_dirs(asker: Asker, log: sparklog.SparkLog) -> None:
 
 
 def test_what_is_beyond_the_limit_is_refused(
-    asker: Asker, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
+    asker: WireClient, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create_topic("t", 100)
     for group in ("g", "h"):

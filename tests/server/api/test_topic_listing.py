@@ -9,7 +9,7 @@ from sparklog_server.api import topic_listing
 from sparklog_server.api.topic_listing import MAX_KEPT, TopicListing
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.metadata_response import encode_topic
-from tests.server.conftest import RunningBroker
+from tests.support.running_broker import RunningBroker
 
 
 def test_nothing_is_made_anew_while_nothing_has_changed(

@@ -13,11 +13,11 @@ from sparklog_server.broker import Broker
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
-from tests.compat.server_process import until
-from tests.server.admin.asking import Asker
 from tests.server.api.test_group_apis import commit, join, sync
-from tests.server.conftest import RawClient, RunningBroker, ShiftedClock
 from tests.server.test_broker import with_broker
+from tests.support.broker_process import until
+from tests.support.running_broker import RunningBroker, ShiftedClock
+from tests.support.wire_client import WireClient
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND, HEARTBEAT, LIST, END_OF_EPOCH = 1, 2, 3, 9, 10, 12, 16, 23
 BOUND_MS = 60_000
@@ -116,12 +116,12 @@ def outage(
     return Outage(start_broker, tmp_path / "log", monkeypatch)
 
 
-def heartbeat(asker: Asker, joined: Any) -> str:
+def heartbeat(asker: WireClient, joined: Any) -> str:
     fields = {"group_id": "g", "member_id": joined.member_id, "generation_id": joined.generation_id}
     return str(asker.ask(HEARTBEAT, 4, **fields).error_code.name)
 
 
-def errors_of_everything(asker: Asker, joined: Any) -> dict[str, str]:
+def errors_of_everything(asker: WireClient, joined: Any) -> dict[str, str]:
     """What each kind of request is told, that only the broker in charge may answer."""
     group = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}
     listed = {"_": "ListOffsetsPartition", "partition_index": 0, "timestamp": -1}
@@ -162,9 +162,9 @@ def errors_of_everything(asker: Asker, joined: Any) -> dict[str, str]:
 
 
 def test_who_cannot_follow_the_log_answers_for_nothing_until_it_can(
-    outage: Outage, connect: Callable[[RunningBroker], RawClient]
+    outage: Outage, connect: Callable[[RunningBroker], WireClient]
 ) -> None:
-    asker = Asker(connect(outage.broker))
+    asker = connect(outage.broker)
     joined = join(asker)
     assert sync(asker, joined).assignment == b"all"
     fine = errors_of_everything(asker, joined)
@@ -196,9 +196,9 @@ def test_who_cannot_follow_the_log_answers_for_nothing_until_it_can(
 
 
 def test_who_waits_for_a_rebalance_is_sent_away(
-    outage: Outage, connect: Callable[[RunningBroker], RawClient]
+    outage: Outage, connect: Callable[[RunningBroker], WireClient]
 ) -> None:
-    first, second = Asker(connect(outage.broker)), Asker(connect(outage.broker))
+    first, second = connect(outage.broker), connect(outage.broker)
     # Longer than this test waits: or the first member's session would end, and the wait with it.
     patient: dict[str, Any] = {"session_timeout": 600_000, "rebalance_timeout": 600_000}
     joined = join(first, **patient)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.conftest import RunningBroker
-from tests.server.fetch.conversation import Conversation
 from tests.server.fetch.stored import StoredLog, stored_log
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def broker(stored: StoredLog, running_broker: RunningBroker) -> Iterator[Running
 
 
 @pytest.fixture
-def talk(broker: RunningBroker) -> Iterator[Callable[[], Conversation]]:
+def talk(broker: RunningBroker) -> Iterator[Callable[[], WireClient]]:
     """Open connections."""
-    opened: list[Conversation] = []
+    opened: list[WireClient] = []
 
-    def connect() -> Conversation:
-        opened.append(Conversation(broker.host, broker.port))
+    def connect() -> WireClient:
+        opened.append(WireClient(broker.host, broker.port))
         return opened[-1]
 
     yield connect
@@ -46,5 +46,5 @@ def talk(broker: RunningBroker) -> Iterator[Callable[[], Conversation]]:
 
 
 @pytest.fixture
-def client(talk: Callable[[], Conversation]) -> Conversation:
+def client(talk: Callable[[], WireClient]) -> WireClient:
     return talk()

@@ -9,11 +9,11 @@ import pytest
 
 from sparklog_server.fetch.service import WAITING_BYTES
 from sparklog_server.fetch.sessions import PARTITION_BYTES, FetchSessions
-from tests.server.conftest import RunningBroker
-from tests.server.fetch.conversation import Conversation
 from tests.server.fetch.stored import TOPIC, StoredLog
 from tests.server.fetch.test_fetch_api import FETCH, asked, fetch, partitions_of, request_fields, waiting
 from tests.server.fetch.test_sessions import A0, A1, B0, ids, keys_of, make_sessions, open_session, wants
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient
 
 
 def test_sessions_end_with_their_connection() -> None:
@@ -57,7 +57,7 @@ def test_sessions_have_a_bound_on_bytes() -> None:
 
 
 def test_illegal_names_are_answered_and_not_remembered(
-    client: Conversation, broker: RunningBroker, stored: StoredLog
+    client: WireClient, broker: RunningBroker, stored: StoredLog
 ) -> None:
     """Up to 32 KB each: a session kept them for ever."""
     stored.append(1)
@@ -73,7 +73,7 @@ def test_illegal_names_are_answered_and_not_remembered(
 
 
 def test_a_client_that_leaves_takes_its_session_along(
-    talk: Callable[[], Conversation], broker: RunningBroker, stored: StoredLog
+    talk: Callable[[], WireClient], broker: RunningBroker, stored: StoredLog
 ) -> None:
     client = talk()
     assert fetch(client, asked((0, 0)), session_epoch=0).session_id != 0
@@ -90,7 +90,7 @@ def test_waiting_is_bounded(
     """Beyond it, a fetch is answered soon instead of when there is something."""
     assert stored.state.log_end_offset == 0
     broker = start_broker({"sparklog.fetch.waiting.bytes": str(WAITING_BYTES)}, root=str(tmp_path / "log"))
-    first, second = (Conversation(broker.host, broker.port) for _ in range(2))
+    first, second = (WireClient(broker.host, broker.port) for _ in range(2))
     first.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=2**31 - 1))
     waiting(broker)
     assert broker.broker.fetches.waiting_bytes == WAITING_BYTES
@@ -103,9 +103,7 @@ def test_waiting_is_bounded(
     assert broker.broker.fetches.waiting_bytes == 0
 
 
-def test_a_request_that_waits_keeps_no_more_than_it_needs(
-    client: Conversation, broker: RunningBroker
-) -> None:
+def test_a_request_that_waits_keeps_no_more_than_it_needs(client: WireClient, broker: RunningBroker) -> None:
     """kio's entities take ten times as much as the bytes of the request."""
 
     def left() -> int:
@@ -120,6 +118,6 @@ def test_a_request_that_waits_keeps_no_more_than_it_needs(
 
 
 @pytest.mark.parametrize("size", [1, 100])
-def test_what_was_parked_is_given_back(size: int, client: Conversation, broker: RunningBroker) -> None:
+def test_what_was_parked_is_given_back(size: int, client: WireClient, broker: RunningBroker) -> None:
     fetch(client, asked(*((0, 0) for _ in range(size))), max_wait=1)
     assert broker.broker.fetches.waiting_bytes == 0

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import fetch as fetch_api
 from sparklog_server.protocol.entities import make
-from tests.server.conftest import RunningBroker
-from tests.server.fetch.conversation import Conversation, request_types
 from tests.server.fetch.stored import TOPIC, StoredLog, encoded, offsets_of
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient, request_types
 
 FETCH = 1
 
@@ -45,7 +45,7 @@ def asked(
     ]
 
 
-def fetch(client: Conversation, topics: list[Any], *, version: int = 12, **fields: Any) -> Any:
+def fetch(client: WireClient, topics: list[Any], *, version: int = 12, **fields: Any) -> Any:
     return client.ask(FETCH, version, **request_fields(topics, **fields))
 
 
@@ -71,7 +71,7 @@ def offsets(partition: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-def test_every_version(client: Conversation, stored: StoredLog, version: int) -> None:
+def test_every_version(client: WireClient, stored: StoredLog, version: int) -> None:
     stored.append(30)
     stored.append(20, partition=2)
     response = fetch(client, asked((0, 7), (1, 0), (2, 0), version=version), version=version)
@@ -87,7 +87,7 @@ def test_every_version(client: Conversation, stored: StoredLog, version: int) ->
 
 
 def test_isolation_levels_differ_in_the_list_of_aborted_transactions(
-    client: Conversation, stored: StoredLog
+    client: WireClient, stored: StoredLog
 ) -> None:
     stored.append(3)
     response = fetch(client, asked((0, 0)), isolation_level=0)
@@ -98,7 +98,7 @@ def test_isolation_levels_differ_in_the_list_of_aborted_transactions(
 # --- limits ------------------------------------------------------------------------------------------
 
 
-def test_bytes_are_limited_per_partition_and_over_all(client: Conversation, stored: StoredLog) -> None:
+def test_bytes_are_limited_per_partition_and_over_all(client: WireClient, stored: StoredLog) -> None:
     for partition in range(3):
         stored.append(200, partition=partition, value_bytes=100)
     found = partitions_of(fetch(client, asked((0, 0, 3000), (1, 0, 3000), (2, 0))))
@@ -111,7 +111,7 @@ def test_bytes_are_limited_per_partition_and_over_all(client: Conversation, stor
     assert sum(sizes) <= 30_000
 
 
-def test_the_first_batch_comes_even_if_it_is_larger(client: Conversation, stored: StoredLog) -> None:
+def test_the_first_batch_comes_even_if_it_is_larger(client: WireClient, stored: StoredLog) -> None:
     stored.append(50, partition=1, value_bytes=500, batch_bytes=100_000)
     stored.append(50, partition=2, value_bytes=500, batch_bytes=100_000)
     found = partitions_of(fetch(client, asked((0, 0, 1), (1, 0, 1), (2, 0, 1)), max_bytes=10))
@@ -123,13 +123,13 @@ def test_the_first_batch_comes_even_if_it_is_larger(client: Conversation, stored
 def test_the_brokers_own_limit(start_broker: Callable[..., RunningBroker], stored: StoredLog) -> None:
     stored.append(500, value_bytes=100)
     small = start_broker({"fetch.max.bytes": "2000"})
-    client = Conversation(small.host, small.port)
+    client = WireClient(small.host, small.port)
     assert len(partitions_of(fetch(client, asked((0, 0))))[0].records) <= 2000
     client.close()
 
 
 def test_what_is_being_sent_counts(
-    client: Conversation, broker: RunningBroker, stored: StoredLog, monkeypatch: pytest.MonkeyPatch
+    client: WireClient, broker: RunningBroker, stored: StoredLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While slow consumers hold much, everybody gets a batch at a time."""
     stored.append(500, value_bytes=100)
@@ -155,7 +155,7 @@ def waiting(broker: RunningBroker, count: int = 1) -> None:
         threading.Event().wait(0.002)
 
 
-def test_an_empty_poll_ends_when_its_time_is_over(client: Conversation, broker: RunningBroker) -> None:
+def test_an_empty_poll_ends_when_its_time_is_over(client: WireClient, broker: RunningBroker) -> None:
     start = time.monotonic()
     response = fetch(client, asked((0, 0)), max_wait=60)
     assert time.monotonic() - start > 0.055
@@ -164,35 +164,33 @@ def test_an_empty_poll_ends_when_its_time_is_over(client: Conversation, broker: 
 
 
 def test_a_poll_ends_when_another_process_appends(
-    client: Conversation, broker: RunningBroker, stored: StoredLog
+    client: WireClient, broker: RunningBroker, stored: StoredLog
 ) -> None:
     client.send(FETCH, 12, **request_fields(asked((0, 0), (1, 0)), max_wait=30_000))
     waiting(broker)
     stored.append(5, partition=1)
-    found = partitions_of(client.receive(FETCH, 12))
+    found = partitions_of(client.receive(FETCH, 12)[1])
     assert offsets(found[1]) == [0, 1, 2, 3, 4]
     waiting(broker, 0)
 
 
-def test_min_bytes_are_waited_for(client: Conversation, broker: RunningBroker, stored: StoredLog) -> None:
+def test_min_bytes_are_waited_for(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:
     client.send(FETCH, 12, **request_fields(asked((0, 0), (1, 0)), max_wait=30_000, min_bytes=4000))
     for partition in (0, 1, 0):
         waiting(broker)
         stored.append(20, partition=partition, value_bytes=60)
-    found = partitions_of(client.receive(FETCH, 12))
+    found = partitions_of(client.receive(FETCH, 12)[1])
     assert offsets(found[0]) == list(range(40))
     assert offsets(found[1]) == list(range(20))
 
 
-def test_min_bytes_beyond_the_limit_do_not_wait_for_ever(client: Conversation, stored: StoredLog) -> None:
+def test_min_bytes_beyond_the_limit_do_not_wait_for_ever(client: WireClient, stored: StoredLog) -> None:
     stored.append(100, value_bytes=100)
     fields = {"min_bytes": 1 << 30, "max_bytes": 5000, "max_wait": 30_000}
     assert partitions_of(fetch(client, asked((0, 0)), **fields))[0].records
 
 
-def test_appends_elsewhere_wake_nobody(
-    client: Conversation, broker: RunningBroker, stored: StoredLog
-) -> None:
+def test_appends_elsewhere_wake_nobody(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:
     client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
     waiting(broker)
     stored.append(5, partition=1)
@@ -201,19 +199,19 @@ def test_appends_elsewhere_wake_nobody(
         threading.Event().wait(0.002)
     waiting(broker, 1)
     stored.append(1)
-    assert offsets(partitions_of(client.receive(FETCH, 12))[0]) == [0]
+    assert offsets(partitions_of(client.receive(FETCH, 12)[1])[0]) == [0]
 
 
 def test_deleting_the_topic_ends_the_wait(
-    client: Conversation, broker: RunningBroker, stored: StoredLog
+    client: WireClient, broker: RunningBroker, stored: StoredLog
 ) -> None:
     client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
     waiting(broker)
     stored.log.delete_topic(TOPIC)
-    assert partitions_of(client.receive(FETCH, 12))[0].error_code == 3
+    assert partitions_of(client.receive(FETCH, 12)[1])[0].error_code == 3
 
 
-def test_a_client_that_leaves_stops_waiting(talk: Callable[[], Conversation], broker: RunningBroker) -> None:
+def test_a_client_that_leaves_stops_waiting(talk: Callable[[], WireClient], broker: RunningBroker) -> None:
     client = talk()
     client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
     waiting(broker)
@@ -221,7 +219,7 @@ def test_a_client_that_leaves_stops_waiting(talk: Callable[[], Conversation], br
     waiting(broker, 0)
 
 
-def test_no_partitions_do_not_wait(client: Conversation) -> None:
+def test_no_partitions_do_not_wait(client: WireClient) -> None:
     assert fetch(client, [], max_wait=30_000).responses == ()
 
 
@@ -229,7 +227,7 @@ def test_no_partitions_do_not_wait(client: Conversation) -> None:
 
 
 def test_the_second_consumer_reads_from_memory(
-    client: Conversation, broker: RunningBroker, stored: StoredLog
+    client: WireClient, broker: RunningBroker, stored: StoredLog
 ) -> None:
     stored.append(50)
     assert offsets(partitions_of(fetch(client, asked((0, 0))))[0]) == list(range(50))
@@ -239,7 +237,7 @@ def test_the_second_consumer_reads_from_memory(
 
 
 def test_appends_without_a_consumer_are_not_copied(
-    client: Conversation, broker: RunningBroker, stored: StoredLog
+    client: WireClient, broker: RunningBroker, stored: StoredLog
 ) -> None:
     fetches, topic_id = broker.broker.fetches, stored.state.topic_id
     fetches.on_appended(topic_id, 1, 0, encoded(0, 5))
@@ -257,7 +255,7 @@ def test_appends_without_a_consumer_are_not_copied(
 # --- errors ------------------------------------------------------------------------------------------
 
 
-def test_errors_are_told_per_partition_and_at_once(client: Conversation, stored: StoredLog) -> None:
+def test_errors_are_told_per_partition_and_at_once(client: WireClient, stored: StoredLog) -> None:
     stored.append(10)
     stored.append(10, partition=1)
     topics = [*asked((0, 11), (1, 0), (9, 0), (-1, 0), (2, -5)), *asked((0, 0), topic="none")]
@@ -270,7 +268,7 @@ def test_errors_are_told_per_partition_and_at_once(client: Conversation, stored:
     assert offsets(events.partitions[1]) == list(range(10))
 
 
-def test_offsets_before_the_log_start(client: Conversation, stored: StoredLog) -> None:
+def test_offsets_before_the_log_start(client: WireClient, stored: StoredLog) -> None:
     stored.append(10)
     action = plan_advance_log_start(stored.log.refresh(), stored.state.topic_id, 0, 4)
     assert action is not None
@@ -280,7 +278,7 @@ def test_offsets_before_the_log_start(client: Conversation, stored: StoredLog) -
     assert (found.error_code, found.log_start_offset, found.high_watermark) == (1, 4, 10)
 
 
-def test_leader_epochs(client: Conversation, stored: StoredLog) -> None:
+def test_leader_epochs(client: WireClient, stored: StoredLog) -> None:
     stored.append(3)
     errors = [
         int(partitions_of(fetch(client, asked((0, 0), epoch=epoch)))[0].error_code)
@@ -294,14 +292,14 @@ def test_an_offset_that_only_another_process_knows_is_looked_up(
 ) -> None:
     """The broker's image is old: that must not reset the consumer's position."""
     slow = start_broker({"sparklog.metadata.poll.ms": "60000", "broker.session.timeout.ms": "600000"})
-    client = Conversation(slow.host, slow.port)
+    client = WireClient(slow.host, slow.port)
     stored.append(10)
     assert partitions_of(fetch(client, asked((0, 10))))[0].error_code == 0
     assert partitions_of(fetch(client, asked((0, 11))))[0].error_code == 1
     client.close()
 
 
-def test_a_forged_replica_id_is_refused(client: Conversation, stored: StoredLog) -> None:
+def test_a_forged_replica_id_is_refused(client: WireClient, stored: StoredLog) -> None:
     """CVE-2018-1288: a client that says it is a broker."""
     stored.append(3)
     for replica_id in (0, 1, -2):
@@ -311,7 +309,7 @@ def test_a_forged_replica_id_is_refused(client: Conversation, stored: StoredLog)
 
 
 def test_damaged_and_missing_segments_harm_no_other_partition(
-    client: Conversation, stored: StoredLog, caplog: pytest.LogCaptureFixture
+    client: WireClient, stored: StoredLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     for partition in range(3):
         stored.append(10, partition=partition)
@@ -334,7 +332,7 @@ def test_damaged_and_missing_segments_harm_no_other_partition(
 # --- sessions ----------------------------------------------------------------------------------------
 
 
-def test_a_session(client: Conversation, broker: RunningBroker, stored: StoredLog) -> None:
+def test_a_session(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:
     stored.append(5)
     response = fetch(client, asked((0, 0), (1, 0)), session_epoch=0)
     session_id = response.session_id
@@ -355,7 +353,7 @@ def test_a_session(client: Conversation, broker: RunningBroker, stored: StoredLo
     assert len(broker.broker.fetches.sessions) == 0
 
 
-def test_sessions_that_are_unknown_or_out_of_step(client: Conversation, stored: StoredLog) -> None:
+def test_sessions_that_are_unknown_or_out_of_step(client: WireClient, stored: StoredLog) -> None:
     stored.append(5)
     response = fetch(client, [], session_id=77, session_epoch=1)
     assert (response.error_code, response.session_id, response.responses) == (70, 0, ())
@@ -364,7 +362,7 @@ def test_sessions_that_are_unknown_or_out_of_step(client: Conversation, stored: 
     assert (response.error_code, response.responses) == (71, ())
 
 
-def test_partitions_take_turns_in_a_session(client: Conversation, stored: StoredLog) -> None:
+def test_partitions_take_turns_in_a_session(client: WireClient, stored: StoredLog) -> None:
     """With room for one partition's batch, each poll serves the next."""
     for partition in range(3):
         stored.append(10, partition=partition)
@@ -379,7 +377,7 @@ def test_partitions_take_turns_in_a_session(client: Conversation, stored: Stored
 # --- what is counted ---------------------------------------------------------------------------------
 
 
-def test_traffic_is_counted(client: Conversation, broker: RunningBroker, stored: StoredLog) -> None:
+def test_traffic_is_counted(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:
     stored.append(10)
     response = fetch(client, [*asked((0, 0), (1, 0)), *asked((0, 0), topic="none")])
     size = len(partitions_of_topic(response, TOPIC)[0].records)
@@ -396,7 +394,7 @@ def test_the_docstring_names_the_versions() -> None:
     assert "versions 4-12" in (fetch_api.__doc__ or "")
 
 
-def test_merged_segments_are_sent_from_their_file(client: Conversation, stored: StoredLog) -> None:
+def test_merged_segments_are_sent_from_their_file(client: WireClient, stored: StoredLog) -> None:
     stored.append(2000, value_bytes=200)
     stored.append(2000, value_bytes=200, partition=1)
     stored.merge()
@@ -412,7 +410,7 @@ def test_merged_segments_are_sent_from_their_file(client: Conversation, stored: 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_request_breaks_the_handler(client: Conversation, stored: StoredLog, data: st.DataObject) -> None:
+def test_no_request_breaks_the_handler(client: WireClient, stored: StoredLog, data: st.DataObject) -> None:
     """Numbers from all over their range, for a topic that exists: there is an answer every time."""
     if stored.state.log_end_offset == 0:
         stored.append(20)

@@ -9,9 +9,9 @@ from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import delete_records, list_offsets, offset_for_leader_epoch
 from sparklog_server.fetch.offsets import offset_of_max_timestamp
 from sparklog_server.protocol.entities import make
-from tests.server.conftest import RunningBroker
-from tests.server.fetch.conversation import Conversation, request_types
 from tests.server.fetch.stored import TOPIC, StoredLog, stored_log
+from tests.support.running_broker import RunningBroker
+from tests.support.wire_client import WireClient, request_types
 
 LIST_OFFSETS, DELETE_RECORDS, LEADER_EPOCH = 2, 21, 23
 FIRST_TIME = 1_000_000  # of offset 0; one millisecond per offset
@@ -29,7 +29,7 @@ def advance_log_start(stored: StoredLog, offset: int, partition: int = 0) -> Non
 
 
 def list_all(
-    client: Conversation, asked: list[tuple[str, int, int]], *, version: int = 9, epoch: int = -1
+    client: WireClient, asked: list[tuple[str, int, int]], *, version: int = 9, epoch: int = -1
 ) -> Any:
     types = request_types(LIST_OFFSETS, version)
     topics = [
@@ -52,7 +52,7 @@ def list_all(
 
 
 def listed(
-    client: Conversation, timestamp: int, *, version: int = 9, partition: int = 0
+    client: WireClient, timestamp: int, *, version: int = 9, partition: int = 0
 ) -> tuple[int, int, int]:
     """(error, timestamp, offset)."""
     (one,) = list_all(client, [(TOPIC, partition, timestamp)], version=version)
@@ -62,9 +62,7 @@ def listed(
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_first_last_and_by_time_in_every_version(
-    client: Conversation, stored: StoredLog, version: int
-) -> None:
+def test_first_last_and_by_time_in_every_version(client: WireClient, stored: StoredLog, version: int) -> None:
     stored.append(30)
     stored.append(30)
     advance_log_start(stored, 7)
@@ -79,14 +77,14 @@ def test_first_last_and_by_time_in_every_version(
     ("timestamp", "first_version"), [(-3, 7), (-4, 8), (-5, 9), (-6, 99), (-(2**63), 99)]
 )
 def test_special_times_belong_to_versions(
-    client: Conversation, stored: StoredLog, timestamp: int, first_version: int
+    client: WireClient, stored: StoredLog, timestamp: int, first_version: int
 ) -> None:
     stored.append(5)
     errors = [listed(client, timestamp, version=version)[0] for version in range(1, 10)]
     assert errors == [35 if version < first_version else 0 for version in range(1, 10)]
 
 
-def test_special_times(client: Conversation, stored: StoredLog) -> None:
+def test_special_times(client: WireClient, stored: StoredLog) -> None:
     assert listed(client, -3) == (0, -1, -1)
     stored.append(20)
     advance_log_start(stored, 3)
@@ -95,29 +93,29 @@ def test_special_times(client: Conversation, stored: StoredLog) -> None:
     assert listed(client, -5) == (0, -1, -1)
 
 
-def test_an_empty_partition(client: Conversation) -> None:
+def test_an_empty_partition(client: WireClient) -> None:
     assert listed(client, -1, partition=1) == (0, -1, 0)
     assert listed(client, 5, partition=1) == (0, -1, -1)
 
 
-def test_list_offsets_of_what_is_not_there(client: Conversation, stored: StoredLog) -> None:
+def test_list_offsets_of_what_is_not_there(client: WireClient, stored: StoredLog) -> None:
     found = list_all(client, [("none", 0, -1), (TOPIC, 3, -1), (TOPIC, -1, -1), (TOPIC, 0, -1)])
     assert [int(one.error_code) for one in found] == [3, 3, 3, 0]
     assert [one.offset for one in found] == [-1, -1, -1, 0]
 
 
-def test_a_partition_that_is_named_twice(client: Conversation) -> None:
+def test_a_partition_that_is_named_twice(client: WireClient) -> None:
     found = list_all(client, [(TOPIC, 0, -1), (TOPIC, 1, -1), (TOPIC, 0, -2)])
     assert [int(one.error_code) for one in found] == [42, 0, 42]
 
 
-def test_list_offsets_checks_leader_epochs(client: Conversation) -> None:
+def test_list_offsets_checks_leader_epochs(client: WireClient) -> None:
     errors = [int(list_all(client, [(TOPIC, 0, -1)], epoch=epoch)[0].error_code) for epoch in (-1, 0, 5, -2)]
     assert errors == [0, 0, 75, 74]
 
 
 def test_a_lookup_in_a_damaged_segment(
-    client: Conversation, stored: StoredLog, caplog: pytest.LogCaptureFixture
+    client: WireClient, stored: StoredLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     stored.append(5)
     segment = stored.state.extents[0].segment
@@ -156,7 +154,7 @@ def test_the_largest_timestamp_of_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_the_only_epoch_ends_with_the_log(client: Conversation, stored: StoredLog, version: int) -> None:
+def test_the_only_epoch_ends_with_the_log(client: WireClient, stored: StoredLog, version: int) -> None:
     stored.append(12)
     types = request_types(LEADER_EPOCH, version)
 
@@ -198,7 +196,7 @@ def test_the_only_epoch_ends_with_the_log(client: Conversation, stored: StoredLo
 
 
 def delete(
-    client: Conversation, asked: list[tuple[str, int, int]], *, version: int = 2, timeout_ms: int = 10_000
+    client: WireClient, asked: list[tuple[str, int, int]], *, version: int = 2, timeout_ms: int = 10_000
 ) -> list[tuple[int, int]]:
     """(error, low watermark) per partition."""
     types = request_types(DELETE_RECORDS, version)
@@ -215,7 +213,7 @@ def delete(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_records_are_deleted_up_to_an_offset(client: Conversation, stored: StoredLog, version: int) -> None:
+def test_records_are_deleted_up_to_an_offset(client: WireClient, stored: StoredLog, version: int) -> None:
     stored.append(20)
     stored.append(10, partition=1)
     before = stored.log.refresh().commit
@@ -226,14 +224,14 @@ def test_records_are_deleted_up_to_an_offset(client: Conversation, stored: Store
     assert listed(client, -2) == (0, -1, 5)
 
 
-def test_a_log_start_never_goes_back(client: Conversation, stored: StoredLog) -> None:
+def test_a_log_start_never_goes_back(client: WireClient, stored: StoredLog) -> None:
     stored.append(20)
     assert delete(client, [(TOPIC, 0, 8)]) == [(0, 8)]
     assert delete(client, [(TOPIC, 0, 3)]) == [(0, 8)]
     assert delete(client, [(TOPIC, 0, 0)]) == [(0, 8)]
 
 
-def test_deletions_that_are_refused(client: Conversation, stored: StoredLog) -> None:
+def test_deletions_that_are_refused(client: WireClient, stored: StoredLog) -> None:
     stored.append(5)
     stored.log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     stored.log.create_topic("both", 1, {"cleanup.policy": "compact,delete"})
@@ -268,7 +266,7 @@ def test_deletions_that_are_refused(client: Conversation, stored: StoredLog) -> 
 
 
 def test_a_deletion_that_fails(
-    client: Conversation, stored: StoredLog, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+    client: WireClient, stored: StoredLog, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.append(5)
 

@@ -14,8 +14,8 @@ from sparklog_server.fetch.open_segments import OpenSegments
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.service import _Wanted
 from sparklog_server.fetch.sessions import PartitionFetch
-from tests.server.conftest import RunningBroker
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, offsets_of, stored_log
+from tests.support.running_broker import RunningBroker
 
 
 def wanted(state: Any, offset: int) -> _Wanted:

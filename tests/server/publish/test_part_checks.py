@@ -23,9 +23,9 @@ from sparklog_server.publish.part_checks import (
     unchecked_part,
 )
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
-from tests.server.conftest import RunningBroker
-from tests.server.publish.asking import Client
+from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
+from tests.support.running_broker import RunningBroker
 
 MIB = 1 << 20
 
@@ -136,7 +136,7 @@ def test_refused_requests_leave_nothing_without_a_collector(running_broker: Runn
     """A cycle of an error and its frames holds the request, and what it became, until a full collection."""
     running_broker.broker.root.log.create_topic("t", 1)
     topics = [("t", 0, bomb(3 * MIB)), ("t", 0, bomb(MIB)), ("t", 0, batch()[:-1]), ("t", 7, batch())]
-    with Client(running_broker.host, running_broker.port) as client:
+    with ProducingClient(running_broker.host, running_broker.port) as client:
         for topic in topics:
             client.produce(topic)
         gc.collect()

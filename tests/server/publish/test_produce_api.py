@@ -11,9 +11,10 @@ import sparklog
 from sparklog.format.codec import Codec
 from sparklog_server.api import init_producer_id, produce
 from sparklog_server.api.registry import declared_apis
-from tests.server.conftest import BrokerProcess, RunningBroker
-from tests.server.publish.asking import Client
+from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch, with_header
+from tests.support.broker_process import BrokerProcess
+from tests.support.running_broker import RunningBroker
 
 VERSIONS = range(3, 13)
 
@@ -30,8 +31,8 @@ def broker(running_broker: RunningBroker) -> RunningBroker:
 
 
 @pytest.fixture
-def client(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.host, broker.port) as client:
+def client(broker: RunningBroker) -> Iterator[ProducingClient]:
+    with ProducingClient(broker.host, broker.port) as client:
         yield client
 
 
@@ -50,7 +51,7 @@ def stored(broker: RunningBroker, topic: str = "orders", partition: int = 0) -> 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_every_version(client: Client, broker: RunningBroker, version: int, acks: int) -> None:
+def test_every_version(client: ProducingClient, broker: RunningBroker, version: int, acks: int) -> None:
     responses = client.produce(
         ("orders", 0, ONE), ("orders", 2, ONE), ("orders", 0, ONE), version=version, acks=acks
     )
@@ -77,7 +78,7 @@ def test_docstrings_say_the_versions() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_stored_as_it_came(client: Client, broker: RunningBroker, codec: Codec) -> None:
+def test_stored_as_it_came(client: ProducingClient, broker: RunningBroker, codec: Codec) -> None:
     data = batch([b"value" * 20] * 30, codec=codec)
     (response,) = client.produce(("orders", 1, data))
     assert response.error_code is ErrorCode.none
@@ -86,7 +87,7 @@ def test_stored_as_it_came(client: Client, broker: RunningBroker, codec: Codec) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_one_bad_partition_harms_no_other(client: Client, version: int) -> None:
+def test_one_bad_partition_harms_no_other(client: ProducingClient, version: int) -> None:
     damaged = bytearray(ONE)
     damaged[-1] ^= 1
     responses = client.produce(
@@ -116,25 +117,25 @@ def test_one_bad_partition_harms_no_other(client: Client, version: int) -> None:
 
 
 def test_admin_client_may_write_internal_topics(broker: RunningBroker) -> None:
-    with Client(broker.host, broker.port, "__admin_client") as admin:
+    with ProducingClient(broker.host, broker.port, "__admin_client") as admin:
         (response,) = admin.produce(("__consumer_offsets", 0, ONE))
     assert response.error_code is ErrorCode.none
 
 
-def test_log_append_time_is_told(client: Client) -> None:
+def test_log_append_time_is_told(client: ProducingClient) -> None:
     (stamped,) = client.produce(("stamped", 0, ONE))
     (created,) = client.produce(("orders", 0, ONE))
     assert stamped.log_append_time is not None
     assert created.log_append_time is None
 
 
-def test_acks_that_do_not_exist(client: Client) -> None:
+def test_acks_that_do_not_exist(client: ProducingClient) -> None:
     for acks in (2, -2):
         (response,) = client.produce(("orders", 0, ONE), acks=acks)
         assert response.error_code is ErrorCode.invalid_required_acks
 
 
-def test_transactions_are_refused(client: Client, broker: RunningBroker) -> None:
+def test_transactions_are_refused(client: ProducingClient, broker: RunningBroker) -> None:
     (response,) = client.produce(("orders", 0, ONE), transactional_id="mine")
     assert response.error_code is ErrorCode.transactional_id_authorization_failed
     assert "no transactions" in response.error_message
@@ -147,7 +148,7 @@ def test_transactions_are_refused(client: Client, broker: RunningBroker) -> None
 # --- acks 0 ------------------------------------------------------------------------------------------
 
 
-def test_acks_0_is_not_answered(client: Client, broker: RunningBroker) -> None:
+def test_acks_0_is_not_answered(client: ProducingClient, broker: RunningBroker) -> None:
     client.send_produce(("orders", 0, ONE), acks=0)
     (response,) = client.produce(("orders", 0, ONE))  # the first answer is this one's
     assert response.base_offset == 2
@@ -155,13 +156,13 @@ def test_acks_0_is_not_answered(client: Client, broker: RunningBroker) -> None:
 
 
 def test_acks_0_with_an_error_closes_the_connection(
-    client: Client, broker: RunningBroker, caplog: pytest.LogCaptureFixture
+    client: ProducingClient, broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.send_produce(("missing", 0, ONE), acks=0)
     assert client.is_closed()
 
 
-def test_answers_before_the_close_are_sent(client: Client) -> None:
+def test_answers_before_the_close_are_sent(client: ProducingClient) -> None:
     first = client.send_produce(("orders", 0, ONE))
     client.send_produce(("missing", 0, ONE), acks=0)
     assert client.receive(0, 9)[0] == first
@@ -171,7 +172,7 @@ def test_answers_before_the_close_are_sent(client: Client) -> None:
 # --- pipelining and time -----------------------------------------------------------------------------
 
 
-def test_pipelined_requests_are_answered_in_order(client: Client, broker: RunningBroker) -> None:
+def test_pipelined_requests_are_answered_in_order(client: ProducingClient, broker: RunningBroker) -> None:
     numbers = [
         client.send_produce(("orders", n % 2, now_batch([b"%d" % n] * (1 + 200 * (n % 3)))))
         for n in range(60)
@@ -182,7 +183,7 @@ def test_pipelined_requests_are_answered_in_order(client: Client, broker: Runnin
         assert found == sorted(found)
 
 
-def test_timeout(client: Client, broker: RunningBroker) -> None:
+def test_timeout(client: ProducingClient, broker: RunningBroker) -> None:
     """The publisher hangs in its commit: the client hears of it, and the records come all the same."""
     import threading
 
@@ -207,14 +208,14 @@ def test_timeout(client: Client, broker: RunningBroker) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_producer_ids(client: Client, version: int) -> None:
+def test_producer_ids(client: ProducingClient, version: int) -> None:
     found = [client.init_producer_id(version) for _ in range(3)]
     assert [(one.error_code, one.producer_id, one.producer_epoch) for one in found] == [
         (ErrorCode.none, number, 0) for number in range(3)
     ]
 
 
-def test_init_producer_id_refuses(client: Client) -> None:
+def test_init_producer_id_refuses(client: ProducingClient) -> None:
     answer = client.init_producer_id(transactional_id="mine")
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
         ErrorCode.transactional_id_authorization_failed,
@@ -237,7 +238,7 @@ def sequenced(producer_id: int, sequence: int, epoch: int = 0, count: int = 2) -
     )
 
 
-def test_idempotent_producer(client: Client, broker: RunningBroker) -> None:
+def test_idempotent_producer(client: ProducingClient, broker: RunningBroker) -> None:
     def send(sequence: int, epoch: int = 0) -> tuple[ErrorCode, int]:
         (response,) = client.produce(("orders", 0, sequenced(9, sequence, epoch)))
         return response.error_code, response.base_offset
@@ -255,13 +256,13 @@ def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], t
     first = start_broker()
     first.broker.root.log.create_topic("orders", 1)
     first.call_soon(first.broker.root.show)
-    with Client(first.host, first.port) as client:
+    with ProducingClient(first.host, first.port) as client:
         producer_id = client.init_producer_id().producer_id
         for sequence in range(0, 20, 2):
             client.produce(("orders", 0, sequenced(producer_id, sequence)))
     first.stop()
     second = start_broker()
-    with Client(second.host, second.port) as client:
+    with ProducingClient(second.host, second.port) as client:
         assert client.init_producer_id().producer_id == producer_id + 1000  # never the same again
         for sequence in (18, 0, 20):
             (response,) = client.produce(("orders", 0, sequenced(producer_id, sequence)))
@@ -279,7 +280,7 @@ def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., Running
         log.create_topic("orders", 1)
         broker.call(broker.broker.root.look())
         BrokerEpoch.register(log.metadata, 8, [BrokerListener(host="elsewhere", port=1234)])
-    with Client(broker.host, broker.port) as client:
+    with ProducingClient(broker.host, broker.port) as client:
         client.send_produce(("orders", 0, ONE), version=12)
         _, response = client.receive(0, 12)
     (one,) = response.responses[0].partition_responses

@@ -1,4 +1,4 @@
-"""`sparklog-server` as a process that may be killed and started again on the same port."""
+"""`sparklog-server` as a process, that may be killed, and started again on the same port."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-READY_SECONDS = 30
+END_SECONDS = 30
 
 
 def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:
@@ -29,35 +29,54 @@ def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> 
         pause.wait(0.02)
 
 
-class ServerProcess:
-    """One broker at a time on one root; errors go to a file, so that no pipe fills up."""
+class BrokerProcess:
+    """One broker at a time on one root; errors go to a file, so that no pipe fills up.
 
-    def __init__(self, root: Path | str, settings: dict[str, str] | None = None) -> None:
+    Args:
+        words: more of the command line; with --listeners among them, the ready line tells where.
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        settings: dict[str, str] | None = None,
+        *words: str,
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.root = root
         self.settings = settings or {}
         self.host, self.port = "127.0.0.1", 0
+        self._words = words
+        self._env = {**os.environ, **(env or {})}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
         self.process: subprocess.Popen[str]
+        self.ready_line = ""
         self.start()
 
     @property
     def bootstrap(self) -> str:
+        """For bootstrap.servers."""
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start, on the port of the last time if there was one."""
         words = [sys.executable, "-m", "sparklog_server", "--root", str(self.root)]
-        words += ["--listeners", f"PLAINTEXT://{self.host}:{self.port}"]
+        if "--listeners" not in self._words:
+            words += ["--listeners", f"PLAINTEXT://{self.host}:{self.port}"]
         for key, value in self.settings.items():
             words += ["--override", f"{key}={value}"]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        words += self._words
+        self.process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=self._env
+        )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline().strip()
-        if not line:
+        self.ready_line = self.process.stdout.readline().strip()
+        if not self.ready_line:
             code, errors = self._collect(), self.errors()
             self._errors.close()
-            raise AssertionError(f"the broker ended: {code}\n{errors}")
-        self.port = int(line.rpartition(":")[2])
+            raise RuntimeError(f"the broker ended: exit {code}: {errors}")
+        self.host, _, port = self.ready_line.rpartition("://")[2].rpartition(":")
+        self.port = int(port)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -69,10 +88,21 @@ class ServerProcess:
         self.process.terminate()
         return self._collect()
 
+    def terminate(self) -> tuple[int, str]:
+        """SIGTERM; the exit code, and what was written to stderr."""
+        code = self.stop()
+        return code, self.errors()
+
+    def wait(self) -> int:
+        """The exit code, once it ends by itself."""
+        return self._collect()
+
     def close(self) -> None:
-        """End what is still running."""
+        """End what is still running; may be called in any state."""
         if self.process.poll() is None:
             self.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self._errors.close()
 
     def errors(self) -> str:
@@ -98,13 +128,13 @@ class ServerProcess:
 
     def _collect(self) -> int:
         with self.process:
-            return self.process.wait(READY_SECONDS)
+            return self.process.wait(END_SECONDS)
 
 
 @contextlib.contextmanager
-def serving(root: Path | str, settings: dict[str, str] | None = None) -> Iterator[ServerProcess]:
+def serving(root: Path | str, settings: dict[str, str] | None = None) -> Iterator[BrokerProcess]:
     """A broker for as long as the context lasts."""
-    server = ServerProcess(root, settings)
+    server = BrokerProcess(root, settings)
     try:
         yield server
     finally:

@@ -1,0 +1,1 @@
+"""What tests of several layers use: a wire client, brokers, roots."""
