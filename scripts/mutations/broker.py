@@ -8,7 +8,7 @@ MUTANTS = (
         "sparklog_server/admin/changes.py",
         "        warn_of_settings(actions, self._root.image)\n",
         "",
-        "tests/server/admin/test_configs.py",
+        "tests/server/api/test_incremental_alter_configs.py",
     ),
     Mutant(
         "broker: a deposed one publishes nothing",
@@ -127,14 +127,14 @@ MUTANTS = (
         "sparklog_server/admin/changes.py",
         "                    added += more\n",
         "                    added = more\n",
-        "tests/server/admin/test_create_topics.py",
+        "tests/server/api/test_create_topics.py",
     ),
     Mutant(
         "a request makes ten thousand partitions at most",
         "sparklog_server/admin/changes.py",
         "        if added > MAX_ADDED_PARTITIONS:\n",
         "        if False:\n",
-        "tests/server/admin/test_create_topics.py",
+        "tests/server/api/test_create_topics.py",
     ),
     Mutant(
         "a group is described once, however often it is named",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import sparklog
 from sparklog.clock import Clock
 from tests.support.broker_process import BrokerProcess
 from tests.support.running_broker import RunningBroker
@@ -28,9 +29,18 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
 
 
 @pytest.fixture
-def running_broker(start_broker: Callable[..., RunningBroker]) -> RunningBroker:
-    """A broker with default settings in a background thread."""
-    return start_broker()
+def running_broker(
+    start_broker: Callable[..., RunningBroker], tmp_path: Path, request: pytest.FixtureRequest
+) -> RunningBroker:
+    """A broker in a background thread: with BROKER_SETTINGS of the test's module, over a root with its
+    BROKER_TOPICS (partitions by name), if it has any.
+    """
+    topics: dict[str, int] = getattr(request.module, "BROKER_TOPICS", {})
+    if topics:
+        with sparklog.open(str(tmp_path / "log")) as log:
+            for name, partitions in topics.items():
+                log.create_topic(name, partitions)
+    return start_broker(getattr(request.module, "BROKER_SETTINGS", None))
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from sparklog.metadata import Action, Image, Plan, PublishResult
 from sparklog_server.admin.changes import Changes, Part, RefusedError
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.root.live_root import LiveRoot
-from tests.server.admin.test_create_partitions import topic as grown
-from tests.server.admin.test_create_topics import topic
+from tests.server.api.topic_requests import more_partitions as grown
+from tests.server.api.topic_requests import topic
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 

@@ -1,9 +1,12 @@
-"""The log of the running broker, as the embedded client sees it."""
+"""A broker's log as the embedded client sees it; and fixtures of fetching, for the APIs that read."""
 
 import pytest
 
 import sparklog
+from tests.server.fetch.conftest import broker, client, stored, talk
 from tests.support.running_broker import RunningBroker
+
+__all__ = ["broker", "client", "stored", "talk"]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from kio.index import load_request_schema
@@ -23,6 +24,13 @@ def test_the_module_says_what_is_registered(entry: DeclaredApi) -> None:
     assert match is not None, doc.splitlines()[:1]
     assert match.groups() == (entry.name, str(entry.key), versions)
     assert re.search(r"^Does: ", doc, re.MULTILINE)
+
+
+@pytest.mark.parametrize("entry", declared_apis().values(), ids=lambda entry: entry.name)
+def test_an_apis_tests_stand_under_its_name(entry: DeclaredApi) -> None:
+    module = entry.handler.__module__.rpartition(".")[2]
+    tests = Path(__file__).with_name(f"test_{module}.py")
+    assert "def test_" in tests.read_text()
 
 
 @pytest.mark.parametrize("entry", declared_apis().values(), ids=lambda entry: entry.name)

@@ -1,13 +1,11 @@
 """What a request names again and again is answered once, and large answers have a limit."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import sparklog
 from sparklog_server.protocol import answers
-from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
 DESCRIBE_GROUPS, OFFSET_FETCH, FIND, DESCRIBE_CONFIGS, LOG_DIRS, LEAVE, LIST_GROUPS = (
@@ -21,9 +19,7 @@ DESCRIBE_GROUPS, OFFSET_FETCH, FIND, DESCRIBE_CONFIGS, LOG_DIRS, LEAVE, LIST_GRO
 )
 
 
-@pytest.fixture
-def running_broker(start_broker: Callable[..., RunningBroker]) -> RunningBroker:
-    return start_broker({"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"})
+BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 
 
 def join(asker: WireClient, group: str, size: int) -> None:

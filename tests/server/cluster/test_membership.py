@@ -13,7 +13,7 @@ from sparklog_server.broker import Broker
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
-from tests.server.api.test_group_apis import commit, join, sync
+from tests.server.api.group_requests import commit, join, sync
 from tests.server.test_broker import with_broker
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker, ShiftedClock

@@ -9,8 +9,8 @@ import pytest
 
 from sparklog_server.fetch.service import WAITING_BYTES
 from sparklog_server.fetch.sessions import PARTITION_BYTES, FetchSessions
+from tests.server.api.fetching import FETCH, asked, fetch, partitions_of, request_fields, waiting
 from tests.server.fetch.stored import TOPIC, StoredLog
-from tests.server.fetch.test_fetch_api import FETCH, asked, fetch, partitions_of, request_fields, waiting
 from tests.server.fetch.test_sessions import A0, A1, B0, ids, keys_of, make_sessions, open_session, wants
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient

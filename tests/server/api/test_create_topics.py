@@ -7,21 +7,9 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog_server.protocol.entities import topic_uuid
+from tests.server.api.topic_requests import topic
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
-
-
-def topic(name: str, partitions: int = -1, factor: int = -1, **fields: Any) -> dict[str, Any]:
-    configs = [{"_": "CreatableTopicConfig", "name": key, "value": value}
-               for key, value in fields.pop("configs", {}).items()]  # fmt: skip
-    assignments = [
-        {"_": "CreatableReplicaAssignment", "partition_index": index, "broker_ids": brokers}
-        for index, brokers in fields.pop("assignments", ())
-    ]
-    return {
-        "_": "CreatableTopic", "name": name, "num_partitions": partitions, "replication_factor": factor,
-        "configs": configs, "assignments": assignments, **fields,
-    }  # fmt: skip
 
 
 def create(

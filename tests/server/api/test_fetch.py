@@ -1,7 +1,5 @@
-"""Fetch over a socket: every version, limits, waiting, sessions, errors."""
+"""Fetch: every version, limits, sessions, errors."""
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,63 +9,10 @@ from hypothesis import strategies as st
 
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import fetch as fetch_api
-from sparklog_server.protocol.entities import make
-from tests.server.fetch.stored import TOPIC, StoredLog, encoded, offsets_of
+from tests.server.api.fetching import FETCH, asked, fetch, offsets, partitions_of
+from tests.server.fetch.stored import TOPIC, StoredLog, encoded
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient, request_types
-
-FETCH = 1
-
-
-def asked(
-    *partitions: tuple[int, int] | tuple[int, int, int],
-    topic: str = TOPIC,
-    version: int = 12,
-    epoch: int = -1,
-) -> list[Any]:
-    """(partition, offset[, max bytes]) of one topic."""
-    types = request_types(FETCH, version)
-    return [
-        make(
-            types.FetchTopic,
-            topic=topic,
-            partitions=[
-                make(
-                    types.FetchPartition,
-                    partition=one[0],
-                    fetch_offset=one[1],
-                    partition_max_bytes=one[2] if len(one) == 3 else 1 << 20,
-                    current_leader_epoch=epoch,
-                )
-                for one in partitions
-            ],
-        )
-    ]
-
-
-def fetch(client: WireClient, topics: list[Any], *, version: int = 12, **fields: Any) -> Any:
-    return client.ask(FETCH, version, **request_fields(topics, **fields))
-
-
-def request_fields(topics: list[Any], **fields: Any) -> dict[str, Any]:
-    defaults: dict[str, Any] = {
-        "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 1,
-        "max_bytes": 50 << 20,
-        "isolation_level": 1,
-        "session_id": 0,
-        "session_epoch": -1,
-    }
-    return {**defaults, "topics": topics, **fields}
-
-
-def partitions_of(response: Any) -> dict[int, Any]:
-    return {one.partition_index: one for topic in response.responses for one in topic.partitions}
-
-
-def offsets(partition: Any) -> list[int]:
-    return offsets_of(bytes(partition.records))
 
 
 @pytest.mark.parametrize("version", range(4, 13))
@@ -93,9 +38,6 @@ def test_isolation_levels_differ_in_the_list_of_aborted_transactions(
     response = fetch(client, asked((0, 0)), isolation_level=0)
     assert partitions_of(response)[0].aborted_transactions is None
     assert offsets(partitions_of(response)[0]) == [0, 1, 2]
-
-
-# --- limits ------------------------------------------------------------------------------------------
 
 
 def test_bytes_are_limited_per_partition_and_over_all(client: WireClient, stored: StoredLog) -> None:
@@ -144,88 +86,6 @@ def test_what_is_being_sent_counts(
     assert service.in_flight_bytes == 0
 
 
-# --- waiting -----------------------------------------------------------------------------------------
-
-
-def waiting(broker: RunningBroker, count: int = 1) -> None:
-    """Until so many fetches wait."""
-    deadline = time.monotonic() + 20
-    while len(broker.broker.fetches.purgatory) != count:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.002)
-
-
-def test_an_empty_poll_ends_when_its_time_is_over(client: WireClient, broker: RunningBroker) -> None:
-    start = time.monotonic()
-    response = fetch(client, asked((0, 0)), max_wait=60)
-    assert time.monotonic() - start > 0.055
-    assert not partitions_of(response)[0].records
-    waiting(broker, 0)
-
-
-def test_a_poll_ends_when_another_process_appends(
-    client: WireClient, broker: RunningBroker, stored: StoredLog
-) -> None:
-    client.send(FETCH, 12, **request_fields(asked((0, 0), (1, 0)), max_wait=30_000))
-    waiting(broker)
-    stored.append(5, partition=1)
-    found = partitions_of(client.receive(FETCH, 12)[1])
-    assert offsets(found[1]) == [0, 1, 2, 3, 4]
-    waiting(broker, 0)
-
-
-def test_min_bytes_are_waited_for(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:
-    client.send(FETCH, 12, **request_fields(asked((0, 0), (1, 0)), max_wait=30_000, min_bytes=4000))
-    for partition in (0, 1, 0):
-        waiting(broker)
-        stored.append(20, partition=partition, value_bytes=60)
-    found = partitions_of(client.receive(FETCH, 12)[1])
-    assert offsets(found[0]) == list(range(40))
-    assert offsets(found[1]) == list(range(20))
-
-
-def test_min_bytes_beyond_the_limit_do_not_wait_for_ever(client: WireClient, stored: StoredLog) -> None:
-    stored.append(100, value_bytes=100)
-    fields = {"min_bytes": 1 << 30, "max_bytes": 5000, "max_wait": 30_000}
-    assert partitions_of(fetch(client, asked((0, 0)), **fields))[0].records
-
-
-def test_appends_elsewhere_wake_nobody(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:
-    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
-    waiting(broker)
-    stored.append(5, partition=1)
-    stored.log.create_topic("other", 1)
-    while broker.broker.root.log.image.commit < stored.log.refresh().commit:
-        threading.Event().wait(0.002)
-    waiting(broker, 1)
-    stored.append(1)
-    assert offsets(partitions_of(client.receive(FETCH, 12)[1])[0]) == [0]
-
-
-def test_deleting_the_topic_ends_the_wait(
-    client: WireClient, broker: RunningBroker, stored: StoredLog
-) -> None:
-    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
-    waiting(broker)
-    stored.log.delete_topic(TOPIC)
-    assert partitions_of(client.receive(FETCH, 12)[1])[0].error_code == 3
-
-
-def test_a_client_that_leaves_stops_waiting(talk: Callable[[], WireClient], broker: RunningBroker) -> None:
-    client = talk()
-    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
-    waiting(broker)
-    client.close()
-    waiting(broker, 0)
-
-
-def test_no_partitions_do_not_wait(client: WireClient) -> None:
-    assert fetch(client, [], max_wait=30_000).responses == ()
-
-
-# --- the hot tail ------------------------------------------------------------------------------------
-
-
 def test_the_second_consumer_reads_from_memory(
     client: WireClient, broker: RunningBroker, stored: StoredLog
 ) -> None:
@@ -250,9 +110,6 @@ def test_appends_without_a_consumer_are_not_copied(
     assert fetches.cache.size_bytes == held
     fetches.on_appended(topic_id, 1, 5, encoded(0, 5))
     assert fetches.cache.size_bytes > held
-
-
-# --- errors ------------------------------------------------------------------------------------------
 
 
 def test_errors_are_told_per_partition_and_at_once(client: WireClient, stored: StoredLog) -> None:
@@ -329,9 +186,6 @@ def test_damaged_and_missing_segments_harm_no_other_partition(
     assert any(f"{damaged}@0" in message for message in logged)
 
 
-# --- sessions ----------------------------------------------------------------------------------------
-
-
 def test_a_session(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:
     stored.append(5)
     response = fetch(client, asked((0, 0), (1, 0)), session_epoch=0)
@@ -372,9 +226,6 @@ def test_partitions_take_turns_in_a_session(client: WireClient, stored: StoredLo
         response = fetch(client, [], session_id=session_id, session_epoch=epoch, max_bytes=1)
         served += [number for number, one in partitions_of(response).items() if one.records]
     assert served == [0, 1, 2, 0, 1, 2]
-
-
-# --- what is counted ---------------------------------------------------------------------------------
 
 
 def test_traffic_is_counted(client: WireClient, broker: RunningBroker, stored: StoredLog) -> None:

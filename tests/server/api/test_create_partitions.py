@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import sparklog
+from tests.server.api.topic_requests import more_partitions
 from tests.support.wire_client import WireClient
 
 
@@ -15,31 +16,22 @@ def grow(
     return [(one.name, one.error_code.name, one.error_message) for one in answer.results]
 
 
-def topic(name: str, count: int, assignments: list[list[int]] | None = None) -> dict[str, Any]:
-    given = (
-        None
-        if assignments is None
-        else [{"_": "CreatePartitionsAssignment", "broker_ids": one} for one in assignments]
-    )
-    return {"_": "CreatePartitionsTopic", "name": name, "count": count, "assignments": given}
-
-
 @pytest.mark.parametrize("version", range(4))
 def test_every_version_adds(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     log.create_topic("t", 2)
-    assert grow(asker, topic("t", 5), version=version) == [("t", "none", None)]
+    assert grow(asker, more_partitions("t", 5), version=version) == [("t", "none", None)]
     assert log.partition_count("t") == 5
 
 
 @pytest.mark.parametrize(
     ("one", "code", "text"),
     [
-        (topic("missing", 2), "unknown_topic_or_partition", "does not host"),
-        (topic("t", 2), "invalid_partitions", "Topic already has 2 partition(s)."),
-        (topic("t", 1), "invalid_partitions", "1 would not be an increase"),
-        (topic("t", 100_001), "invalid_partitions", "100000"),
-        (topic("t", 4, [[1]]), "invalid_replica_assignment", "only 1 assignment(s)"),
-        (topic("t", 3, [[7]]), "invalid_replica_assignment", "broker 7"),
+        (more_partitions("missing", 2), "unknown_topic_or_partition", "does not host"),
+        (more_partitions("t", 2), "invalid_partitions", "Topic already has 2 partition(s)."),
+        (more_partitions("t", 1), "invalid_partitions", "1 would not be an increase"),
+        (more_partitions("t", 100_001), "invalid_partitions", "100000"),
+        (more_partitions("t", 4, [[1]]), "invalid_replica_assignment", "only 1 assignment(s)"),
+        (more_partitions("t", 3, [[7]]), "invalid_replica_assignment", "broker 7"),
     ],
 )
 def test_what_is_refused(
@@ -54,8 +46,10 @@ def test_what_is_refused(
 
 def test_assignments_duplicates_and_validate_only(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("t", 1)
-    assert grow(asker, topic("t", 2), topic("t", 3)) == [("t", "invalid_request", "Duplicate topic name.")]
-    assert grow(asker, topic("t", 3, [[1], [1]]), validate_only=True) == [("t", "none", None)]
+    assert grow(asker, more_partitions("t", 2), more_partitions("t", 3)) == [
+        ("t", "invalid_request", "Duplicate topic name.")
+    ]
+    assert grow(asker, more_partitions("t", 3, [[1], [1]]), validate_only=True) == [("t", "none", None)]
     assert log.partition_count("t") == 1
-    assert grow(asker, topic("t", 3, [[1], [1]])) == [("t", "none", None)]
+    assert grow(asker, more_partitions("t", 3, [[1], [1]])) == [("t", "none", None)]
     assert log.partition_count("t") == 3

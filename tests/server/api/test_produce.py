@@ -1,4 +1,4 @@
-"""Produce and InitProducerId, over a socket, in every version."""
+"""Produce, over a socket, in every version."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ import sparklog
 from sparklog.format.codec import Codec
 from sparklog_server.api import init_producer_id, produce
 from sparklog_server.api.registry import declared_apis
+from tests.server.api.producing import ONE, now_batch, sequenced
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch, with_header
 from tests.support.broker_process import BrokerProcess
@@ -34,14 +35,6 @@ def broker(running_broker: RunningBroker) -> RunningBroker:
 def client(broker: RunningBroker) -> Iterator[ProducingClient]:
     with ProducingClient(broker.host, broker.port) as client:
         yield client
-
-
-def now_batch(values: list[bytes | None], **fields: int) -> bytes:
-    """A batch with today's timestamps: the broker has the machine's clock."""
-    return batch(values, timestamps=[-1] * len(values), **fields)  # type: ignore[arg-type]
-
-
-ONE = now_batch([b"one", b"two"])
 
 
 def stored(broker: RunningBroker, topic: str = "orders", partition: int = 0) -> list[bytes]:
@@ -145,9 +138,6 @@ def test_transactions_are_refused(client: ProducingClient, broker: RunningBroker
     assert stored(broker) == []
 
 
-# --- acks 0 ------------------------------------------------------------------------------------------
-
-
 def test_acks_0_is_not_answered(client: ProducingClient, broker: RunningBroker) -> None:
     client.send_produce(("orders", 0, ONE), acks=0)
     (response,) = client.produce(("orders", 0, ONE))  # the first answer is this one's
@@ -167,9 +157,6 @@ def test_answers_before_the_close_are_sent(client: ProducingClient) -> None:
     client.send_produce(("missing", 0, ONE), acks=0)
     assert client.receive(0, 9)[0] == first
     assert client.is_closed()
-
-
-# --- pipelining and time -----------------------------------------------------------------------------
 
 
 def test_pipelined_requests_are_answered_in_order(client: ProducingClient, broker: RunningBroker) -> None:
@@ -202,40 +189,6 @@ def test_timeout(client: ProducingClient, broker: RunningBroker) -> None:
     gate.set()
     (response,) = client.produce(("orders", 0, ONE))
     assert response.base_offset == 2
-
-
-# --- idempotent producers ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", range(5))
-def test_producer_ids(client: ProducingClient, version: int) -> None:
-    found = [client.init_producer_id(version) for _ in range(3)]
-    assert [(one.error_code, one.producer_id, one.producer_epoch) for one in found] == [
-        (ErrorCode.none, number, 0) for number in range(3)
-    ]
-
-
-def test_init_producer_id_refuses(client: ProducingClient) -> None:
-    answer = client.init_producer_id(transactional_id="mine")
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
-        ErrorCode.transactional_id_authorization_failed,
-        -1,
-        -1,
-    )
-    assert client.init_producer_id(transactional_id="").error_code is ErrorCode.invalid_request
-    assert client.init_producer_id(3, producer_id=5).error_code is ErrorCode.invalid_request
-    assert client.init_producer_id(3, producer_epoch=5).error_code is ErrorCode.invalid_request
-    # As Kafka: without a transactional id any producer gets a new id, whatever it had.
-    assert client.init_producer_id(3, producer_id=77, producer_epoch=3).producer_id == 0
-
-
-def sequenced(producer_id: int, sequence: int, epoch: int = 0, count: int = 2) -> bytes:
-    return now_batch(
-        [b"%d" % (sequence + n) for n in range(count)],
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-    )
 
 
 def test_idempotent_producer(client: ProducingClient, broker: RunningBroker) -> None:

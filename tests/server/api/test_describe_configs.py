@@ -1,0 +1,113 @@
+"""DescribeConfigs: every version, the layers, and what cannot be described."""
+
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.log.config import TopicConfig
+from sparklog.log.setting import NOT_ACTED_ON, declared_settings
+from sparklog_server.admin.setting_names import ROOT_KEYS
+from sparklog_server.settings.config import SETTINGS
+from tests.server.api.config_requests import (
+    BROKER,
+    GROUP,
+    LOGGER,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    alter,
+    describe,
+    resource,
+    synonyms,
+)
+from tests.support.wire_client import WireClient
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_every_version_describes_a_topic(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
+    log.create_topic("t", configs={"retention.ms": "5"})
+    result, entries = describe(asker, TOPIC, "t", version=version)
+    assert result.error_code.name == "none"
+    assert set(entries) == set(declared_settings(TopicConfig))
+    assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("5", 1)
+    assert not entries["retention.ms"].read_only
+    if version >= 3:
+        assert entries["retention.ms"].config_type == 5
+        assert entries["retention.ms"].documentation.startswith(NOT_ACTED_ON)
+        names = (
+            "preallocate",
+            "compression.type",
+            "segment.bytes",
+            "min.cleanable.dirty.ratio",
+            "cleanup.policy",
+        )
+        assert [entries[name].config_type for name in names] == [1, 2, 3, 6, 7]
+
+
+def test_the_layers_of_a_topics_setting(asker: WireClient, log: sparklog.SparkLog) -> None:
+    log.create_topic("t", configs={"retention.ms": "5"})
+    log.alter_root(set={"retention.ms": "7"})
+    _, entries = describe(asker, TOPIC, "t", keys=["retention.ms"])
+    assert list(entries) == ["retention.ms"]
+    assert synonyms(entries["retention.ms"]) == [
+        ("retention.ms", "5", 1), ("log.retention.ms", "7", 3), ("log.retention.ms", "604800000", 5),
+    ]  # fmt: skip
+    log.alter_topic("t", delete=["retention.ms"])
+    _, entries = describe(asker, TOPIC, "t", keys=["retention.ms"])
+    assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("7", 3)
+
+
+def test_what_server_properties_says_is_a_layer(start_broker: Any, connect: Any) -> None:
+    asker = connect(start_broker({"message.max.bytes": "2000000", "num.partitions": "3"}))
+    _, entries = describe(asker, BROKER, "1")
+    assert set(entries) == set(ROOT_KEYS) | set(SETTINGS)
+    assert synonyms(entries["message.max.bytes"]) == [
+        ("message.max.bytes", "2000000", 4), ("message.max.bytes", "1048588", 5)]  # fmt: skip
+    assert (entries["num.partitions"].config_source, entries["num.partitions"].read_only) == (4, False)
+    assert (entries["node.id"].config_source, entries["node.id"].read_only) == (5, True)
+    assert (entries["listeners"].value, entries["listeners"].config_source) == ("PLAINTEXT://127.0.0.1:0", 4)
+    assert not any(one.is_sensitive for one in entries.values())
+
+
+def test_the_cluster_shows_what_is_set_for_it(asker: WireClient, log: sparklog.SparkLog) -> None:
+    assert describe(asker, BROKER, "")[1] == {}
+    log.alter_root(set={"retention.ms": "7", "num.partitions": "3"})
+    _, entries = describe(asker, BROKER, "")
+    assert {name: (one.value, one.config_source) for name, one in entries.items()} == {
+        "log.retention.ms": ("7", 3), "num.partitions": ("3", 3)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code", "text"),
+    [
+        (TOPIC, "missing", "unknown_topic_or_partition", "missing"),
+        (BROKER, "2", "invalid_request", "Unexpected broker id, expected 1, but received 2"),
+        (BROKER, "one", "invalid_request", "must be an integer"),
+        (LOGGER, "1", "invalid_request", "BROKER_LOGGER"),
+        (77, "x", "invalid_request", "Unsupported resource type"),
+    ],
+)
+def test_resources_that_cannot_be_described(
+    asker: WireClient, kind: int, name: str, code: str, text: str
+) -> None:
+    result, entries = describe(asker, kind, name)
+    assert result.error_code.name == code
+    assert text in result.error_message
+    assert (result.resource_type, result.resource_name, entries) == (kind, name, {})
+
+
+def test_a_topic_may_be_told_to_keep_everything(asker: WireClient, log: sparklog.SparkLog) -> None:
+    log.create_topic("t")
+    assert alter(asker, resource(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))) == [("none", None)]
+    assert describe(asker, TOPIC, "t")[1]["cleanup.policy"].value == ""
+    assert log.describe_topic("t").config.cleanup_policy == ()
+
+
+def test_groups_have_no_settings_but_can_be_described(asker: WireClient) -> None:
+    """kafka-configs --entity-type groups --describe asks for every group that it has listed."""
+    result, entries = describe(asker, GROUP, "readers")
+    assert (result.error_code.name, entries) == ("none", {})
+    ((code, message),) = alter(asker, resource(GROUP, "readers", ("consumer.session.timeout.ms", SET, "1")))
+    assert code == "invalid_request"
+    assert "GROUP" in (message or "")

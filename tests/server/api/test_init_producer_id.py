@@ -1,0 +1,48 @@
+"""InitProducerId in every version."""
+
+from collections.abc import Iterator
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.server.publish.asking import ProducingClient
+from tests.support.running_broker import RunningBroker
+
+
+@pytest.fixture
+def broker(running_broker: RunningBroker) -> RunningBroker:
+    log = running_broker.broker.root.log
+    log.create_topic("orders", 3)
+    log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
+    log.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
+    log.create_topic("__consumer_offsets", 1)
+    running_broker.call_soon(running_broker.broker.root.show)
+    return running_broker
+
+
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[ProducingClient]:
+    with ProducingClient(broker.host, broker.port) as client:
+        yield client
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_producer_ids(client: ProducingClient, version: int) -> None:
+    found = [client.init_producer_id(version) for _ in range(3)]
+    assert [(one.error_code, one.producer_id, one.producer_epoch) for one in found] == [
+        (ErrorCode.none, number, 0) for number in range(3)
+    ]
+
+
+def test_init_producer_id_refuses(client: ProducingClient) -> None:
+    answer = client.init_producer_id(transactional_id="mine")
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
+        ErrorCode.transactional_id_authorization_failed,
+        -1,
+        -1,
+    )
+    assert client.init_producer_id(transactional_id="").error_code is ErrorCode.invalid_request
+    assert client.init_producer_id(3, producer_id=5).error_code is ErrorCode.invalid_request
+    assert client.init_producer_id(3, producer_epoch=5).error_code is ErrorCode.invalid_request
+    # As Kafka: without a transactional id any producer gets a new id, whatever it had.
+    assert client.init_producer_id(3, producer_id=77, producer_epoch=3).producer_id == 0
