@@ -1,12 +1,13 @@
 """All mutants, those of a layer in a module of its own; scripts/mutants.py runs them."""
 
-from scripts.mutations import broker, clients, groups, metadata, records, spark, storage
+from scripts.mutations import broker, clients, combining, groups, metadata, records, spark, storage
 from scripts.mutations.mutant import Mutant
 
 # In the order of docs/mutants.md.
 MUTANTS: tuple[Mutant, ...] = (
     *storage.MUTANTS,
     *metadata.MUTANTS,
+    *combining.MUTANTS,
     *clients.MUTANTS,
     *spark.MUTANTS,
     *groups.MUTANTS,
