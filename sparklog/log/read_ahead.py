@@ -10,9 +10,9 @@ Concurrency: one thread, the reader's.
 """
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from sparklog.log.read_plan import ByteRange
+from sparklog.log.byte_range import ByteRange
 from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.span import Span
 
@@ -24,7 +24,7 @@ PIECE_BYTES = 4 << 20
 class ReadAhead:
     """Announces the pieces of `ranges`, which are then read in their order."""
 
-    def __init__(self, files: SegmentFiles, ranges: Sequence[ByteRange]) -> None:
+    def __init__(self, files: SegmentFiles, ranges: Iterable[ByteRange]) -> None:
         self._files = files
         self._pieces = _pieces(ranges)
         self._announced: collections.deque[Span] = collections.deque()
@@ -58,7 +58,7 @@ def _lies_in(position: int, span: Span, piece: Span) -> bool:
     return piece.segment == span.segment and piece.position <= position < piece.end_position
 
 
-def _pieces(ranges: Sequence[ByteRange]) -> Iterator[Span]:
+def _pieces(ranges: Iterable[ByteRange]) -> Iterator[Span]:
     """The ranges in pieces of at most PIECE_BYTES; those that continue each other are joined."""
     joined: Span | None = None
     for one in ranges:

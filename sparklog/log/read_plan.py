@@ -7,38 +7,17 @@ Concurrency: pure but for reading index and headers of the first and last extent
 Sources: docs/design.md.
 """
 
-import dataclasses
+from collections.abc import Iterator
 
 from sparklog.errors import OffsetOutOfRangeError
+from sparklog.log.byte_range import ByteRange
+from sparklog.log.range_plan import RangePlan, whole_extents
 from sparklog.log.segment_file import SegmentFile
 from sparklog.log.span import Span
 from sparklog.metadata import Extent, PartitionState
 from sparklog.storage import Store
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ByteRange:
-    """Batches of one partition in one segment, and which of their records are wanted."""
-
-    topic: str
-    partition: int
-    segment: str
-    position: int
-    size: int
-    offset_delta: int  # stored offset + offset_delta = offset
-    start_offset: int
-    end_offset: int
-
-    @property
-    def span(self) -> Span:
-        """The bytes, without the offsets."""
-        return Span(
-            topic=self.topic,
-            partition=self.partition,
-            segment=self.segment,
-            position=self.position,
-            size=self.size,
-        )
+_AT_ONCE = 1024
 
 
 def extent_span(topic: str, extent: Extent) -> Span:
@@ -68,7 +47,7 @@ def validate_range(topic: str | None, state: PartitionState, start: int, end: in
 
 def plan_read(
     store: Store, state: PartitionState, start: int, end: int, *, topic: str | None = None
-) -> list[ByteRange]:
+) -> RangePlan:
     """The byte ranges that hold the records with offsets in [start, end), in offset order.
 
     Args:
@@ -81,13 +60,21 @@ def plan_read(
     Cost: two binary searches over extents; index and a few headers of the extents that are cut.
     """
     validate_range(topic, state, start, end)
-    if start >= end:
-        return []
-    planned = [
-        _plan_extent(store, topic or extent.topic_id, extent, start, end)
-        for extent in state.extents_between(start, end)
-    ]
-    return [one for one in planned if one.size > 0]
+    name = topic or state.topic_id
+    low = state.extents.index_after(start)
+    high = state.extents.index_from(end) if start < end else low
+
+    def cut(index: int) -> tuple[ByteRange, ...]:
+        planned = _plan_extent(store, name, state.extents[index], start, end)
+        return (planned,) if planned.size else ()
+
+    return RangePlan(
+        topic=name,
+        partition=state.partition,
+        first=cut(low) if low < high else (),
+        whole=whole_extents(state, low + 1, high - 1) if low + 1 < high - 1 else (),
+        last=cut(high - 1) if low < high - 1 else (),
+    )
 
 
 def _plan_extent(store: Store, topic: str, extent: Extent, start: int, end: int) -> ByteRange:
@@ -124,7 +111,7 @@ def _end_position(segment: SegmentFile, span: Span, end: int) -> int:
 def bytes_between(state: PartitionState, start: int, end: int) -> int:
     """About how many stored bytes the records of [start, end) take; extents that are cut count by share."""
     total = 0.0
-    for extent in state.extents_between(start, end):
+    for extent in _extents_between(state, start, end):
         inside = min(end, extent.end_offset) - max(start, extent.base_offset)
         total += extent.size * inside / extent.record_count
     return round(total)
@@ -137,7 +124,7 @@ def end_offset_for_bytes(state: PartitionState, start: int, max_bytes: int) -> i
     """
     left = float(max_bytes)
     position = start
-    for extent in state.extents_between(start, state.log_end_offset):
+    for extent in _extents_between(state, start, state.log_end_offset):
         low, end = max(start, extent.base_offset), extent.end_offset
         per_offset = extent.size / extent.record_count
         if per_offset * (end - low) > left:
@@ -145,3 +132,12 @@ def end_offset_for_bytes(state: PartitionState, start: int, max_bytes: int) -> i
         left -= per_offset * (end - low)
         position = end
     return max(position, min(start, state.log_end_offset))
+
+
+def _extents_between(state: PartitionState, start: int, end: int) -> Iterator[Extent]:
+    """A few at a time: who asks may soon have enough."""
+    if start >= end:
+        return
+    stop = state.extents.index_from(end)
+    for index in range(state.extents.index_after(start), stop, _AT_ONCE):
+        yield from state.extents[index : min(index + _AT_ONCE, stop)]

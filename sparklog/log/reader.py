@@ -12,6 +12,7 @@ Sources: docs/design.md.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -22,8 +23,9 @@ from sparklog.format.batch_table import BatchTable, scan_batches
 from sparklog.format.codec import BytesLike, Codec, decompress
 from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecords, decode_records
 from sparklog.format.record_batch import CODEC_MASK, HEADER, whole_batches_bytes
+from sparklog.log.byte_range import ByteRange
 from sparklog.log.read_ahead import ReadAhead
-from sparklog.log.read_plan import ByteRange, plan_read
+from sparklog.log.read_plan import plan_read
 from sparklog.log.segment_file import SegmentFile, SegmentFiles
 from sparklog.log.span import Span
 from sparklog.log.stored_batches import Stretches, first_batch_bytes, validate_batches
@@ -57,8 +59,8 @@ def read_ranges(
     with SegmentFiles(store) as files:
         ahead: ReadAhead | None = None
         if store.traits.is_remote:
-            ranges = list(ranges)
-            ahead = ReadAhead(files, ranges)
+            announced, ranges = itertools.tee(ranges)
+            ahead = ReadAhead(files, announced)
         reader = _Reader(files, include_headers, step_bytes, ahead)
         for gathered in _gather(ranges, step_bytes):
             if len(gathered) == 1:

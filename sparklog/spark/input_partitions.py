@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.client import SparkLog
-from sparklog.log.reader import ByteRange, plan_read, read_ranges
+from sparklog.log.range_plan import RangePlan
+from sparklog.log.reader import plan_read, read_ranges
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.ranges import OffsetRange, join_neighbours, join_small, split_ranges
 from sparklog.spark.resolve import partition_state
@@ -31,7 +32,7 @@ class SparklogInputPartition(InputPartition):
     """
 
     def __init__(
-        self, root: str, parts: list[tuple[OffsetRange, list[ByteRange]]], *, include_headers: bool
+        self, root: str, parts: list[tuple[OffsetRange, RangePlan]], *, include_headers: bool
     ) -> None:
         super().__init__(None)
         self.root = root
@@ -53,7 +54,7 @@ def plan_input_partitions(
     pieces = split_ranges(ranges, min_partitions=options.min_partitions, max_records=max_records)
     places = {r: _byte_ranges(log, r) for r in pieces}
     if options.min_partitions is None and options.max_partitions is None:
-        sizes = [(r, sum(place.size for place in places[r])) for r in pieces]
+        sizes = [(r, places[r].size_bytes) for r in pieces]
         tasks = join_small(sizes, max_records=max_records)
         if len(tasks) < len(pieces):
             logger.info("%d partitions with little in each are read in %d tasks", len(pieces), len(tasks))
@@ -86,6 +87,6 @@ def read_input_partition(
         )
 
 
-def _byte_ranges(log: SparkLog, r: OffsetRange) -> list[ByteRange]:
+def _byte_ranges(log: SparkLog, r: OffsetRange) -> RangePlan:
     state = partition_state(log.image, (r.topic, r.partition))
     return plan_read(log.store, state, r.start_offset, r.end_offset, topic=r.topic)

@@ -193,7 +193,7 @@ def test_read_ahead_keeps_to_its_budget(remote: OnePartition, monkeypatch: pytes
     monkeypatch.setattr(MemoryReadFile, "will_need", lambda self, position, size: announced.append(size))
     for _ in range(AHEAD_PIECES + 10):
         remote.append([b"a"])
-    ranges = plan_read(remote.store, remote.state, 0, AHEAD_PIECES + 10, topic="t")
+    ranges = list(plan_read(remote.store, remote.state, 0, AHEAD_PIECES + 10, topic="t"))
     with SegmentFiles(remote.store) as files:
         ahead = ReadAhead(files, ranges)
         ahead.reached(ranges[0].span, 0)
