@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "upkeep: a snapshot of a large image is due after more commits",
         "sparklog/metadata/upkeep.py",
-        "max(self.settings.snapshot_bytes, snapshot_size(image) // 2)",
+        "max(self.settings.snapshot_bytes, snapshot_size(image) // 4)",
         "self.settings.snapshot_bytes",
         "tests/metadata/test_upkeep.py",
     ),

@@ -1,8 +1,8 @@
 """Upkeep of the metadata log: when is a snapshot due, who writes it, and what follows from it.
 
-Due is a snapshot when the commits since the last one weigh more than half of what a snapshot would, and more
-than `snapshot_bytes`. So to write them costs in proportion to what was committed, and who opens the log reads
-at most some 1.7 times the bytes of its image. A commit weighs its bytes, and a disk's block at least.
+Due is a snapshot when the commits since the last one weigh a quarter of what a snapshot would, and at least
+`snapshot_bytes`. So to write them costs in proportion to what was committed, and who opens the log reads at
+most 1.4 times the bytes of its image. A commit weighs its bytes, and a disk's block at least.
 
 Who writes it follows from the log, so that nobody has to ask. What commits since the last snapshot weigh is
 the same for all who know of that snapshot, also for a process that has just opened the log, to commit once.
@@ -125,7 +125,7 @@ class LogUpkeep:
             _log.warning("no snapshot after commit %s: %s", image.commit, error)
 
     def _is_due(self, image: Image, overdue: int) -> bool:
-        bound = max(self.settings.snapshot_bytes, snapshot_size(image) // 2)
+        bound = max(self.settings.snapshot_bytes, snapshot_size(image) // 4)
         return self.weight_to_replay(image) >= overdue * bound
 
     def _is_covered(self, image: Image, overdue: int) -> bool:

@@ -100,7 +100,7 @@ def test_who_opens_replays_in_proportion_to_the_image(
         sizes = commit_sizes(memory)
         replayed = sum(weigh(size) for commit, size in sizes.items() if commit > last)
         opens.append(replayed)
-        assert replayed <= 5 / 4 * max(16 * BLOCK, snapshot_size(log.image) // 2) + weigh(sizes[max(sizes)])
+        assert replayed <= 5 / 4 * max(16 * BLOCK, snapshot_size(log.image) // 4) + weigh(sizes[max(sizes)])
     assert log._upkeep.weight_to_replay(log.image) == opens[-1]
     assert max(opens) >= 16 * BLOCK - weigh(0)  # and not much more often than asked for
 
@@ -117,7 +117,7 @@ def test_what_snapshots_cost_is_in_proportion_to_the_commits(
         file.size for file in memory.list(DIRECTORY, recursive=True) if snapshot_of(file.name) is not None
     )
     committed = sum(map(weigh, commit_sizes(memory).values()))
-    assert 0.5 * committed < written < 3 * committed
+    assert 0.5 * committed < written < 4.5 * committed
 
 
 def test_the_size_of_a_snapshot_is_known_before_it_is_written(
@@ -215,8 +215,8 @@ def test_a_large_image_is_looked_at_and_not_written(
     for number in range(10):
         log.publish(partial(appending, [draft(topic, position=number * 1000 + at) for at in range(300)]))
     log.write_snapshot()
-    due = snapshot_size(log.image) // 2 // BLOCK
-    assert due > 20
+    due = snapshot_size(log.image) // 4 // BLOCK
+    assert due > 12
     log = opened(memory, blocks=10)
     before = snapshots(memory)
     publish(log, due - 1)
