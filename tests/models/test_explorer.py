@@ -9,8 +9,9 @@ from tests.models.explorer import Model, Next, Violation, explore, replaced, res
 from tests.models.hours_on_object_store import Hours
 from tests.models.opening import Opening
 from tests.models.publish_on_directory import Directory
+from tests.models.sweeping import Sweeping
 
-MODELS = [Combining, Directory, Hours, Opening]
+MODELS = [Combining, Directory, Hours, Opening, Sweeping]
 
 
 class Clerk(NamedTuple):
