@@ -9,7 +9,7 @@ Invariants: rows of a partition keep the order in which they were added; nothing
     durable; after an error only `abort` is allowed.
 Memory: rows that wait point into the caller's batches and keep them alive, whole, however few rows of a
     batch are left. So it is batches that are counted: above `buffer_bytes` everything is written out. What
-    one partition's encoding takes comes on top.
+    encoding takes comes on top: of one partition, or of some that are small together (waiting_rows.py).
 Not here: visibility (publish.py).
 Concurrency: one thread; the LogWriter may be shared.
 Sources: docs/design.md; Kafka RecordAccumulator.
@@ -26,11 +26,13 @@ import pyarrow.compute as pc
 from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
 from sparklog.client.rows import Piece, Rows, normalise_rows, validate_keys, validate_timestamps
 from sparklog.client.topic_plan import PlannedTopic, TopicPlanner, TopicTarget
+from sparklog.client.waiting_rows import PartitionRows, WaitingRows
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
 from sparklog.failpoints import failpoint
 from sparklog.format.codec import Codec
 from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.encode_partitions import encode_partitions
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.log.config import TimestampMode
 from sparklog.log.writer import LogWriter
@@ -38,8 +40,6 @@ from sparklog.metadata import DraftExtent, Image
 
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB  # a table is taken in pieces of about this size
-WAITING_PIECE_BYTES = 2048  # objects of a piece, and 16 bytes a row for key, value and timestamp each
-WAITING_ROW_BYTES = 40
 MAX_EXTENT_RECORDS = (1 << 31) - 1
 
 
@@ -78,18 +78,12 @@ class StagedAppend:
         return sum(int(draft.record_count) for draft in self.drafts)
 
 
-@dataclasses.dataclass(slots=True)
-class _Buffer:
-    """Rows of one partition that wait to be encoded."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A topic's rows that wait to be encoded."""
 
     target: TopicTarget
-    partition: int
-    pieces: list[Piece] = dataclasses.field(default_factory=list)
-    size_bytes: int = 0
-
-    def add(self, piece: Piece) -> None:
-        self.pieces.append(piece)
-        self.size_bytes += piece.data_bytes
+    rows: WaitingRows
 
 
 class PartitionedAppender:
@@ -118,7 +112,7 @@ class PartitionedAppender:
         )
         self._sticky_turn = sticky_turn
         self._sticky: dict[str, StickyPartitioner] = {}
-        self._buffers: dict[tuple[str, int], _Buffer] = {}
+        self._waiting: dict[str, _Waiting] = {}  # by topic id
         self._drafts: dict[tuple[str, int], list[DraftExtent]] = {}
         self._held_bytes = 0  # of the caller's batches that waiting rows may point into
         self._usable = True
@@ -163,10 +157,15 @@ class PartitionedAppender:
         failpoint("task.staged")
         return StagedAppend(drafts=drafts, planned=self.topics.planned() if drafts else ())
 
+    @property
+    def waiting(self) -> list[Piece]:
+        """Rows that are not written yet, as they were added."""
+        return [piece for one in self._waiting.values() for piece in one.rows.pieces]
+
     def abort(self) -> None:
         """Forget everything. What was written stays in the segment; nothing refers to it."""
         self._usable = False
-        self._buffers.clear()
+        self._waiting.clear()
         self._drafts.clear()
         self._held_bytes = 0
 
@@ -191,58 +190,67 @@ class PartitionedAppender:
             row_bytes=piece.data_bytes / max(1, rows.num_rows),
         )
         target.keyed = target.keyed or (rows.key is not None and rows.key.null_count < rows.num_rows)
-        for number, chosen in group_rows(partition):
-            self._add_to_partition(target, number, piece if chosen is None else piece.take(chosen))
-
-    def _add_to_partition(self, target: TopicTarget, partition: int, piece: Piece) -> None:
-        key = (target.topic_id, partition)
-        buffer = self._buffers.get(key)
-        if buffer is None:
-            buffer = self._buffers[key] = _Buffer(target, partition)
-        buffer.add(piece)
-        self._held_bytes += WAITING_PIECE_BYTES + WAITING_ROW_BYTES * piece.num_rows
-        if buffer.size_bytes >= self._options.partition_bytes:
-            self._flush(buffer)
+        waiting = self._waiting.get(target.topic_id)
+        if waiting is None:
+            waiting = _Waiting(target, WaitingRows(target.partitions))
+            self._waiting[target.topic_id] = waiting
+        self._held_bytes += waiting.rows.add(piece, partition)
+        for number in waiting.rows.at_least(self._options.partition_bytes):
+            self._flush(target, number, waiting.rows.take(number))
 
     def _flush_all(self) -> None:
-        for buffer in self._buffers.values():
-            self._flush(buffer)
+        for waiting in self._waiting.values():
+            for part in waiting.rows.take_all():
+                if not self._flush_together(waiting.target, part):
+                    for number, piece in part.split():
+                        self._flush(waiting.target, number, piece)
         self._held_bytes = 0
 
-    def _flush(self, buffer: _Buffer) -> None:
+    def _flush_together(self, target: TopicTarget, part: PartitionRows) -> bool:
+        """Encode and append the rows of several partitions at once; false if that has to be done one by one.
+
+        Each becomes an extent of its own. To continue the last one would save one of them.
+        """
+        if len(part.partition) == 1:
+            return False
+        try:
+            encoded = encode_partitions(_columns(part.piece), part.rows, self._encode_options(target))
+        except InvalidRequestError:
+            return False  # one partition's rows will say the same, and which it is
+        if encoded is None:
+            return False
+        for draft in self._writer.append_partitions(
+            target.topic_id, part.partition.tolist(), encoded, target.config
+        ):
+            self._drafts.setdefault((target.topic_id, draft.partition), []).append(draft)
+        return True
+
+    def _flush(self, target: TopicTarget, partition: int, piece: Piece) -> None:
         """Encode and append a partition's rows, as a continuation of its last extent where possible."""
-        if not buffer.pieces:
-            return
-        piece = Piece.joined(buffer.pieces)
-        columns = RecordColumns(
-            key=piece.key, value=piece.value, headers=piece.headers, timestamp_ms=piece.timestamp_ms
-        )
-        buffer.pieces.clear()
-        buffer.size_bytes = 0
-        drafts = self._drafts.setdefault((buffer.target.topic_id, buffer.partition), [])
+        columns = _columns(piece)
+        drafts = self._drafts.setdefault((target.topic_id, partition), [])
         last = drafts[-1] if drafts else None
         fits = last is not None and last.record_count + columns.num_rows <= MAX_EXTENT_RECORDS
         if last is not None and fits and self._writer.is_end(last):
-            longer = self._append(buffer, columns, last)
+            longer = self._append(target, partition, columns, last)
             if longer is not None:
                 drafts[-1] = longer
                 return
-        draft = self._append(buffer, columns, None)
+        draft = self._append(target, partition, columns, None)
         assert draft is not None, "only an extension can be refused"
         drafts.append(draft)
 
     def _append(
-        self, buffer: _Buffer, columns: RecordColumns, extends: DraftExtent | None
+        self, target: TopicTarget, partition: int, columns: RecordColumns, extends: DraftExtent | None
     ) -> DraftExtent | None:
-        target = buffer.target
         try:
             encoded = encode_batches(
                 columns, self._encode_options(target), base_offset=extends.record_count if extends else 0
             )
         except InvalidRequestError as error:
-            where = f"{target.name}-{buffer.partition}, among the rows of this partition not yet written"
+            where = f"{target.name}-{partition}, among the rows of this partition not yet written"
             raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
-        return self._writer.append(target.topic_id, buffer.partition, encoded, target.config, extends=extends)
+        return self._writer.append(target.topic_id, partition, encoded, target.config, extends=extends)
 
     def _encode_options(self, target: TopicTarget) -> EncodeOptions:
         config = target.config
@@ -256,6 +264,12 @@ class PartitionedAppender:
             max_batch_bytes=min(self._options.batch_bytes, max(1, config.max_message_bytes)),
             max_message_bytes=config.max_message_bytes,
         )
+
+
+def _columns(piece: Piece) -> RecordColumns:
+    return RecordColumns(
+        key=piece.key, value=piece.value, headers=piece.headers, timestamp_ms=piece.timestamp_ms
+    )
 
 
 def _config_overrides(options: AppendOptions) -> dict[str, int]:

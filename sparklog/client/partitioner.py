@@ -89,18 +89,33 @@ def partition_rows(
     return chosen
 
 
-def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
-    """(partition, its rows in order) for each partition that has rows; rows is None for "all of them".
+def order_rows(
+    partition: npt.NDArray[np.integer],
+) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows of one partition after the other, for at least one row.
 
+    Returns: the rows in that order, or None for "as they are, all of one partition"; the partitions that have
+        rows, ascending; where the rows of each begin in that order, and where the last one's end.
     The sort is stable, so the order of a partition's rows is kept. No loop over rows.
     """
-    if partition.size == 0:
-        return []
     if (partition == partition[0]).all():
-        return [(int(partition[0]), None)]
+        return None, partition[:1].astype(np.int64), np.array([0, partition.size], np.int64)
     narrow = partition.astype(np.int16) if partition.max() < 1 << 15 else partition  # sorts by radix
     order = np.argsort(narrow, kind="stable")
     ordered = partition[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    ends = np.append(starts[1:], ordered.size)
-    return [(int(ordered[a]), order[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return order, ordered[starts].astype(np.int64), np.append(starts, ordered.size)
+
+
+def group_rows(partition: npt.NDArray[np.integer]) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
+    """(partition, its rows in order) for each partition that has rows; rows is None for "all of them"."""
+    if partition.size == 0:
+        return []
+    order, found, bounds = order_rows(partition)
+    if order is None:
+        return [(int(found[0]), None)]
+    cuts = bounds.tolist()
+    return [
+        (number, order[start:end])
+        for number, start, end in zip(found.tolist(), cuts[:-1], cuts[1:], strict=True)
+    ]

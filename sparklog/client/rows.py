@@ -56,7 +56,7 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Rows of one partition that wait to be encoded. Keys and values still lie in the caller's buffers."""
+    """Rows of a topic that wait to be encoded. Keys and values still lie in the caller's buffers."""
 
     key: ByteViews | None
     value: ByteViews | None
@@ -96,6 +96,24 @@ class Piece:
         views = sum(int(column.length.sum()) for column in (self.key, self.value) if column is not None)
         headers = 0 if self.headers is None else int(self.headers.nbytes)
         return int(self.timestamp_ms.nbytes) + views + headers
+
+    def row_bytes(self) -> npt.NDArray[np.int64]:
+        """About how many bytes each row is; together they are `data_bytes`, but for what division leaves."""
+        headers = 0 if self.headers is None else int(self.headers.nbytes) // max(1, self.num_rows)
+        sizes = np.full(self.num_rows, self.timestamp_ms.itemsize + headers, np.int64)
+        for column in (self.key, self.value):
+            if column is not None:
+                sizes += column.length
+        return sizes
+
+    def slice(self, start: int, end: int) -> "Piece":
+        """Some consecutive rows."""
+        return Piece(
+            key=None if self.key is None else self.key.slice(start, end),
+            value=None if self.value is None else self.value.slice(start, end),
+            headers=None if self.headers is None else self.headers.slice(start, end - start),
+            timestamp_ms=self.timestamp_ms[start:end],
+        )
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Piece":
         """These rows; the bytes of keys and values are not copied."""

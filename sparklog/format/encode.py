@@ -2,7 +2,8 @@
 
 Invariants: records keep their order; every batch holds at least one record and at most what max_message_bytes
     allows after compression; offsets in a batch are dense; nothing is written, and nothing is kept.
-Not here: which partition a row goes to; assigning offsets (base_offset is given); files.
+Not here: rows of many partitions at once (encode_partitions.py); which partition a row goes to; assigning
+    offsets (base_offset is given); files.
 Concurrency: pure functions.
 Sources: FORMAT.md#record-batch; Kafka MemoryRecordsBuilder, LogValidator.
 """
@@ -91,8 +92,8 @@ def encode_batches(columns: RecordColumns, options: EncodeOptions, *, base_offse
             fix="append to another partition",
         )
     rows = prepare_rows(columns.key, columns.value, columns.headers, count)
-    bounds = _split(rows, columns.timestamp_ms, options)
-    compressor = _Compressor(options)
+    bounds = split_rows(rows.rest, columns.timestamp_ms, options)
+    compressor = Compressor(options)
     for block in _blocks(bounds, rows.rest):
         _encode_block(rows, columns.timestamp_ms, block, compressor, base_offset, output)
     return output.finished()
@@ -103,16 +104,23 @@ def batch_limit(options: EncodeOptions) -> int:
     return min(options.max_batch_bytes, options.max_message_bytes)
 
 
-def _split(rows: Rows, timestamp_ms: npt.NDArray[np.int64], options: EncodeOptions) -> npt.NDArray[np.int64]:
+def records_limit(options: EncodeOptions) -> int:
+    """The bytes of records that batches are cut to."""
+    return max(1, batch_limit(options) - HEADER.size)
+
+
+def split_rows(
+    rest: npt.NDArray[np.int64], timestamp_ms: npt.NDArray[np.int64], options: EncodeOptions
+) -> npt.NDArray[np.int64]:
     """Where batches begin, and where the last one ends; sizes are estimated a few bytes too large, never too
     small.
     """
-    limit = max(1, batch_limit(options) - HEADER.size)
+    limit = records_limit(options)
     span = int(timestamp_ms.max()) - int(timestamp_ms.min())
     time_bytes = int(varint_sizes(np.array([span]))[0]) if span <= MAX_OFFSET else 10
-    offset_bytes = int(varint_sizes(np.array([min(len(rows.rest), limit)]))[0])
-    length_bytes = int(varint_sizes(rows.rest.max(keepdims=True) + MAX_RECORD_OVERHEAD)[0])
-    ends = np.cumsum(rows.rest + (length_bytes + 1 + time_bytes + offset_bytes))
+    offset_bytes = int(varint_sizes(np.array([min(len(rest), limit)]))[0])
+    length_bytes = int(varint_sizes(rest.max(keepdims=True) + MAX_RECORD_OVERHEAD)[0])
+    ends = np.cumsum(rest + (length_bytes + 1 + time_bytes + offset_bytes))
     bounds, done = [0], 0
     while bounds[-1] < len(ends):
         end = max(int(np.searchsorted(ends, done + limit, side="right")), bounds[-1] + 1)
@@ -142,7 +150,7 @@ def _encode_block(
     rows: Rows,
     timestamp_ms: npt.NDArray[np.int64],
     bounds: npt.NDArray[np.int64],
-    compressor: "_Compressor",
+    compressor: "Compressor",
     base_offset: int,
     output: BatchList,
 ) -> None:
@@ -174,7 +182,7 @@ def _encode_block(
             BatchHeader(
                 base_offset=base_offset + row,
                 partition_leader_epoch=options.partition_leader_epoch,
-                attributes=_attributes(codec, options),
+                attributes=attributes_of(codec, options),
                 last_offset_delta=count - 1,
                 first_timestamp_ms=int(first_times[batch]),
                 max_timestamp_ms=int(max_times[batch]),
@@ -206,7 +214,7 @@ def _record_too_large(row: int, size: int, options: EncodeOptions) -> InvalidReq
     )
 
 
-class _Compressor:
+class Compressor:
     """Compresses batches where it pays, and tries less often where it has not.
 
     A batch that shrinks by less than a thirty-second is kept as it is, which saves every reader the
@@ -232,7 +240,8 @@ class _Compressor:
         return body, Codec.NONE
 
 
-def _attributes(codec: Codec, options: EncodeOptions) -> int:
+def attributes_of(codec: Codec, options: EncodeOptions) -> int:
+    """A batch's attributes."""
     return (
         codec.value
         | (TIMESTAMP_TYPE_MASK if options.timestamp_type is TimestampType.LOG_APPEND_TIME else 0)

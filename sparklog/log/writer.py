@@ -32,7 +32,9 @@ from sparklog.clock import Clock
 from sparklog.errors import AlreadyExistsError, FatalStorageError, InvalidRequestError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
+from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.log.config import INT_MAX, TopicConfig
+from sparklog.log.drafts import draft_of, drafts_of
 from sparklog.log.growing_index import ENTRY_BYTES, GrowingIndex
 from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
 from sparklog.metadata import DraftExtent
@@ -134,24 +136,32 @@ class LogWriter:
                 return None
             if segment is None:
                 segment = self._create(config)
-            position = segment.file.position
-            try:
-                segment.file.write(*encoded.data)
-            except BaseException:
-                # Bytes may be torn (or an interrupt may have cut the write): never append after them.
-                self._retire()
-                raise
-            failpoint("segment.written")
-            segment.index.add(
-                encoded,
-                position,
-                interval_bytes=config.index_interval_bytes,
-                limit_bytes=segment.limit_index_bytes,
-            )
-            segment.unsynced_records += encoded.record_count
-            draft = _draft(topic_id, partition, segment.name, position, encoded, extends)
+            position = self._write(segment, encoded, config)
+            draft = draft_of(topic_id, partition, segment.name, position, encoded, extends)
             self._flush_if_due(segment, config)
             return draft
+
+    def append_partitions(
+        self, topic_id: str, partitions: Sequence[int], encoded: EncodedPartitions, config: TopicConfig
+    ) -> list[DraftExtent]:
+        """As `append` for each of several partitions of a topic, in one write where they fit into a segment.
+
+        Args:
+            partitions: whom the extents will belong to, in the order of `encoded`.
+
+        Raises: as `append`.
+        """
+        with self._lock:
+            assert self._pid == os.getpid(), "after_fork_in_child did not run"
+            if not self._has_room(encoded.batches, config):
+                # Some of them begin another segment: `append` finds out which.
+                parts = zip(partitions, encoded.split(), strict=True)
+                drafts = [self.append(topic_id, partition, one, config) for partition, one in parts]
+                return [draft for draft in drafts if draft is not None]
+            segment = self._segment_for(encoded.batches, config) or self._create(config)
+            position = self._write(segment, encoded.batches, config)
+            self._flush_if_due(segment, config)
+            return drafts_of(topic_id, partitions, segment.name, position, encoded)
 
     def sync(self, drafts: Sequence[DraftExtent] = ()) -> None:
         """Make everything appended so far durable: data, file names and directories.
@@ -222,6 +232,41 @@ class LogWriter:
         segment.limit_index_bytes = min(segment.limit_index_bytes, config.segment_index_bytes)
         segment.limit_ms = min(segment.limit_ms, config.segment_ms)
         return segment
+
+    def _has_room(self, encoded: EncodedBatches, config: TopicConfig) -> bool:
+        """Do all of these batches fit into the active segment, or into one that is still to be made?
+
+        Only if none of them would roll it: so they lie as if each had been appended by itself.
+        """
+        room, index_room = min(config.segment_bytes, self._segment_bytes), config.segment_index_bytes
+        used, index_used, segment = 0, 0, self._active
+        if segment is not None:
+            room, index_room = min(room, segment.limit_bytes), min(index_room, segment.limit_index_bytes)
+            used, index_used = segment.file.position, segment.index.size_bytes
+            if self._clock.now_ms() - segment.created_ms > min(segment.limit_ms, config.segment_ms):
+                return False
+        return (
+            used + encoded.size_bytes <= room and index_used + ENTRY_BYTES * encoded.batch_count <= index_room
+        )
+
+    def _write(self, segment: _Segment, encoded: EncodedBatches, config: TopicConfig) -> int:
+        """Write batches, and choose their entries of the index; returns where they begin."""
+        position = segment.file.position
+        try:
+            segment.file.write(*encoded.data)
+        except BaseException:
+            # Bytes may be torn (or an interrupt may have cut the write): never append after them.
+            self._retire()
+            raise
+        failpoint("segment.written")
+        segment.index.add(
+            encoded,
+            position,
+            interval_bytes=config.index_interval_bytes,
+            limit_bytes=segment.limit_index_bytes,
+        )
+        segment.unsynced_records += encoded.record_count
+        return position
 
     def _create(self, config: TopicConfig) -> _Segment:
         name, file = self._create_file()
@@ -313,28 +358,6 @@ def _is_end(segment: _Segment | None, draft: DraftExtent) -> bool:
         segment is not None
         and segment.name == draft.segment
         and segment.file.position == draft.position + draft.size
-    )
-
-
-def _draft(
-    topic_id: str,
-    partition: int,
-    segment: str,
-    position: int,
-    encoded: EncodedBatches,
-    extends: DraftExtent | None,
-) -> DraftExtent:
-    first = extends.position if extends else position
-    count = encoded.record_count + (extends.record_count if extends else 0)
-    newest = max(encoded.max_timestamp_ms, extends.max_timestamp_ms if extends else -1)
-    return DraftExtent(
-        topic_id=topic_id,
-        partition=partition,
-        segment=segment,
-        position=first,
-        size=position + encoded.size_bytes - first,
-        record_count=count,
-        max_timestamp_ms=newest,
     )
 
 

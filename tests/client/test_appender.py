@@ -104,8 +104,7 @@ def test_waiting_rows_stay_within_their_budget(log: SparkLog, step: int) -> None
     most = 0
     for start in range(0, 40 * step, step):
         appender.add(rows(step, start=start, size=100), "t")
-        pieces = sum(len(buffer.pieces) for buffer in appender._buffers.values())
-        most = max(most, held_bytes(appender) + 2048 * pieces)
+        most = max(most, held_bytes(appender) + 2048 * len(appender.waiting))
         assert most <= 200_000
     assert most > 80_000 - 1, "the test would not notice a larger budget"
     log.publish([appender.finish()])
@@ -116,8 +115,7 @@ def held_bytes(appender: PartitionedAppender) -> int:
     """The memory that waiting rows keep alive, each buffer once."""
     buffers = {
         data.ctypes.data: data.nbytes
-        for buffer in appender._buffers.values()
-        for piece in buffer.pieces
+        for piece in appender.waiting
         for column in (piece.key, piece.value)
         if column is not None
         for data in column.buffers
@@ -312,3 +310,57 @@ def test_a_compacted_topic_takes_no_record_without_a_key(log: SparkLog, policy: 
     log.append("t", pa.table({"key": ["a"], "value": pa.array([None], pa.string())}))  # a tombstone
     assert log.log_end_offset("t", 0) == 4
     assert log.log_end_offset("d", 0) == 5
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_many_small_partitions_are_encoded_together(
+    log: SparkLog, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And hold, byte for byte, what each would hold by itself."""
+    log.create_topic("t", 40)
+    log.create_topic("alone", 40)
+    timed = rows(400, size=60).append_column("timestamp", pa.array(range(400)))
+    log.append("t", timed, compression_type=codec)
+    with monkeypatch.context() as patch:
+        patch.setattr("sparklog.client.appender.encode_partitions", lambda *_: None)
+        log.append("alone", timed, compression_type=codec)
+    calls = []
+    monkeypatch.setattr("sparklog.client.appender.encode_batches", lambda *_: calls.append(1))
+    log.append("t", timed, compression_type=codec)
+    assert calls == []
+    assert all(
+        values == 2 * alone
+        for values, alone in zip(values_of(log, "t"), values_of(log, "alone"), strict=True)
+    )
+    for together, alone in zip(
+        log.image.topics["t"].partitions, log.image.topics["alone"].partitions, strict=True
+    ):
+        stored = [
+            log.store.read(state.extents[0].segment, state.extents[0].position, state.extents[0].size)
+            for state in (together, alone)
+        ]
+        assert stored[0] == stored[1]
+
+
+def test_a_record_that_is_too_large_is_named_with_its_partition_among_many(log: SparkLog) -> None:
+    log.create_topic("t", 9, {"max.message.bytes": "1000"})
+    table = rows(90).append_column("partition", pa.array([n % 9 for n in range(90)], pa.int32()))
+    wide = pa.table({"value": ["x" * 2000], "key": ["k"], "partition": pa.array([4], pa.int32())})
+    with log.appender() as appender:
+        appender.add(table, "t")
+        appender.add(wide, "t")
+        with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*t-4, among the rows.*row 10:"):
+            appender.finish()
+    assert log.image.topics["t"].partitions[0].log_end_offset == 0
+
+
+def test_a_large_record_that_shrinks_goes_with_many_small_ones(log: SparkLog) -> None:
+    log.create_topic("t", 9, {"max.message.bytes": "1000"})
+    table = rows(90).append_column("partition", pa.array([n % 9 for n in range(90)], pa.int32()))
+    wide = pa.table({"value": ["x" * 2000], "key": ["k"], "partition": pa.array([4], pa.int32())})
+    with log.appender(AppendOptions(compression="zstd")) as appender:
+        appender.add(table, "t")
+        appender.add(wide, "t")
+        log.publish([appender.finish()])
+    assert [len(values) for values in values_of(log, "t")] == [10, 10, 10, 10, 11, 10, 10, 10, 10]
+    assert values_of(log, "t")[4][-1] == b"x" * 2000
