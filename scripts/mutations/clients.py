@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "nothing is appended behind torn bytes",
         "sparklog/log/writer.py",
-        "never append after them.\n                self._retire()\n",
+        "never append after them.\n            self._retire()\n",
         "\n",
         "tests/log/test_writer.py",
     ),
@@ -163,5 +163,12 @@ MUTANTS = (
         "if path.stat().st_mode & stat.S_IWOTH]",
         "if False]",
         "tests/cli/test_doctor.py",
+    ),
+    Mutant(
+        "many partitions: as many rows wait as are encoded at once",
+        "sparklog/client/waiting_rows.py",
+        'np.searchsorted(all_rows, done_rows + MAX_ROWS, side="right")',
+        "len(rows)",
+        "tests/client/test_waiting_rows.py",
     ),
 )

@@ -25,7 +25,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import msgspec
 
 from sparklog.client.appender import StagedAppend
-from sparklog.client.request_payload import decode_payload, encode_payload
+from sparklog.client.request_payload import decode_payload, encode_payload, payload_version
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import RetriableError
@@ -142,7 +142,11 @@ def publish(
     if not any(one.drafts for one in staged):
         return AppendResult(commit=None, duplicate=False, ranges={})
     failpoint("publish.before")
-    shared = SharedPlan(payload=lambda: encode_payload(staged, writer), interpret=interpret_request)
+    shared = SharedPlan(
+        payload=lambda: encode_payload(staged, writer),
+        interpret=interpret_request,
+        version=payload_version(staged),
+    )
     forgetting: dict[str, str] = {}
 
     def plan(image: Image) -> list[Action]:

@@ -14,6 +14,14 @@ from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import DraftExtent
+from sparklog.metadata.documents.document import REQUEST_VERSION
+from sparklog.metadata.documents.extent_columns import (
+    COLUMNS_VERSION,
+    DraftColumns,
+    draft_columns,
+    drafts_of,
+    goes_into_columns,
+)
 from sparklog.metadata.model.numbers import Int64
 
 
@@ -43,14 +51,18 @@ class _Request(_Part, frozen=True, kw_only=True):
     """What a publisher asks others to publish."""
 
     drafts: tuple[DraftExtent, ...] = ()
+    columns: DraftColumns | None = None  # instead of `drafts`
     topics: tuple[_Topic, ...] = ()
     writer_txn: _Writer | None = None
 
 
 def encode_payload(staged: Sequence[StagedAppend], writer: WriterVersion | None) -> bytes:
     """The JSON from which anybody can plan the same."""
+    drafts = tuple(draft for one in staged for draft in one.drafts)
+    columns = draft_columns(drafts)
     request = _Request(
-        drafts=tuple(draft for one in staged for draft in one.drafts),
+        drafts=drafts if columns is None else (),
+        columns=columns,
         topics=tuple(
             _Topic(
                 name=plan.name,
@@ -69,10 +81,19 @@ def encode_payload(staged: Sequence[StagedAppend], writer: WriterVersion | None)
     return msgspec.json.encode(request)
 
 
+def payload_version(staged: Sequence[StagedAppend]) -> int:
+    """The lowest version of a request that may hold these."""
+    drafts = sum(len(one.drafts) for one in staged)
+    return COLUMNS_VERSION if goes_into_columns(drafts) else REQUEST_VERSION
+
+
 def decode_payload(payload: bytes) -> tuple[StagedAppend, WriterVersion | None]:
     """What another publisher asks for; CorruptLogError if it cannot be understood."""
     try:
         request = msgspec.json.decode(payload, type=_Request)
+        drafts = request.drafts
+        if request.columns is not None:
+            drafts += drafts_of(request.columns)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptLogError(
             "CORRUPT_METADATA_REQUEST",
@@ -93,4 +114,4 @@ def decode_payload(payload: bytes) -> tuple[StagedAppend, WriterVersion | None]:
     writer = None
     if one is not None:
         writer = WriterVersion(application=one.application, version=one.version, content=one.content)
-    return StagedAppend(drafts=request.drafts, planned=planned), writer
+    return StagedAppend(drafts=drafts, planned=planned), writer

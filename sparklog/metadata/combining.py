@@ -171,7 +171,7 @@ class Combiner:
         posted = Posted(
             publisher=self._publisher, sequence=self._sequence + 1, base=image.commit, nonce=new_id()
         )
-        data = box.encode(posted, shared.payload())
+        data = box.encode(posted, shared.payload(), version=shared.version)
         if len(data) > MAX_REQUEST_BYTES or not can_settle(image.publishers, posted.publisher):
             return None
         self._sequence = posted.sequence

@@ -26,13 +26,14 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.metadata.documents.document import CommitBody, Header, encode_document, required_version
+from sparklog.metadata.documents.document import Header, encode_commit
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.following import Follower
 from sparklog.metadata.loading import read_commit
-from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.action import FIRST_VERSION, ActionRefusedError
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.extents import count_extents
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import Image
 from sparklog.storage import IndefinitePutError, Store
@@ -65,7 +66,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
     except ActionRefusedError as error:
         raise refused_error(image, error) from error
     header = Header(
-        version=required_version(actions),
+        version=FIRST_VERSION,  # or what the actions need
         kind="commit",
         commit=commit,
         cluster_id=image.cluster_id,
@@ -74,8 +75,8 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         timestamp_ms=timestamp_ms,
         length=0,
     )
-    data = encode_document(header, CommitBody(actions=tuple(actions)))
-    newer = replace(newer, replayed=image.replayed.after(len(data)))
+    data = encode_commit(header, actions)
+    newer = replace(newer, replayed=image.replayed.after(len(data), count_extents(actions)))
     return Candidate(commit_name(commit), data, uuid, newer)
 
 

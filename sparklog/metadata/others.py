@@ -4,7 +4,8 @@ Invariants: each is applied whole, as its publisher would plan it against the im
 it; what does not apply, or is over, is left out, and its publisher finds out by itself.
 Not here: when to publish for others, and who is waited for (combining.py).
 Concurrency: made for one call of publish, which runs under the metadata log's lock.
-Bounds: MAX_COMBINED requests and MAX_COMBINED_BYTES of what they say in one commit.
+Bounds: MAX_COMBINED requests and MAX_COMBINED_BYTES of what they say in one commit, where an extent counts
+for EXTENT_BYTES at least, however little of the request it took.
 Sources: FORMAT.md#metadata-log, requests; adr/0007.
 """
 
@@ -12,8 +13,10 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from sparklog.metadata.documents.document import REQUEST_VERSION
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.extents import count_extents
 from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.publishers import can_settle
 from sparklog.metadata.posted import Posted
@@ -23,6 +26,7 @@ _log = logging.getLogger(__name__)
 Plan = Callable[[Image], Sequence[Action]]
 MAX_COMBINED = 256
 MAX_COMBINED_BYTES = 16 << 20
+EXTENT_BYTES = 256  # of an extent in a commit that has too many for columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +36,19 @@ class SharedPlan:
     Fields:
         payload: makes the JSON document from which anybody can plan the same.
         interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
+        version: the lowest version of a request that may hold the payload.
     """
 
     payload: Callable[[], bytes]
     interpret: Callable[[bytes], Plan]
+    version: int = REQUEST_VERSION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Request:
     posted: Posted
-    plan: Plan
-    payload_bytes: int
+    payload: bytes
+    plan: Plan | None = None  # once its turn has come: it may take far more memory than the payload
 
 
 class OtherRequests:
@@ -72,13 +78,17 @@ class OtherRequests:
             known = self._requests[ticket.name]
             if known is None or known.posted.is_over(draft):
                 continue
-            size += known.payload_bytes
-            if size > MAX_COMBINED_BYTES:
+            if size + len(known.payload) > MAX_COMBINED_BYTES:
                 break
             try:
+                if known.plan is None:
+                    known.plan = self._interpret(known.payload)
                 wanted = tuple(known.plan(draft))
                 if not wanted:
                     continue
+                size += max(len(known.payload), EXTENT_BYTES * count_extents(wanted))
+                if size > MAX_COMBINED_BYTES:
+                    break
                 if not can_settle(remembered, ticket.publisher):
                     self.passed_over.add(ticket.name)
                     continue
@@ -95,13 +105,9 @@ class OtherRequests:
     def _read(self, tickets: Sequence[Ticket]) -> None:
         unread = [ticket for ticket in tickets if ticket.name not in self._requests]
         for ticket, request in zip(unread, self._box.read(unread), strict=True):
-            known: _Request | None = None
+            known = None
             if request is not None:
-                try:
-                    plan = self._interpret(request.payload)
-                    known = _Request(posted=request.posted, plan=plan, payload_bytes=len(request.payload))
-                except Exception as problem:  # noqa: BLE001 - likewise
-                    _log.debug("cannot interpret %s: %s", ticket.name, problem)
+                known = _Request(posted=request.posted, payload=request.payload)
             self._requests[ticket.name] = known
 
 

@@ -85,10 +85,10 @@ class RequestBox:
         self._clock = clock
         self._cluster_id = cluster_id
 
-    def encode(self, posted: Posted, payload: bytes) -> bytes:
-        """The bytes of a request; `payload` is a JSON document."""
+    def encode(self, posted: Posted, payload: bytes, *, version: int = REQUEST_VERSION) -> bytes:
+        """The bytes of a request; `payload` is a JSON document, and `version` the lowest that can read it."""
         header = Header(
-            version=REQUEST_VERSION,
+            version=version,
             kind="request",
             commit=posted.sequence,
             cluster_id=self._cluster_id,

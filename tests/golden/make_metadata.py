@@ -6,6 +6,8 @@ python tests/golden/make_metadata.py
 import importlib.util
 from pathlib import Path
 
+from sparklog.metadata.documents.document import encode_commit
+
 HERE = Path(__file__).parent
 
 
@@ -22,6 +24,7 @@ def main() -> None:
     (HERE / "metadata_commit_3.bin").write_bytes(module.encoded(module.ACTIONS_3, version=3))
     (HERE / "metadata_commit_4.bin").write_bytes(module.encoded(module.ACTIONS_4, version=4))
     (HERE / "metadata_commit_4_txn.bin").write_bytes(module.encoded(module.ACTIONS_4_TXN, version=4))
+    (HERE / "metadata_commit_5.bin").write_bytes(encode_commit(module.header(), module.ACTIONS_5))
 
 
 if __name__ == "__main__":

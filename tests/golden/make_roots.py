@@ -85,6 +85,16 @@ def fill(log: Any, version: int) -> None:
     if version >= 3:
         log.metadata.publish(lambda image: settled(image, 6, version))
     log.append("events", rows(50, 3), txn=("query-2", 0), compression_type="zstd")
+    if version >= 5:
+        log.create_topic("wide", 12)
+        log.append("wide", in_partitions(12), compression_type="none")
+        log.append("wide", in_partitions(9), txn=("query-2", 1), compression_type="lz4")
+
+
+def in_partitions(count: int) -> pa.Table:
+    """Two rows for each of so many partitions: a commit of many extents."""
+    table = rows(100, 2 * count)
+    return table.append_column("partition", pa.array([n % count for n in range(2 * count)], pa.int32()))
 
 
 def produce(log: Any, producer_id: int, base_sequence: int, table: pa.Table) -> None:

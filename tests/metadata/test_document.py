@@ -28,6 +28,7 @@ from sparklog.metadata.documents.document import (
     Header,
     checksum,
     decode_commit,
+    encode_commit,
     encode_document,
     required_version,
 )
@@ -38,6 +39,7 @@ GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
 GOLDEN_4_TXN = GOLDEN.with_name("metadata_commit_4_txn.bin")
 GOLDEN_3 = GOLDEN.with_name("metadata_commit_3.bin")
 GOLDEN_4 = GOLDEN.with_name("metadata_commit_4.bin")
+GOLDEN_5 = GOLDEN.with_name("metadata_commit_5.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 EXTENT = Extent(
@@ -89,6 +91,28 @@ ACTIONS_2: tuple[Action, ...] = (
         listeners=(BrokerListener(host="localhost", port=9092), BrokerListener(host="::1", port=9093)),
     ),
     AllocateProducerIds(first=2000, count=1000),
+)
+
+# The least that goes into columns: of two topics, from two segments, one of them merged, some of producers.
+ACTIONS_5: tuple[Action, ...] = (
+    AppendExtents(
+        extents=tuple(
+            msgspec.structs.replace(
+                EXTENT,
+                topic_id=TOPIC if partition < 5 else "B" * 22,
+                partition=partition,
+                segment=f"segments/w/{partition % 2}.log",
+                position=1000 * partition,
+                base_offset=100 - partition,
+                offset_delta=0 if partition == 7 else 100 - partition,
+                producer_id=7 if partition == 3 else -1,
+                producer_epoch=0 if partition == 3 else -1,
+                base_sequence=3 if partition == 3 else -1,
+            )
+            for partition in range(8)
+        )
+    ),
+    WriterTxn(application="query-1", version=11, topics=(TOPIC,)),
 )
 
 
@@ -160,6 +184,12 @@ def test_golden_commit_of_version_4() -> None:
 def test_golden_commit_of_writer_txns_of_version_4() -> None:
     assert encoded(ACTIONS_4_TXN, version=4) == GOLDEN_4_TXN.read_bytes()
     assert decode(GOLDEN_4_TXN.read_bytes())[1] == ACTIONS_4_TXN
+
+
+def test_golden_commit_of_version_5() -> None:
+    assert encode_commit(header(), ACTIONS_5) == GOLDEN_5.read_bytes()
+    found, actions = decode(GOLDEN_5.read_bytes())
+    assert (found.version, actions) == (5, ACTIONS_5)
 
 
 def test_every_action_type_is_in_the_golden_commits() -> None:
@@ -248,8 +278,8 @@ def test_snapshot_manifest_is_no_commit() -> None:
 
 
 def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 5, expected 1 to 4.*Upgrade"):
-        decode(encoded(version=5))
+    with pytest.raises(UnsupportedVersionError, match=r"found version 6, expected 1 to 5;.*Upgrade"):
+        decode(encoded(version=6))
 
 
 @pytest.mark.parametrize(
@@ -266,6 +296,14 @@ def test_unknown_things_in_an_intact_commit_ask_for_an_upgrade(body: str, found:
     with pytest.raises(UnsupportedVersionError, match=found) as raised:
         decode(with_body(body))
     assert "Upgrade sparklog" in str(raised.value)
+
+
+def test_newer_version_is_refused_by_what_is_new_in_it() -> None:
+    body = '{"actions":[{"type":"elect_leader","x":1}]}'
+    with pytest.raises(
+        UnsupportedVersionError, match=r"found version 6, expected 1 to 5 \(action 0 .* 'elect_leader'\);"
+    ):
+        decode(with_body(body, version=6))
 
 
 def test_unknown_field_in_the_header_asks_for_an_upgrade() -> None:

@@ -6,7 +6,20 @@ from pathlib import Path
 import msgspec
 
 from sparklog.metadata import Extent, WriterTxn
-from sparklog.metadata.documents.document import CommitBody, Header, decode_commit, encode_document
+from sparklog.metadata.documents.document import (
+    WIRE_TYPES,
+    CommitBody,
+    Header,
+    decode_commit,
+    encode_document,
+)
+from sparklog.metadata.documents.extent_columns import (
+    MAX_COMMIT_EXTENTS,
+    MAX_REQUEST_EXTENTS,
+    MIN_COLUMN_EXTENTS,
+    AppendColumns,
+    DraftColumns,
+)
 from sparklog.metadata.documents.properties import encode_properties
 from sparklog.metadata.documents.snapshot import _State
 from sparklog.metadata.model.actions import ACTION_TYPES, EFFECTS
@@ -42,8 +55,8 @@ def test_fields_of_headers() -> None:
 
 def test_actions_and_their_fields() -> None:
     rows = tables("Metadata log")[1]
-    assert names(rows) == [kind.__struct_config__.tag for kind in ACTION_TYPES]
-    for row, kind in zip(rows, ACTION_TYPES, strict=True):
+    assert names(rows) == [kind.__struct_config__.tag for kind in WIRE_TYPES]
+    for row, kind in zip(rows, WIRE_TYPES, strict=True):
         assert row[1].split(", ") == list(kind.__struct_fields__)
 
 
@@ -52,12 +65,25 @@ def test_every_action_has_an_effect() -> None:
     assert len(set(EFFECTS.values())) == len(EFFECTS)
 
 
+def test_fields_of_columns() -> None:
+    rows = [(name, row[3]) for row in tables("Metadata log")[2] for name in row[0].split(", ")]
+    assert [name for name, _ in rows] == list(AppendColumns.__struct_fields__)
+    optional = [name for name, required in rows if required == "no"]
+    assert optional == [field.name for field in msgspec.structs.fields(AppendColumns) if not field.required]
+    left_out = [name for name, _ in rows if name not in {"base_offset", "offset_delta"}]
+    assert list(DraftColumns.__struct_fields__) == left_out
+    text = " ".join(section("Metadata log").split())
+    assert f"more than {MAX_COMMIT_EXTENTS:,} extents in all columns of a commit" in text
+    assert f"of at most {MAX_REQUEST_EXTENTS:,} drafts" in text
+    assert f"columns from {MIN_COLUMN_EXTENTS} extents on" in text
+
+
 def test_fields_of_the_snapshot_state() -> None:
-    assert names(tables("Metadata log")[2]) == list(_State.__struct_fields__)
+    assert names(tables("Metadata log")[3]) == list(_State.__struct_fields__)
 
 
 def test_worked_example() -> None:
-    blocks = re.findall(r"```\n(.*?)```", section("Metadata log"), re.DOTALL)
+    blocks = re.findall(r"```\n(\{.*?)```", section("Metadata log"), re.DOTALL)
     header, actions = decode_commit(blocks[0].encode(), where="FORMAT.md", commit=0, cluster_id="C" * 22)
     assert actions == (WriterTxn(application="query-1", version=9),)
     assert encode_document(header, CommitBody(actions=actions)).decode() == blocks[0]

@@ -22,7 +22,7 @@ from sparklog.metadata import (
     plan_advance_log_start,
     plan_append,
 )
-from sparklog.metadata.documents.document import ManifestBody, encode_document
+from sparklog.metadata.documents.document import VERSION, ManifestBody, encode_document
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, manifest_name, manifest_of
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, verify_snapshot, write_snapshot
 from sparklog.metadata.loading import load_image
@@ -232,7 +232,9 @@ def test_newer_snapshot_asks_for_an_upgrade(memory: MemoryStore, create: Create,
     commit = log.write_snapshot()
     header, body = read_manifest(memory, commit, cluster_id=log.cluster_id)
     replace_file(
-        memory, manifest_name(commit), encode_document(msgspec.structs.replace(header, version=5), body)
+        memory,
+        manifest_name(commit),
+        encode_document(msgspec.structs.replace(header, version=VERSION + 1), body),
     )
     with pytest.raises(UnsupportedVersionError, match="Upgrade"):
         load_image(memory, log.cluster_id)

@@ -16,16 +16,19 @@ import crc32c
 import msgspec
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
-from sparklog.metadata.model.action import FIRST_VERSION
+from sparklog.metadata.documents.extent_columns import AppendColumns, WireAction, from_wire, to_wire
+from sparklog.metadata.model.action import FIRST_VERSION, ActionBase
 from sparklog.metadata.model.actions import ACTION_TYPES, Action
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.image import BrokerListener
 from sparklog.metadata.model.numbers import Int64
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
-VERSION = 4  # the newest that we know
+VERSION = 5  # the newest that we know
 # Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
 REQUEST_VERSION = 4
+# What stands in a commit: extents may be in columns there, and nowhere else.
+WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns)
 MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
@@ -49,7 +52,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class CommitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Second line of a commit."""
 
-    actions: tuple[Action, ...]
+    actions: tuple[WireAction, ...]
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,9 +90,16 @@ def checksum(*chunks: bytes | memoryview) -> str:
     return f"{value:08x}"
 
 
-def required_version(actions: Sequence[Action]) -> int:
+def required_version(actions: Sequence[WireAction]) -> int:
     """The version of a commit with these actions."""
     return max((action.document_version for action in actions), default=FIRST_VERSION)
+
+
+def encode_commit(header: Header, actions: Sequence[Action]) -> bytes:
+    """The bytes of a commit: of the lowest version that can say this, many extents in columns."""
+    wire = to_wire(actions)
+    header = msgspec.structs.replace(header, version=required_version(wire))
+    return encode_document(header, CommitBody(actions=wire))
 
 
 def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBody) -> bytes:
@@ -123,7 +133,10 @@ def decode_commit(
             f"{where}@0",
             f"found version {header.version}, expected {required} for these actions",
         )
-    return header, body.actions
+    try:
+        return header, from_wire(body.actions)
+    except msgspec.DecodeError as error:
+        raise corrupt("CORRUPT_METADATA_COMMIT", where, f"cannot be decoded: {error}") from error
 
 
 def decode_manifest(data: bytes, *, where: str, commit: int, cluster_id: str) -> tuple[Header, ManifestBody]:
@@ -139,10 +152,10 @@ def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -
     code = "CORRUPT_METADATA_REQUEST"
     header, second = _decode_header(data, where=where, kind="request", code=code)
     _check_identity(header, where=where, commit=sequence, cluster_id=cluster_id, code=code)
-    if header.version != REQUEST_VERSION:
+    if header.version < REQUEST_VERSION:
         raise UnsupportedVersionError(
             "UNSUPPORTED_METADATA",
-            f"{where}: found a request of version {header.version}, expected {REQUEST_VERSION}",
+            f"{where}: found a request of version {header.version}, expected {REQUEST_VERSION} to {VERSION}",
             fix="Nothing: its publisher goes on by itself; upgrade sparklog on its machine",
         )
     return header, _decode_body(second, RequestBody, where=where, code=code)
@@ -174,7 +187,8 @@ def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[He
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _undecodable(data[:line], where, intact=intact, code=code, error=error) from error
     if intact and not _is_known(header.version):
-        raise _newer(where, _unknown_version(header.version))
+        what = _unknown_things(data[line + 1 :])
+        raise _newer(where, _unknown_version(header.version) + (f" ({what})" if what else ""))
     body_bytes = len(data) - line - 2
     if header.length != body_bytes:
         raise corrupt(
@@ -252,7 +266,7 @@ def _unknown_things(data: bytes) -> str | None:
 
 
 def _unknown_action(actions: Sequence[object]) -> str | None:
-    known = {kind.__struct_config__.tag: kind for kind in ACTION_TYPES}
+    known = {kind.__struct_config__.tag: kind for kind in WIRE_TYPES}
     for number, action in enumerate(actions):
         if not isinstance(action, dict) or not isinstance(action.get("type"), str):
             continue

@@ -9,7 +9,7 @@ extents that are there (rewriting.py).
 from collections.abc import Sequence
 
 from sparklog.errors import FencedError, InvalidRequestError
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
 from sparklog.metadata.model.draft import ImageDraft, PartitionDraft
 from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent, why_illegal_extent
 from sparklog.metadata.model.image import Image, ProducerState
@@ -28,6 +28,11 @@ class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True)
     extents: tuple[Extent, ...]
 
 
+def count_extents(actions: Sequence[ActionBase]) -> int:
+    """How many extents these append."""
+    return sum(len(action.extents) for action in actions if isinstance(action, AppendExtents))
+
+
 # --- effect ------------------------------------------------------------------------------------------
 
 
@@ -38,26 +43,32 @@ def append_extents(draft: ImageDraft, action: AppendExtents) -> None:
 
 
 def _append(draft: ImageDraft, extent: Extent) -> None:
-    where = f"partition {extent.partition} of topic {extent.topic_id}"
-    refuse(why_illegal_extent(extent), where)
+    reason = why_illegal_extent(extent)
+    if reason is not None:
+        raise ActionRefusedError(f"{_where(extent)}: {reason}")
     partition = draft.partition(extent.topic_id, extent.partition)
     if extent.base_offset != partition.log_end_offset:
         raise ActionRefusedError(
-            f"{where}: base offset {extent.base_offset}, expected the log end {partition.log_end_offset}"
+            f"{_where(extent)}: base offset {extent.base_offset}, "
+            f"expected the log end {partition.log_end_offset}"
         )
     if extent.producer_id != NO_PRODUCER_ID:
-        _produce(partition, extent, where)
+        _produce(partition, extent)
     partition.pending.append(extent)
     partition.log_end_offset = extent.end_offset
 
 
-def _produce(partition: PartitionDraft, extent: Extent, where: str) -> None:
+def _where(extent: Extent) -> str:
+    return f"partition {extent.partition} of topic {extent.topic_id}"
+
+
+def _produce(partition: PartitionDraft, extent: Extent) -> None:
     producers = partition.changing_producers()
     known = producers.get(extent.producer_id)
     check = check_sequence(known, extent.producer_epoch, extent.base_sequence)
     if check is not SequenceCheck.NEXT:
         raise ActionRefusedError(
-            f"{where}: producer {extent.producer_id} epoch {extent.producer_epoch} sequence "
+            f"{_where(extent)}: producer {extent.producer_id} epoch {extent.producer_epoch} sequence "
             f"{extent.base_sequence} {check.value}, known is {known}"
         )
     last = last_sequence(extent.base_sequence, extent.record_count)
@@ -100,8 +111,20 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
 
 
 def _with_offset(draft: DraftExtent, base_offset: int) -> Extent:
-    fields = {field: getattr(draft, field) for field in draft.__struct_fields__}
-    return Extent(base_offset=base_offset, offset_delta=base_offset, **fields)
+    return Extent(
+        topic_id=draft.topic_id,
+        partition=draft.partition,
+        segment=draft.segment,
+        position=draft.position,
+        size=draft.size,
+        base_offset=base_offset,
+        record_count=draft.record_count,
+        max_timestamp_ms=draft.max_timestamp_ms,
+        offset_delta=base_offset,
+        producer_id=draft.producer_id,
+        producer_epoch=draft.producer_epoch,
+        base_sequence=draft.base_sequence,
+    )
 
 
 def _check_producer(draft: DraftExtent, known: ProducerState | None) -> None:

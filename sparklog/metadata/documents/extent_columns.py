@@ -1,0 +1,305 @@
+"""Extents in a document as columns: one array for each field, instead of one object for each extent.
+
+    {"type":"append_columns","topics":["A..."],"segments":["segments/..."],"partition":[0,1,2],
+     "position":[0,170,340],"size":170,"base_offset":[7,9,7],"record_count":1,"max_timestamp_ms":1700000000000}
+
+An object repeats its field names, its topic's id and its segment's name: 237 bytes, where the numbers are 30.
+
+Invariants: what comes out is what went in; columns that do not fit each other are refused (BadColumnsError).
+Bounds: how many extents there are is known, and limited, before any is made, or any number read.
+Not here: whether an extent is legal (model/extent.py); what else is in a document (document.py).
+Concurrency: pure functions.
+Sources: FORMAT.md#metadata-log; adr/0018.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from sparklog.metadata.model.action import ActionBase
+from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent
+from sparklog.metadata.model.extents import AppendExtents
+from sparklog.metadata.model.numbers import Int64
+
+COLUMNS_VERSION = 5  # of a document that has any
+# Fewer stay objects, which older sparklogs can read.
+MIN_COLUMN_EXTENTS = 8
+# Of all columns of a commit, and of a request: two bytes of one may stand for an extent of 400 in memory.
+MAX_COMMIT_EXTENTS = 1 << 18
+MAX_REQUEST_EXTENTS = 1 << 14
+_LEFT_OUT = msgspec.Raw(b"")
+_numbers_decoder = msgspec.json.Decoder(list[Int64])
+_number_decoder = msgspec.json.Decoder(Int64)
+
+
+class BadColumnsError(msgspec.ValidationError):
+    """Columns that are no extents; the text says why."""
+
+
+class AppendColumns(ActionBase, tag="append_columns", frozen=True, kw_only=True):
+    """`append_extents` in columns. Each is an array with a number for each extent, or one number for all."""
+
+    topics: tuple[str, ...]
+    segments: tuple[str, ...]
+    topic: msgspec.Raw = _LEFT_OUT  # index in `topics`
+    partition: msgspec.Raw  # always an array
+    segment: msgspec.Raw = _LEFT_OUT  # index in `segments`
+    position: msgspec.Raw
+    size: msgspec.Raw
+    base_offset: msgspec.Raw
+    record_count: msgspec.Raw
+    max_timestamp_ms: msgspec.Raw
+    offset_delta: msgspec.Raw = _LEFT_OUT  # each extent's base_offset
+    producer_id: msgspec.Raw = _LEFT_OUT
+    producer_epoch: msgspec.Raw = _LEFT_OUT
+    base_sequence: msgspec.Raw = _LEFT_OUT
+
+    @property
+    def document_version(self) -> int:
+        """Older sparklogs know the objects only."""
+        return COLUMNS_VERSION
+
+
+class DraftColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Drafts in columns: as AppendColumns, without what a draft does not have."""
+
+    topics: tuple[str, ...]
+    segments: tuple[str, ...]
+    topic: msgspec.Raw = _LEFT_OUT
+    partition: msgspec.Raw
+    segment: msgspec.Raw = _LEFT_OUT
+    position: msgspec.Raw
+    size: msgspec.Raw
+    record_count: msgspec.Raw
+    max_timestamp_ms: msgspec.Raw
+    producer_id: msgspec.Raw = _LEFT_OUT
+    producer_epoch: msgspec.Raw = _LEFT_OUT
+    base_sequence: msgspec.Raw = _LEFT_OUT
+
+
+WireAction = Action | AppendColumns
+
+
+# --- commits -----------------------------------------------------------------------------------------
+
+
+def to_wire(actions: Iterable[Action]) -> tuple[WireAction, ...]:
+    """The actions as a document has them: many extents in columns."""
+    room = MAX_COMMIT_EXTENTS
+    wire: list[WireAction] = []
+    for action in actions:
+        if isinstance(action, AppendExtents) and MIN_COLUMN_EXTENTS <= len(action.extents) <= room:
+            room -= len(action.extents)
+            wire.append(_append_columns(action.extents))
+        else:
+            wire.append(action)
+    return tuple(wire)
+
+
+def from_wire(wire: Sequence[WireAction]) -> tuple[Action, ...]:
+    """The actions that a document has."""
+    found = [action for action in wire if isinstance(action, AppendColumns)]
+    _limit(sum(_count(action.partition) for action in found), MAX_COMMIT_EXTENTS)
+    return tuple(
+        AppendExtents(extents=_extents(action)) if isinstance(action, AppendColumns) else action
+        for action in wire
+    )
+
+
+def _append_columns(extents: Sequence[Extent]) -> AppendColumns:
+    topics, topic = _names([extent.topic_id for extent in extents])
+    segments, segment = _names([extent.segment for extent in extents])
+    base_offset = [extent.base_offset for extent in extents]
+    offset_delta = [extent.offset_delta for extent in extents]
+    return AppendColumns(
+        topics=topics,
+        segments=segments,
+        topic=_column(topic, 0),
+        partition=_array([extent.partition for extent in extents]),
+        segment=_column(segment, 0),
+        position=_column([extent.position for extent in extents]),
+        size=_column([extent.size for extent in extents]),
+        base_offset=_column(base_offset),
+        record_count=_column([extent.record_count for extent in extents]),
+        max_timestamp_ms=_column([extent.max_timestamp_ms for extent in extents]),
+        offset_delta=_LEFT_OUT if offset_delta == base_offset else _column(offset_delta),
+        producer_id=_column([extent.producer_id for extent in extents], NO_PRODUCER_ID),
+        producer_epoch=_column([extent.producer_epoch for extent in extents], -1),
+        base_sequence=_column([extent.base_sequence for extent in extents], -1),
+    )
+
+
+def _extents(columns: AppendColumns) -> tuple[Extent, ...]:
+    count = _count(columns.partition)
+    base_offset = _numbers("base_offset", columns.base_offset, count)
+    offset_delta: Iterable[int] = base_offset
+    if columns.offset_delta is not _LEFT_OUT:
+        offset_delta = _numbers("offset_delta", columns.offset_delta, count)
+    rows = zip(*_common(columns, count), base_offset, offset_delta, strict=True)
+    return tuple(
+        Extent(
+            topic_id=topic_id,
+            partition=partition,
+            segment=segment,
+            position=position,
+            size=size,
+            base_offset=base,
+            record_count=records,
+            max_timestamp_ms=newest,
+            offset_delta=delta,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        for (
+            topic_id,
+            partition,
+            segment,
+            position,
+            size,
+            records,
+            newest,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            base,
+            delta,
+        ) in rows
+    )
+
+
+# --- requests ----------------------------------------------------------------------------------------
+
+
+def goes_into_columns(drafts: int) -> bool:
+    """Are so many drafts of a request written as columns?"""
+    return MIN_COLUMN_EXTENTS <= drafts <= MAX_REQUEST_EXTENTS
+
+
+def draft_columns(drafts: Sequence[DraftExtent]) -> DraftColumns | None:
+    """The drafts in columns; None where they stay objects."""
+    if not goes_into_columns(len(drafts)):
+        return None
+    topics, topic = _names([draft.topic_id for draft in drafts])
+    segments, segment = _names([draft.segment for draft in drafts])
+    return DraftColumns(
+        topics=topics,
+        segments=segments,
+        topic=_column(topic, 0),
+        partition=_array([draft.partition for draft in drafts]),
+        segment=_column(segment, 0),
+        position=_column([draft.position for draft in drafts]),
+        size=_column([draft.size for draft in drafts]),
+        record_count=_column([draft.record_count for draft in drafts]),
+        max_timestamp_ms=_column([draft.max_timestamp_ms for draft in drafts]),
+        producer_id=_column([draft.producer_id for draft in drafts], NO_PRODUCER_ID),
+        producer_epoch=_column([draft.producer_epoch for draft in drafts], -1),
+        base_sequence=_column([draft.base_sequence for draft in drafts], -1),
+    )
+
+
+def drafts_of(columns: DraftColumns) -> tuple[DraftExtent, ...]:
+    """The drafts; BadColumnsError if the columns are none."""
+    count = _count(columns.partition)
+    _limit(count, MAX_REQUEST_EXTENTS)
+    return tuple(
+        DraftExtent(
+            topic_id=topic_id,
+            partition=partition,
+            segment=segment,
+            position=position,
+            size=size,
+            record_count=records,
+            max_timestamp_ms=newest,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        for (
+            topic_id,
+            partition,
+            segment,
+            position,
+            size,
+            records,
+            newest,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+        ) in zip(*_common(columns, count), strict=True)
+    )
+
+
+# --- columns -----------------------------------------------------------------------------------------
+
+
+def _common(columns: AppendColumns | DraftColumns, count: int) -> list[Iterable[object]]:
+    """The columns that extents and drafts have, in the order of a draft's fields."""
+    return [
+        _named("topic", columns.topics, columns.topic, count),
+        _numbers("partition", columns.partition, count),
+        _named("segment", columns.segments, columns.segment, count),
+        _numbers("position", columns.position, count),
+        _numbers("size", columns.size, count),
+        _numbers("record_count", columns.record_count, count),
+        _numbers("max_timestamp_ms", columns.max_timestamp_ms, count),
+        _numbers("producer_id", columns.producer_id, count, NO_PRODUCER_ID),
+        _numbers("producer_epoch", columns.producer_epoch, count, -1),
+        _numbers("base_sequence", columns.base_sequence, count, -1),
+    ]
+
+
+def _names(names: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
+    """Each name once, and which one each extent has."""
+    numbers: dict[str, int] = {}
+    index = [numbers.setdefault(name, len(numbers)) for name in names]
+    return tuple(numbers), index
+
+
+def _array(numbers: Sequence[int]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(numbers))
+
+
+def _column(numbers: Sequence[int], default: int | None = None) -> msgspec.Raw:
+    """One number where all are the same, and nothing where that is the default."""
+    first = numbers[0]
+    if numbers.count(first) < len(numbers):
+        return _array(numbers)
+    return _LEFT_OUT if first == default else msgspec.Raw(msgspec.json.encode(first))
+
+
+def _count(partition: msgspec.Raw) -> int:
+    """How many numbers an array has, without reading it; of what is no array of numbers it means nothing."""
+    text = bytes(partition)
+    if text[:1] != b"[":
+        raise BadColumnsError("column partition: expected an array")
+    return text.count(b",") + 1
+
+
+def _limit(count: int, most: int) -> None:
+    if count > most:
+        raise BadColumnsError(f"columns of {count} extents, expected at most {most}")
+
+
+def _numbers(name: str, column: msgspec.Raw, count: int, default: int | None = None) -> Sequence[int]:
+    """The number of each of `count` extents."""
+    text = bytes(column)
+    if column is _LEFT_OUT and default is not None:
+        return [default] * count
+    if text[:1] != b"[":
+        return [_number_decoder.decode(text)] * count
+    if text.count(b",") + 1 != count:
+        raise BadColumnsError(f"column {name}: {text.count(b',') + 1} numbers, expected {count}")
+    numbers = _numbers_decoder.decode(text)
+    if len(numbers) != count:
+        raise BadColumnsError(f"column {name}: {len(numbers)} numbers, expected {count}")
+    return numbers
+
+
+def _named(name: str, names: Sequence[str], column: msgspec.Raw, count: int) -> Iterable[str]:
+    """The name of each extent, by its index."""
+    index = _numbers(name, column, count, 0)
+    if not 1 <= len(names) <= count or min(index) < 0 or max(index) >= len(names):
+        raise BadColumnsError(f"column {name}: found an index outside {len(names)} names, of {count} extents")
+    return map(names.__getitem__, index)
