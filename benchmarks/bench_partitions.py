@@ -74,7 +74,7 @@ def cpu_ms(work: Callable[[], object], times: int) -> float:
 def measure(options: argparse.Namespace) -> dict[str, float]:
     """The figures of the tree that this process imports."""
     import sparklog
-    from sparklog.client import AppendOptions
+    from sparklog.client import AppendOptions, StagedAppend
 
     rows = table(options.partitions, options.rows, options.value_bytes)
     with tempfile.TemporaryDirectory(dir=options.root, prefix="bench-partitions-") as parent:
@@ -83,7 +83,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         log.create_topic(TOPIC, options.partitions)
         log.append(TOPIC, uneven(options.partitions))
 
-        def stage() -> object:
+        def stage() -> StagedAppend:
             with log.appender(AppendOptions(compression=options.codec)) as appender:
                 appender.add(rows, TOPIC)
                 return appender.finish()
