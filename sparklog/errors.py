@@ -35,7 +35,7 @@ CODES: dict[str, tuple[str, str]] = {
     "COMMIT_TOO_LARGE": ("54000", "a metadata commit is larger than the limit"),
     "CONFIG_OUT_OF_BOUNDS": ("22023", "a setting's value is outside its bounds"),
     "CONSUMER_OFFSET_STRING_TOO_LONG": ("22001", "a group, topic or note is too long for __consumer_offsets"),
-    "COORDINATOR_CLOSED": ("57P01", "a group coordinator stops or starts over; ask again"),
+    "COORDINATOR_CLOSED": ("57P01", "a coordinator stops or starts over; ask again"),
     "CORRUPT_BATCH": ("XX001", "the bytes of a record batch break FORMAT.md"),
     "CORRUPT_CONSUMER_OFFSET": ("XX001", "the bytes of a record of __consumer_offsets break FORMAT.md"),
     "CORRUPT_INDEX": ("XX001", "the bytes of an index break FORMAT.md"),

@@ -52,7 +52,7 @@ FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "broker.bundle.synced": ((8, 9), "a bundle is durable, not committed"),
     "broker.bundle.committed": ((8,), "a bundle is committed, nobody is told"),
     "broker.bundle.answering": ((8,), "the event loop is about to answer a bundle's requests"),
-    "broker.offsets.durable": ((12,), "an offset commit is durable, not in memory, not answered"),
+    "broker.state.durable": ((12,), "what a coordinator appended is durable, not in memory, not answered"),
     "snapshot.part": ((11,), "one part of a snapshot is written"),
     "snapshot.parts": ((11,), "all parts of a snapshot are written, the manifest is not"),
     "snapshot.written": ((11,), "a snapshot is complete, nothing is cleaned"),

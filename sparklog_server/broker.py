@@ -21,10 +21,10 @@ from sparklog_server.api.topic_listing import TopicListing
 from sparklog_server.cluster.following import Follower
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
-from sparklog_server.coordinator.coordinator import GroupCoordinator
-from sparklog_server.coordinator.host import Host
+from sparklog_server.coordination.host import Host
 from sparklog_server.dispatch.dispatcher import Dispatcher
 from sparklog_server.fetch.service import FetchService
+from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.http.endpoint import HttpEndpoint
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
@@ -120,12 +120,13 @@ class Broker:
             Host(
                 root=self.root,
                 role=self.membership,
+                leadership=self.leadership,
                 publisher=self.publisher,
                 timer=self._timer,
                 clock=self.clock,
-                settings=self.config.groups,
                 metrics=self.metrics,
-            )
+            ),
+            self.config.groups,
         )
         self.lifecycle.on_failed(groups.release)
         self.membership.on_resigned(groups.release)

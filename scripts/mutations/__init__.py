@@ -1,6 +1,16 @@
 """All mutants, those of a layer in a module of its own; scripts/mutants.py runs them."""
 
-from scripts.mutations import broker, clients, combining, groups, metadata, records, spark, storage
+from scripts.mutations import (
+    broker,
+    clients,
+    combining,
+    coordination,
+    groups,
+    metadata,
+    records,
+    spark,
+    storage,
+)
 from scripts.mutations.mutant import Mutant
 
 # In the order of docs/mutants.md.
@@ -10,6 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *combining.MUTANTS,
     *clients.MUTANTS,
     *spark.MUTANTS,
+    *coordination.MUTANTS,
     *groups.MUTANTS,
     *records.MUTANTS,
     *broker.MUTANTS,

@@ -12,8 +12,8 @@ from typing import Any
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.coordinator.group import Group
-from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.groups.group import Group
+from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey

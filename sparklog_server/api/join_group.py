@@ -12,8 +12,8 @@ from typing import Any
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.coordinator.coordinator import MAX_CLIENT_ID_CHARACTERS
-from sparklog_server.coordinator.messages import JoinRequest
+from sparklog_server.groups.coordinator import MAX_CLIENT_ID_CHARACTERS
+from sparklog_server.groups.messages import JoinRequest
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make

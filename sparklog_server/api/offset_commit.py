@@ -14,7 +14,7 @@ from typing import Any
 from sparklog.metadata import Topic
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.coordinator.coordinator import OffsetToCommit
+from sparklog_server.groups.coordinator import OffsetToCommit
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make

@@ -10,8 +10,8 @@ from sparklog_server.admin.changes import Changes
 from sparklog_server.api.topic_listing import TopicListing
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
-from sparklog_server.coordinator.coordinator import GroupCoordinator
 from sparklog_server.fetch.service import FetchService
+from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher

@@ -28,6 +28,7 @@ class Leadership:
     """See the module's docstring."""
 
     def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
         self.controller_id = node_id  # changes metadata for clients
         self.coordinator_id = node_id  # coordinates groups
         self.brokers = (node_id,)  # all that may have replicas
@@ -40,6 +41,10 @@ class Leadership:
     def leaders_of(self, topic: Topic) -> tuple[tuple[Leader, int], ...]:
         """Who leads a topic's partitions, from the first on: each with how many in a row."""
         return ((self._leader, len(topic.partitions)),) if topic.partitions else ()
+
+    def leads(self, partition: PartitionState) -> bool:
+        """Does this broker lead a partition, and so coordinate what an internal topic says in it?"""
+        return self.leader_of(partition).node_id == self.node_id
 
     def epoch_error(self, partition: PartitionState, current_leader_epoch: int) -> ErrorCode:
         """What to answer a client that takes `current_leader_epoch` for the leader's; -1: it does not say."""

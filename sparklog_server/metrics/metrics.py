@@ -11,6 +11,7 @@ Sources: Kafka's BrokerTopicMetrics, RequestChannel metrics, LogFlushStats.
 
 import enum
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from sparklog_server.metrics.histogram import Histogram
@@ -109,7 +110,7 @@ class Metrics:
         self.cache_hit_bytes = 0
         self.cache_misses = 0
         self.cache_miss_bytes = 0
-        self.offsets_records_skipped = 0
+        self.state_records_skipped: Counter[str] = Counter()  # without a key; by internal topic
         self.connections_accepted = 0
         self.connections_refused: dict[str, int] = {}  # reason -> count
         self.loop_lag = Histogram()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from sparklog.client import OFFSETS_TOPIC
 from sparklog_server.metrics.metrics import Gauge, RequestCounters
 from sparklog_server.observe.families import counter, counters, gauge, gauges, quantiles
 from sparklog_server.observe.observation import Observation
@@ -157,7 +158,7 @@ def internal_families(seen: Observation) -> Iterator[Metric]:
     yield counter(
         "sparklog_offsets_records_skipped_total",
         "Records of __consumer_offsets without a key, which somebody else wrote; they are passed over.",
-        metrics.offsets_records_skipped,
+        metrics.state_records_skipped[OFFSETS_TOPIC],
     )
     yield gauges(
         "sparklog_broker_state", "1 for the state that the broker is in.", [({"state": seen.state}, 1)]

@@ -17,7 +17,7 @@ from sparklog.errors import SparklogError
 from sparklog.format.consumer_offsets import OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.cluster.membership import Membership
-from sparklog_server.coordinator.coordinator import GroupCoordinator
+from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics.metrics import Gauge, Metrics
 from sparklog_server.observe.utilization import Utilization
 from sparklog_server.publish.publisher import Publisher

@@ -37,7 +37,7 @@ from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.storage import open_store
 from sparklog_server.api.registry import declared_apis
 from sparklog_server.broker import Broker
-from sparklog_server.coordinator.coordinator import OffsetToCommit
+from sparklog_server.groups.coordinator import OffsetToCommit
 from sparklog_server.publish.parts import AppendPart
 from sparklog_server.settings.config import ServerConfig
 from tests.history.recorder import HistoryWriter

@@ -23,7 +23,7 @@ from sparklog_server.http.connections import MAX_CONNECTIONS
 from sparklog_server.observe.documentation import describe_metrics
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
-from tests.server.coordinator.test_coordinator import to_commit
+from tests.server.groups.test_coordinator import to_commit
 from tests.support.broker_process import BrokerProcess
 from tests.support.running_broker import RunningBroker
 

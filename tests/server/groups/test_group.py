@@ -6,8 +6,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.format.group_metadata import GroupValue
-from sparklog_server.coordinator.group import NEW_MEMBER_JOIN_TIMEOUT_MS, Group, GroupLimits
-from sparklog_server.coordinator.messages import (
+from sparklog_server.groups.group import NEW_MEMBER_JOIN_TIMEOUT_MS, Group, GroupLimits
+from sparklog_server.groups.messages import (
     Answer,
     Effect,
     Instant,
@@ -18,7 +18,7 @@ from sparklog_server.coordinator.messages import (
     SyncRequest,
     SyncResult,
 )
-from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.groups.transitions import GroupState
 
 E, P, C, S, D = GroupState
 NONE = ErrorCode.none

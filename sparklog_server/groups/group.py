@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.format.group_metadata import GroupValue
-from sparklog_server.coordinator.messages import (
+from sparklog_server.groups.messages import (
     UNKNOWN_MEMBER,
     Answer,
     Effect,
@@ -32,10 +32,10 @@ from sparklog_server.coordinator.messages import (
     SyncResult,
     Ticket,
 )
-from sparklog_server.coordinator.rebalancing import GroupLimits, Rebalancing, Stores, Write
-from sparklog_server.coordinator.roster import Member
-from sparklog_server.coordinator.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from sparklog_server.coordinator.transitions import ANSWERS, GroupState, Request, Trigger
+from sparklog_server.groups.rebalancing import GroupLimits, Rebalancing, Stores, Write
+from sparklog_server.groups.roster import Member
+from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from sparklog_server.groups.transitions import ANSWERS, GroupState, Request, Trigger
 from sparklog_server.protocol.errors import ErrorCode
 
 __all__ = ["NEW_MEMBER_JOIN_TIMEOUT_MS", "Group", "GroupLimits"]

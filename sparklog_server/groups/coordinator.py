@@ -4,15 +4,15 @@ Every request is planned by a pure group, made durable, and then shown. Until th
 loaded, its requests are told COORDINATOR_LOAD_IN_PROGRESS.
 Invariants: nothing that clients send makes more than sparklog.group.max.groups groups, or makes members hold
     more than sparklog.group.max.bytes.
-Not here: rules of membership (group.py), groups and their records (directory.py), expiry (retention.py),
-    Kafka's entities (api/).
+Not here: rules of membership (group.py), the groups that are held (table.py), where they are in the log
+    (coordination/), expiry (expiry.py), Kafka's entities (api/).
 Concurrency: event loop only. A request's state changes happen before its first await, or after its write.
 Sources: Kafka GroupCoordinator, GroupCoordinatorService.
 """
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,10 +20,13 @@ from sparklog.client.groups import MAX_GROUP_BYTES
 from sparklog.format.consumer_offsets import NO_EXPIRY, OffsetKey, OffsetValue
 from sparklog.format.kafka_fields import MAX_STRING_BYTES
 from sparklog.metadata import Image
-from sparklog_server.coordinator.directory import Directory, Handle
-from sparklog_server.coordinator.group import Group
-from sparklog_server.coordinator.host import Host
-from sparklog_server.coordinator.messages import (
+from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.shards import Shards
+from sparklog_server.coordination.state_log import LogStatus
+from sparklog_server.groups.committed_offsets import TopicPartition
+from sparklog_server.groups.expiry import Expiry
+from sparklog_server.groups.group import Group
+from sparklog_server.groups.messages import (
     UNKNOWN_MEMBER,
     JoinRequest,
     JoinResult,
@@ -31,13 +34,14 @@ from sparklog_server.coordinator.messages import (
     SyncRequest,
     SyncResult,
 )
-from sparklog_server.coordinator.offsets import TopicPartition
-from sparklog_server.coordinator.retention import Retention
-from sparklog_server.coordinator.roster import protocols_bytes
-from sparklog_server.coordinator.shard import Record, Shard, ShardStatus
-from sparklog_server.coordinator.subscription import CONSUMER_PROTOCOL_TYPE
-from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.groups.offsets_log import OFFSETS_LOG, GroupsState, OffsetRecord, Record, Shard
+from sparklog_server.groups.roster import protocols_bytes
+from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from sparklog_server.groups.table import GroupTable, Handle
+from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.runtime.background import Background
+from sparklog_server.settings.groups import GroupSettings
 
 MAX_CLIENT_ID_CHARACTERS: Final = 255  # of a member id; it must fit into a record
 MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
@@ -69,51 +73,61 @@ class ListedGroup:
 class GroupCoordinator:
     """See the module's docstring."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, settings: GroupSettings) -> None:
         self._host = host
-        self._directory = Directory(host, self._loaded)
-        self._retention = Retention(self._directory)
+        self._settings = settings
+        self._background = Background()
+        self._shards = Shards(
+            host, OFFSETS_LOG, GroupsState, on_loaded=self._loaded, on_resigned=self._resigned
+        )
+        self._table = GroupTable(host, settings, self._shards, self._background)
+        self._expiry = Expiry(host, settings, self._shards, self._table, self._background)
 
     # Life
 
     async def start(self) -> None:
         """Begin to load; requests are answered from now on."""
         self._host.root.on_image(self._follow_image)
-        self._directory.open()
-        self._retention.start()
+        self._shards.open()
+        self._expiry.start()
 
     async def stop(self) -> None:
         """Answer whoever waits, and stop. Members find the group as it is in the log after a restart."""
-        self._retention.stop()
-        self._directory.close()
+        self._expiry.stop()
+        self._shards.close()
+        self._background.cancel()
 
     def release(self) -> None:
         """Refuse everything from now on, and send away whoever waits. Nothing is written."""
-        self._retention.stop()
-        self._directory.release()
+        self._expiry.stop()
+        self._shards.release()
 
     def resume(self) -> None:
         """After `release`: load everything anew; other brokers may have had the groups meanwhile."""
-        self._directory.resume()
-        self._retention.start()
+        self._shards.resume()
+        self._expiry.start()
 
     async def ensure_topic(self) -> ErrorCode:
         """Make __consumer_offsets if there is none: FindCoordinator does, as in Kafka."""
         if not self._host.role.is_in_charge:
             return ErrorCode.coordinator_not_available
-        return await self._directory.ensure_topic()
+        return await self._shards.ensure_topic()
 
     async def expire(self) -> None:
         """Forget offsets whose retention is over, and groups that are empty and have none left."""
-        await self._retention.expire()
+        await self._expiry.expire()
 
     def _follow_image(self, old: Image, new: Image) -> None:
-        if self._directory.is_active:
-            self._directory.follow(old, new)
-            self._retention.follow(old, new)
+        if self._shards.is_active:
+            self._shards.follow(old, new)
+            self._expiry.follow(old, new)
 
     def _loaded(self, shard: Shard) -> None:
-        self._retention.loaded(shard)
+        self._table.take_up(shard)
+        self._expiry.loaded(shard)
+
+    def _resigned(self, shards: Collection[Shard]) -> None:
+        self._table.send_away(shards)
 
     # Membership
 
@@ -124,44 +138,44 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """JoinGroup: answered when the rebalance is over."""
-        directory = self._directory
+        table = self._table
         error = self._status_error(group_id) or self._refuse_join(request)
-        if not error and not directory.shards:
-            error = await directory.ensure_topic() or self._status_error(group_id)
-        handle = None if error else directory.groups.get(group_id)
+        if not error and not self._shards.count:
+            error = await self._shards.ensure_topic() or self._status_error(group_id)
+        handle = None if error else table.groups.get(group_id)
         if not error and handle is None:
             if request.member_id != UNKNOWN_MEMBER:
                 error = ErrorCode.unknown_member_id
-            elif directory.is_full():
+            elif table.is_full():
                 error = ErrorCode.group_max_size_reached
         if not error and self._would_hold_too_much(_protocols_bytes(request), handle, request.member_id):
             error = ErrorCode.group_max_size_reached
         if error:
             return JoinResult(error=error, member_id=request.member_id)
-        handle = handle or directory.create(group_id)
+        handle = handle or table.create(group_id)
         future: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
-        directory.run(handle, handle.group.join(request, future, directory.now()))
+        table.run(handle, handle.group.join(request, future, table.now()))
         is_untold = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
         member_id = request.new_member_id if is_untold else None
         del request  # the group has what it needs of it
         try:
             return await future
         except asyncio.CancelledError:  # the connection is gone
-            if member_id is not None and directory.groups.get(group_id) is handle:
+            if member_id is not None and table.groups.get(group_id) is handle:
                 # Nobody knows the id: no request can ever come from this member, and no heartbeat. It would
                 # be waited for, and its subscription kept, until its session ends.
-                _, effects = handle.group.leave([Leaving(member_id=member_id)], directory.now())
-                directory.run(handle, effects)
+                _, effects = handle.group.leave([Leaving(member_id=member_id)], table.now())
+                table.run(handle, effects)
             raise
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         """SyncGroup: answered when the leader's assignment is durable."""
-        directory = self._directory
+        table = self._table
         error = self._status_error(group_id)
         if error == ErrorCode.coordinator_load_in_progress:
             # Older clients do not expect that here; what they know is to join again.
             error = ErrorCode.rebalance_in_progress
-        handle = directory.groups.get(group_id)
+        handle = table.groups.get(group_id)
         if not error and handle is None:
             error = ErrorCode.unknown_member_id
         if not error and self._would_hold_too_much(sum(len(data) for _, data in request.assignments)):
@@ -169,7 +183,7 @@ class GroupCoordinator:
         if error or handle is None:
             return SyncResult(error=error)
         future: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
-        directory.run(handle, handle.group.sync(request, future, directory.now()))
+        table.run(handle, handle.group.sync(request, future, table.now()))
         del request  # of a follower's nothing is needed
         return await future
 
@@ -181,21 +195,21 @@ class GroupCoordinator:
         if error:
             # Sessions begin anew when the group is loaded.
             return ErrorCode.none if error == ErrorCode.coordinator_load_in_progress else error
-        handle = self._directory.groups.get(group_id)
+        handle = self._table.groups.get(group_id)
         if handle is None:
             return ErrorCode.unknown_member_id
-        return handle.group.heartbeat(member_id, instance_id, generation_id, self._directory.now())
+        return handle.group.heartbeat(member_id, instance_id, generation_id, self._table.now())
 
     def leave(self, group_id: str, leaving: Sequence[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:
         """LeaveGroup: an error for all, and one for each."""
         error = self._status_error(group_id)
         if error:
             return error, []
-        handle = self._directory.groups.get(group_id)
+        handle = self._table.groups.get(group_id)
         if handle is None:
             return ErrorCode.none, [ErrorCode.unknown_member_id] * len(leaving)
-        errors, effects = handle.group.leave(leaving, self._directory.now())
-        self._directory.run(handle, effects)
+        errors, effects = handle.group.leave(leaving, self._table.now())
+        self._table.run(handle, effects)
         return ErrorCode.none, errors
 
     # Offsets
@@ -211,24 +225,24 @@ class GroupCoordinator:
         retention_ms: int = -1,
     ) -> ErrorCode:
         """OffsetCommit: one answer for all of its (valid) partitions, once they are durable."""
-        directory = self._directory
+        table = self._table
         error = self._status_error(group_id, named=False)
-        if not error and not directory.shards:
-            error = await directory.ensure_topic() or self._status_error(group_id, named=False)
+        if not error and not self._shards.count:
+            error = await self._shards.ensure_topic() or self._status_error(group_id, named=False)
         if error:
             return error
-        handle, shard = directory.groups.get(group_id), directory.shard_of(group_id)
+        handle, shard = table.groups.get(group_id), self._shards.of(group_id)
         if handle is not None:
-            error = handle.group.check_commit(member_id, instance_id, generation_id, directory.now())
+            error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())
         elif generation_id >= 0:
             error = ErrorCode.illegal_generation
-        elif group_id not in shard.offsets and directory.is_full():
+        elif group_id not in shard.state.offsets and table.is_full():
             error = ErrorCode.group_max_size_reached
         if error:
             return error
         now_ms = self._host.clock.now_ms()
         records: list[Record] = [
-            (
+            OffsetRecord(
                 OffsetKey(group=group_id, topic=one.topic, partition=one.partition),
                 OffsetValue(
                     offset=one.offset,
@@ -240,14 +254,14 @@ class GroupCoordinator:
             )
             for one in offsets
         ]
-        return await directory.append(shard, records)
+        return await shard.write(records)
 
     def fetch(self, group_id: str) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetValue]]:
         """OffsetFetch: everything that the group has committed."""
         error = self._status_error(group_id, named=False)
-        if error or not self._directory.shards:
+        if error or not self._shards.count:
             return error, {}
-        return ErrorCode.none, self._directory.shard_of(group_id).offsets.of(group_id)
+        return ErrorCode.none, self._shards.of(group_id).state.offsets.of(group_id)
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
@@ -265,23 +279,24 @@ class GroupCoordinator:
                 return ErrorCode.non_empty_group, {}
             subscribed = group.subscribed_topics()
         results: dict[TopicPartition, ErrorCode] = {}
-        shard = self._directory.shard_of(group_id)
+        shard = self._shards.of(group_id)
         records: list[Record] = []
         for topic, partition in partitions:
             if subscribed is None or topic in subscribed:
                 results[topic, partition] = ErrorCode.group_subscribed_to_topic
                 continue
             results[topic, partition] = ErrorCode.none
-            if (topic, partition) in shard.offsets.of(group_id):
-                records.append((OffsetKey(group=group_id, topic=topic, partition=partition), None))
-        error = await self._directory.append(shard, records)
+            if (topic, partition) in shard.state.offsets.of(group_id):
+                key = OffsetKey(group=group_id, topic=topic, partition=partition)
+                records.append(OffsetRecord(key, None))
+        error = await shard.write(records)
         return (error, {}) if error else (ErrorCode.none, results)
 
     # Administration
 
     def find(self, group_id: str) -> Group | None:
         """The group, for DescribeGroups; None also for one that has nothing but offsets."""
-        handle = self._directory.groups.get(group_id)
+        handle = self._table.groups.get(group_id)
         return None if handle is None else handle.group
 
     def describe_error(self, group_id: str) -> ErrorCode:
@@ -290,17 +305,17 @@ class GroupCoordinator:
 
     def exists(self, group_id: str) -> bool:
         """Has it members, a history, or offsets?"""
-        return self._directory.exists(group_id)
+        return self._table.exists(group_id)
 
     def group_ids(self) -> tuple[ErrorCode, list[str]]:
         """Of all groups that are loaded, also those that have only offsets (Spark)."""
-        directory = self._directory
-        if not (directory.is_active and self._host.role.is_in_charge):
+        table = self._table
+        if not (self._shards.is_active and self._host.role.is_in_charge):
             return ErrorCode.coordinator_not_available, []
-        loading = any(shard.status is ShardStatus.LOADING for shard in directory.shards)
-        found = list(directory.groups)
-        for shard in directory.shards:
-            found += [one for one in shard.offsets.groups() if one not in directory.groups]
+        loading = any(shard.status is LogStatus.LOADING for shard in self._shards)
+        found = list(table.groups)
+        for shard in self._shards:
+            found += [one for one in shard.state.offsets.groups() if one not in table.groups]
         return ErrorCode.coordinator_load_in_progress if loading else ErrorCode.none, found
 
     def listed(self, group_id: str) -> ListedGroup:
@@ -325,8 +340,8 @@ class GroupCoordinator:
             return ErrorCode.non_empty_group
         if not self.exists(group_id):
             return ErrorCode.group_id_not_found
-        offsets = self._directory.shard_of(group_id).offsets.of(group_id)
-        return await self._retention.forget(group_id, offsets)
+        shard = self._shards.of(group_id)
+        return await self._expiry.forget(shard, group_id, shard.state.offsets.of(group_id))
 
     # Checks
 
@@ -334,22 +349,10 @@ class GroupCoordinator:
         """Is the coordinator there for this group? `named`: the empty name is no group."""
         if (named and not group_id) or not _fits(group_id, MAX_GROUP_BYTES):
             return ErrorCode.invalid_group_id
-        if not self._host.role.is_in_charge:
-            return ErrorCode.not_coordinator  # every client looks for another one then, at every request
-        if not self._directory.is_active:
-            return ErrorCode.coordinator_not_available
-        if not self._directory.shards:
-            return ErrorCode.none  # no offsets topic: nothing to load
-        match self._directory.shard_of(group_id).status:
-            case ShardStatus.LOADING:
-                return ErrorCode.coordinator_load_in_progress
-            case ShardStatus.READY:
-                return ErrorCode.none
-            case _:
-                return ErrorCode.coordinator_not_available
+        return self._shards.error_of(group_id)
 
     def _refuse_join(self, request: JoinRequest) -> ErrorCode:
-        settings = self._host.settings
+        settings = self._settings
         shortest_ms, longest_ms = (
             settings.group_min_session_timeout_ms,
             settings.group_max_session_timeout_ms,
@@ -370,7 +373,7 @@ class GroupCoordinator:
     ) -> bool:
         member = None if handle is None else handle.group.roster.get(member_id)
         growth = more_bytes - (0 if member is None else member.held_bytes)
-        return growth > 0 and self._directory.held_bytes + growth > self._host.settings.group_max_bytes
+        return growth > 0 and self._table.held_bytes + growth > self._settings.group_max_bytes
 
 
 def _fits(text: str, most_bytes: int) -> bool:

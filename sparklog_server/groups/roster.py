@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparklog.format.group_metadata import StoredMember
-from sparklog_server.coordinator.messages import JoinedMember, Protocols, Ticket
+from sparklog_server.groups.messages import JoinedMember, Protocols, Ticket
 from sparklog_server.protocol.errors import ErrorCode
 
 MEMBER_BYTES, PENDING_BYTES = 1500, 500  # a member, and an id given to one to be, with names of common length

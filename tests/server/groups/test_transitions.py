@@ -5,7 +5,7 @@ import itertools
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog_server.coordinator.transitions import (
+from sparklog_server.groups.transitions import (
     ANSWERS,
     TRANSITIONS,
     GroupState,

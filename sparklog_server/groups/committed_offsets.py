@@ -1,7 +1,7 @@
 """Committed offsets in memory, and which of them have expired (KIP-211).
 
 Invariants: what was applied last counts; a group without offsets is not listed.
-Not here: reading and writing records (shard.py).
+Not here: reading and writing records (offsets_log.py, coordination/).
 Concurrency: none; owned by one shard.
 Sources: Kafka OffsetMetadataManager, GroupMetadata.removeExpiredOffsets; KIP-211.
 """
@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Final
 
 from sparklog.format.consumer_offsets import NO_EXPIRY, OffsetKey, OffsetValue
-from sparklog_server.coordinator.group import Group
-from sparklog_server.coordinator.subscription import CONSUMER_PROTOCOL_TYPE
-from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.groups.group import Group
+from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from sparklog_server.groups.transitions import GroupState
 
 TopicPartition = tuple[str, int]
 _NOTHING: Final[Mapping[TopicPartition, OffsetValue]] = MappingProxyType({})

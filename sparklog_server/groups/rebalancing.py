@@ -14,7 +14,7 @@ import enum
 from dataclasses import dataclass
 
 from sparklog.format.group_metadata import GroupValue
-from sparklog_server.coordinator.messages import (
+from sparklog_server.groups.messages import (
     UNKNOWN_MEMBER,
     Answer,
     Effect,
@@ -24,8 +24,8 @@ from sparklog_server.coordinator.messages import (
     SyncResult,
     Ticket,
 )
-from sparklog_server.coordinator.roster import Member, Roster
-from sparklog_server.coordinator.transitions import GroupState, Trigger, next_state
+from sparklog_server.groups.roster import Member, Roster
+from sparklog_server.groups.transitions import GroupState, Trigger, next_state
 from sparklog_server.protocol.errors import ErrorCode
 
 

@@ -9,13 +9,13 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.errors import FencedError, RetriableError
-from sparklog_server.coordinator.coordinator import OffsetToCommit
-from sparklog_server.coordinator.messages import Leaving
-from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.groups.coordinator import OffsetToCommit
+from sparklog_server.groups.messages import Leaving
+from sparklog_server.groups.transitions import GroupState
 from tests.foreign_records import append_foreign
 
 if TYPE_CHECKING:
-    from tests.server.coordinator.conftest import Host, Roots
+    from tests.server.groups.conftest import Host, Roots
 else:
     Host = Roots = Any
 
@@ -351,8 +351,8 @@ def test_nobody_is_told_of_a_generation_by_one_who_is_not_in_charge(roots: Roots
 def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
+        partition = host.groups._shards.of("g").partition
         await host.groups.stop()
-        partition = host.groups._directory.shard_of("g").partition
         foreign = pa.table({"key": [b"\x00\x63"], "value": [b"x"]})
         host.log.append("__consumer_offsets", foreign, partition=partition)
 
@@ -370,7 +370,7 @@ def test_a_record_without_a_key_closes_nobodys_groups(roots: Roots) -> None:
     """It is passed over, and counted, by the loader, by the follower and by the embedded client."""
 
     def offsets_partition(host: Host) -> int:
-        return host.groups._directory.shard_of("g").partition
+        return host.groups._shards.of("g").partition
 
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1)) == 0
@@ -378,13 +378,13 @@ def test_a_record_without_a_key_closes_nobodys_groups(roots: Roots) -> None:
         append_foreign(host.log, "__consumer_offsets", partition, [(None, b"x"), (None, None)])
         host.root.show()
         await host.settle()
-        assert host.metrics.offsets_records_skipped == 2  # followed
+        assert host.metrics.state_records_skipped["__consumer_offsets"] == 2  # followed
         assert await host.groups.commit("g", to_commit(2)) == 0
         assert host.log.committed_offsets("g") == {("orders", 0): 2}
 
     async def later(host: Host) -> None:
         assert offsets(host, "g") == {("orders", 0): 2}
-        assert host.metrics.offsets_records_skipped == 2  # loaded
+        assert host.metrics.state_records_skipped["__consumer_offsets"] == 2  # loaded
         assert await host.groups.commit("g", to_commit(3)) == 0
 
     roots.run(scenario)

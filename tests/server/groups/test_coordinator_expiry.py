@@ -1,17 +1,18 @@
 """Offsets and groups that go: expiry by clocks that agree, deletion, topics that are gone."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.clock import ManualClock
-from sparklog_server.coordinator.messages import Leaving
-from sparklog_server.coordinator.transitions import GroupState
-from tests.server.coordinator.test_coordinator import DAY_MS, WEEK_MS, offsets, state, to_commit
+from sparklog_server.groups.messages import Leaving
+from sparklog_server.groups.transitions import GroupState
+from tests.server.groups.test_coordinator import DAY_MS, WEEK_MS, offsets, state, to_commit
 
 if TYPE_CHECKING:
-    from tests.server.coordinator.conftest import Host, Roots
+    from tests.server.groups.conftest import Host, Roots
 else:
     Host = Roots = Any
 
@@ -37,6 +38,31 @@ def test_deleting_a_topic_deletes_its_offsets(roots: Roots) -> None:
     roots.run(scenario)
     roots.run(later)
     roots.run(last)
+
+
+def test_one_that_lost_its_role_while_it_loaded_deletes_nothing(roots: Roots) -> None:
+    """Its image may be too old to know which topics there are."""
+
+    async def fill(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        await host.groups.stop()
+        host.log.delete_topic("orders")
+
+    async def scenario(host: Host) -> None:
+        host.root.reads = asyncio.Event()
+        await host.groups.start()
+        await host.settle()
+        host.groups.release()
+        host.root.reads.set()
+        await host.settle()
+        assert host.publisher.submissions == []
+        host.groups.resume()
+        await host.settle()
+        assert host.publisher.submissions == [1]
+        assert offsets(host, "g") == {}
+
+    roots.run(fill)
+    roots.run(scenario, start=False)
 
 
 def test_offsets_expire(roots: Roots) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sparklog.format.group_metadata import GroupValue, decode_group_value, encode_group_value
-from sparklog_server.coordinator.group import Group, GroupLimits
-from sparklog_server.coordinator.messages import (
+from sparklog_server.groups.group import Group, GroupLimits
+from sparklog_server.groups.messages import (
     Answer,
     Effect,
     Instant,
@@ -23,8 +23,8 @@ from sparklog_server.coordinator.messages import (
     SyncRequest,
     SyncResult,
 )
-from sparklog_server.coordinator.roster import PENDING_BYTES
-from sparklog_server.coordinator.transitions import GroupState
+from sparklog_server.groups.roster import PENDING_BYTES
+from sparklog_server.groups.transitions import GroupState
 
 LIMITS = GroupLimits(max_size=4, initial_rebalance_delay_ms=30)
 PROTOCOLS = ("range", "roundrobin", "sticky")

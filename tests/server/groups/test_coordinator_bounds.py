@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog_server.coordinator.coordinator import MAX_PROTOCOLS
-from sparklog_server.coordinator.messages import Leaving, SyncRequest
-from sparklog_server.coordinator.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
-from sparklog_server.coordinator.transitions import GroupState
-from tests.server.coordinator.test_coordinator import to_commit
+from sparklog_server.groups.coordinator import MAX_PROTOCOLS
+from sparklog_server.groups.messages import Leaving, SyncRequest
+from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
+from sparklog_server.groups.transitions import GroupState
+from tests.server.groups.test_coordinator import to_commit
 
 if TYPE_CHECKING:
-    from tests.server.coordinator.conftest import Host, Roots
+    from tests.server.groups.conftest import Host, Roots
 else:
     Host = Roots = Any
 
@@ -71,11 +71,11 @@ def test_what_members_hold_is_bounded(roots: Roots) -> None:
         return {"protocols": (("range", bytes(size)),)}
 
     async def scenario(host: Host) -> None:
-        directory = host.groups._directory
+        table = host.groups._table
         first = await host.join("g1", **protocols(400_000))
         assert not (await host.syncs("g1", first, a0=bytes(200_000))).error
         of_member = protocols_bytes((("range", bytes(400_000)),))
-        assert directory.held_bytes == of_member + 200_000
+        assert table.held_bytes == of_member + 200_000
         assert (await host.join("g2", **protocols(500_000))).error == ErrorCode.group_max_size_reached
         second = await host.join("g2", **protocols(400_000))
         assert not second.error
@@ -87,7 +87,7 @@ def test_what_members_hold_is_bounded(roots: Roots) -> None:
         assert grown.error == ErrorCode.group_max_size_reached
         for group, member in (("g1", first), ("g2", second)):
             host.groups.leave(group, [Leaving(member_id=member.member_id)])
-        assert directory.held_bytes == 0
+        assert table.held_bytes == 0
 
     roots.run(scenario, {"sparklog.group.max.bytes": str(1 << 20)})
 
@@ -160,17 +160,17 @@ def test_assignments_count_while_they_are_written(roots: Roots) -> None:
     """Many groups may write at once; none of it is a member's yet."""
 
     async def scenario(host: Host) -> None:
-        directory = host.groups._directory
+        table = host.groups._table
         joined = await host.join("g1")
-        before = directory.held_bytes
+        before = table.held_bytes
         host.publisher.hold = True
         task = host.syncs("g1", joined, a0=bytes(200_000))
         await host.settle()
-        assert directory.held_bytes == before + 200_000
+        assert table.held_bytes == before + 200_000
         host.publisher.hold = False
         host.publisher.release()
         assert not (await task).error
-        assert directory.held_bytes == before + 200_000
+        assert table.held_bytes == before + 200_000
 
     roots.run(scenario)
 
@@ -200,12 +200,12 @@ def test_a_follower_that_waits_keeps_no_assignments(roots: Roots) -> None:
 
 def test_ids_given_to_members_to_be_count(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
-        directory = host.groups._directory
+        table = host.groups._table
         for number in range(1, 4):
             await host.join("g1", needs_member_id=True)
-            assert directory.held_bytes == number * PENDING_BYTES
+            assert table.held_bytes == number * PENDING_BYTES
         joined = await host.join("g2", protocols=(("range", b""),))
-        assert directory.held_bytes >= 3 * PENDING_BYTES + MEMBER_BYTES
+        assert table.held_bytes >= 3 * PENDING_BYTES + MEMBER_BYTES
         assert not joined.error
 
     roots.run(scenario)

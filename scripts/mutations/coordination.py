@@ -1,0 +1,78 @@
+"""State logs, and which of them a broker has."""
+
+from scripts.mutations.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "broker: what is appended to a state log is durable before it is answered",
+        "sparklog_server/coordination/state_log.py",
+        "        self._waiting.append(_Waiting(records, encoded, future))\n        return future\n",
+        "        self._waiting.append(_Waiting(records, encoded, loop.create_future()))\n"
+        "        future.set_result(None)\n        return future\n",
+        "tests/server/coordination/test_state_log.py tests/server/groups/test_coordinator.py",
+    ),
+    Mutant(
+        "broker: records of others are applied before later ones of ours",
+        "sparklog_server/coordination/state_log.py",
+        "            await self._catch_up(base_offset)\n        if base_offset != self.next_offset:\n"
+        "            return  # read from the log already\n",
+        "            pass\n",
+        "tests/server/coordination/test_state_log.py",
+    ),
+    Mutant(
+        "broker: who waits for a batch that is with the publisher is told when the log is closed",
+        "sparklog_server/coordination/state_log.py",
+        "        for waiting in (self._waiting, *self._in_flight):\n",
+        "        for waiting in (self._waiting,):\n",
+        "tests/server/coordination/test_state_log.py",
+    ),
+    Mutant(
+        "broker: a record that is too large is found before it shares a batch",
+        "sparklog_server/coordination/records.py",
+        "    if size > MAX_RECORD_BYTES:\n",
+        "    if False:\n",
+        "tests/server/coordination/test_state_log.py",
+    ),
+    Mutant(
+        "broker: a record without a key closes nobody's groups",
+        "sparklog_server/coordination/records.py",
+        " for key, value in latest.items() if key is not None]\n",
+        " for key, value in latest.items()]\n",
+        "tests/server/coordination/test_state_log.py tests/server/groups/test_coordinator.py",
+    ),
+    Mutant(
+        "broker: a partition that another broker leads is handed over",
+        "sparklog_server/coordination/shards.py",
+        "        if not self._host.leadership.leads(partition):\n",
+        "        if False:\n",
+        "tests/server/coordination/test_shards.py",
+    ),
+    Mutant(
+        "broker: with more partitions everything lies elsewhere",
+        "sparklog_server/coordination/shards.py",
+        "        if topic_id != self._topic_id or len(partitions) != self.count:\n",
+        "        if topic_id != self._topic_id:\n",
+        "tests/server/coordination/test_shards.py",
+    ),
+    Mutant(
+        "broker: nobody is served before a partition is loaded",
+        "sparklog_server/coordination/shards.py",
+        "ErrorCode.coordinator_load_in_progress\n            case LogStatus.READY:\n",
+        "ErrorCode.none\n            case LogStatus.READY:\n",
+        "tests/server/coordination/test_shards.py tests/server/groups/test_coordinator.py",
+    ),
+    Mutant(
+        "broker: what was resigned is taken up from the log",
+        "sparklog_server/coordination/shards.py",
+        "        self._hand_over(list(self._logs))\n        self.open()\n",
+        "        self.open()\n",
+        "tests/server/coordination/test_shards.py tests/server/groups/test_coordinator.py",
+    ),
+    Mutant(
+        "broker: what is loaded after the role was lost is not taken up",
+        "sparklog_server/coordination/shards.py",
+        "        if self.is_active:  # else it is loaded anew, by whoever resumes\n",
+        "        if True:\n",
+        "tests/server/coordination/test_shards.py tests/server/groups/test_coordinator_expiry.py",
+    ),
+)

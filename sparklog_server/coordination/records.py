@@ -1,0 +1,90 @@
+"""A state log's records, from bytes and to bytes.
+
+Invariants: of a stretch that is read, the last record of each key counts; only those are decoded, so that a
+    long history costs little more than its bytes. Whatever the topic's `decode` does not know is an error
+    that names the partition; what has no key at all is skipped and counted: whoever wrote it must not close
+    the partition. A record that is too large is found before it shares a batch with others.
+Not here: when to read and when to append (state_log.py).
+Concurrency: pure functions; `replay` reads, in a storage thread.
+Sources: Kafka CoordinatorLoaderImpl.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.client.consumer import read_batches
+from sparklog.errors import InvalidRequestError
+from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
+from sparklog.format.schema import RecordColumns
+from sparklog.metadata import Image
+from sparklog.storage import Store
+from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
+
+MAX_RECORD_BYTES: Final = 16 << 20  # all that is said of a thing is one record
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(Generic[RecordT]):
+    """What a stretch says: a record of each key, and how many had no key."""
+
+    records: list[RecordT]
+    skipped: int
+
+
+def replay(
+    store: Store,
+    image: Image,
+    topic: InternalTopic[RecordT],
+    partition: int,
+    start_offset: int,
+    end_offset: int,
+) -> Replayed[RecordT]:
+    """The records of [start_offset, end_offset) of a partition.
+
+    Raises:
+        CorruptLogError, DataLossError, UnsupportedVersionError: the partition cannot be served.
+        StorageError: perhaps later.
+    """
+    latest: dict[bytes | None, bytes | None] = {}
+    skipped = 0
+    for arrow_batch in read_batches(
+        store, image, topic.name, partition, start_offset=start_offset, end_offset=end_offset
+    ):
+        keys, values = arrow_batch.column("key").to_pylist(), arrow_batch.column("value").to_pylist()
+        latest.update(zip(keys, values, strict=True))
+        skipped += arrow_batch.column("key").null_count
+    where = f"{topic.name}-{partition}"
+    records = [topic.decode(key, value, where) for key, value in latest.items() if key is not None]
+    return Replayed(records, skipped)
+
+
+def encode_record(topic: InternalTopic[RecordT], record: RecordT, where: str) -> tuple[bytes, bytes | None]:
+    """Key and value.
+
+    Raises:
+        InvalidRequestError: RECORD_TOO_LARGE, or what the topic refuses.
+    """
+    key, value = topic.encode(record)
+    size = len(key) + len(value or b"")
+    if size > MAX_RECORD_BYTES:
+        raise InvalidRequestError(
+            "RECORD_TOO_LARGE",
+            f"{where}: found a record of {size} bytes under the key {key[:100]!r}, expected at most "
+            f"{MAX_RECORD_BYTES}",
+            fix=topic.too_large_fix,
+        )
+    return key, value
+
+
+def encode_records(records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> EncodedBatches:
+    """Several, of which each fits, as batches of one append."""
+    columns = RecordColumns(
+        key=pa.array([key for key, _ in records], pa.binary()),
+        value=pa.array([value for _, value in records], pa.binary()),
+        timestamp_ms=np.full(len(records), now_ms, np.int64),
+    )
+    return encode_batches(columns, EncodeOptions(max_message_bytes=2 * MAX_RECORD_BYTES))

@@ -1,0 +1,188 @@
+"""The partitions of an internal topic that this broker coordinates: opened, followed, handed over.
+
+A broker coordinates what lies in the partitions that it leads. One that it does not lead any more is handed
+over: whoever waits for it is sent away, and nothing of it is applied; its next leader reads it from the log.
+With another number of partitions, or another topic of that name, everything lies elsewhere and starts over.
+Invariants: a log is open exactly while this broker leads its partition, as of the newest image that was
+    shown; `on_resigned` is told of every log before it is closed, and of all when the role is lost;
+    `on_loaded` only of logs that are open, while the role is held.
+Not here: a partition's records (state_log.py), what they mean (the coordinator's state), who leads
+    (cluster/leadership.py) and whether that still holds (cluster/membership.py).
+Concurrency: event loop only.
+After a crash: every log is read again from its start.
+Sources: Kafka CoordinatorRuntime (scheduleLoadOperation, scheduleUnloadOperation).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Generic
+
+from sparklog.errors import SparklogError
+from sparklog.metadata import Action, Image, PartitionState, Topic, new_id, plan_create_topic
+from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
+from sparklog_server.coordination.state_log import LogStatus, StateLog, StateT
+from sparklog_server.protocol.errors import ErrorCode
+
+_log = logging.getLogger("sparklog_server.coordinator")
+
+
+class Shards(Generic[RecordT, StateT]):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        host: Host,
+        topic: InternalTopic[RecordT],
+        make_state: Callable[[], StateT],
+        *,
+        on_loaded: Callable[[StateLog[RecordT, StateT]], None],
+        on_resigned: Callable[[Collection[StateLog[RecordT, StateT]]], None],
+    ) -> None:
+        """The callbacks: a log is loaded, and may be answered from; some are not this broker's any more."""
+        self.is_active = False
+        self.count = 0  # of the topic's partitions; 0: there is no topic
+        self._host = host
+        self._topic = topic
+        self._make_state = make_state
+        self._on_loaded = on_loaded
+        self._on_resigned = on_resigned
+        self._topic_id: str | None = None
+        self._logs: dict[int, StateLog[RecordT, StateT]] = {}
+        self._creating: asyncio.Task[None] | None = None
+
+    # Life
+
+    def open(self) -> None:
+        """Begin to load what is led here."""
+        self.is_active = True
+        self._adopt(self._host.root.image)
+
+    def release(self) -> None:
+        """Answer for nothing from now on. Nothing more is written; what is on its way arrives."""
+        self.is_active = False
+        self._on_resigned(list(self))
+
+    def resume(self) -> None:
+        """After `release`: begin anew, with what the log says by now; others may have had it meanwhile."""
+        self._hand_over(list(self._logs))
+        self.open()
+
+    def close(self) -> None:
+        """Stop whatever goes on."""
+        self.is_active = False
+        self._hand_over(list(self._logs))
+
+    def follow(self, old: Image, new: Image) -> None:
+        """The image has advanced: others may have appended, and partitions may have changed hands."""
+        before = old.topics.get(self._topic.name)
+        if self.is_active and before is not new.topics.get(self._topic.name):
+            self._adopt(new, before)
+
+    # Asking
+
+    def __iter__(self) -> Iterator[StateLog[RecordT, StateT]]:
+        """All that are open."""
+        return iter(self._logs.values())
+
+    def find(self, name: str) -> StateLog[RecordT, StateT] | None:
+        """The log in which `name` lies, if it is open here."""
+        return self._logs.get(self._topic.partition_of(name, self.count)) if self.count else None
+
+    def of(self, name: str) -> StateLog[RecordT, StateT]:
+        """The log in which `name` lies, for whom `error_of` has nothing against it."""
+        log = self.find(name)
+        assert log is not None
+        return log
+
+    def error_of(self, name: str) -> ErrorCode:
+        """Why nobody is answered for `name` here and now. While there is no topic, nothing is said of it."""
+        if not self._host.role.is_in_charge:
+            return ErrorCode.not_coordinator  # every client looks for another one then, at every request
+        if not self.is_active:
+            return ErrorCode.coordinator_not_available
+        if not self.count:
+            return ErrorCode.none
+        log = self.find(name)
+        if log is None:
+            return ErrorCode.not_coordinator
+        match log.status:
+            case LogStatus.LOADING:
+                return ErrorCode.coordinator_load_in_progress
+            case LogStatus.READY:
+                return ErrorCode.none
+            case _:
+                return ErrorCode.coordinator_not_available
+
+    # Opening and handing over
+
+    def _adopt(self, image: Image, before: Topic | None = None) -> None:
+        """Open, follow and hand over, as `image` has it. `before`: the topic when this was last done."""
+        topic = image.topics.get(self._topic.name)
+        topic_id, partitions = (None, ()) if topic is None else (topic.topic_id, topic.partitions)
+        known: Sequence[PartitionState] = () if before is None else before.partitions
+        if topic_id != self._topic_id or len(partitions) != self.count:
+            self._hand_over(list(self._logs))
+            self._topic_id, self.count, known = topic_id, len(partitions), ()
+        for number, partition in enumerate(partitions):
+            if number >= len(known) or known[number] is not partition:
+                self._review(partition)
+
+    def _review(self, partition: PartitionState) -> None:
+        log = self._logs.get(partition.partition)
+        if not self._host.leadership.leads(partition):
+            if log is not None:
+                self._hand_over([partition.partition])
+        elif log is not None:
+            log.follow()
+        else:
+            log = StateLog(
+                self._host, self._topic, partition.topic_id, partition.partition, self._make_state()
+            )
+            self._logs[partition.partition] = log
+            log.start(self._loaded)
+
+    def _hand_over(self, partitions: Sequence[int]) -> None:
+        logs = [self._logs.pop(partition) for partition in partitions]
+        if logs:
+            self._on_resigned(logs)
+        for log in logs:
+            log.close()
+
+    def _loaded(self, log: StateLog[RecordT, StateT]) -> None:
+        if self.is_active:  # else it is loaded anew, by whoever resumes
+            self._on_loaded(log)
+
+    # The topic
+
+    async def ensure_topic(self) -> ErrorCode:
+        """Make the topic if there is none."""
+        if self.count:
+            return ErrorCode.none
+        if self._creating is None:
+            self._creating = asyncio.get_running_loop().create_task(self._create_topic())
+        creating = self._creating
+        try:
+            await asyncio.shield(creating)
+        except SparklogError as error:
+            _log.warning("creating %s failed: %s", self._topic.name, error)
+            return ErrorCode.coordinator_not_available
+        finally:
+            if creating.done() and self._creating is creating:
+                self._creating = None
+        if self.is_active:
+            self._adopt(self._host.root.image)
+        return ErrorCode.none if self.count else ErrorCode.coordinator_not_available
+
+    async def _create_topic(self) -> None:
+        name, configs = self._topic.name, self._topic.configs
+        partitions = self._topic.partitions(self._host.root.root_config())
+        topic_id = new_id()
+
+        def plan(image: Image) -> Sequence[Action]:
+            if name in image.topics:
+                return []
+            return [plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs)]
+
+        await self._host.publisher.submit_plan(plan)

@@ -1,0 +1,288 @@
+"""One partition of an internal topic: a coordinator's state in memory, kept equal to the log.
+
+Records are applied strictly in the order of their offsets, by the same code live and after a start. What this
+broker appends is applied from memory as soon as it is durable; what others append (Spark queries, the
+embedded client) is read, found through new images:
+1. own records arrive at offset 12, while everything up to 10 is applied: 10 and 11 are somebody else's;
+2. applying 12 first and 10 later would bring back an older state;
+3. so 10 to 12 are read from the log before the append of 12 is acknowledged.
+Invariants: everything below `next_offset` is applied, nothing above; an append returns when it is durable and
+    applied, so that whoever was acknowledged reads what it wrote. Of a stretch that is read, only the latest
+    record of each key is applied. Nothing is applied after `close`.
+Not here: what the state is (the coordinator's), which partitions are opened (shards.py), making records
+    durable (the publisher).
+Concurrency: event loop; `_lock` while the log is being read.
+After a crash: read again from the log start.
+Sources: docs/design.md; Kafka CoordinatorRuntime, PartitionWriter.
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
+from sparklog.failpoints import failpoint
+from sparklog.metadata import PartitionState
+from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
+from sparklog_server.coordination.records import encode_record, encode_records, replay
+from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.runtime.background import Background
+
+_log = logging.getLogger("sparklog_server.coordinator")
+RETRY_LOAD_MS: Final = 5_000
+RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
+
+
+class State(Protocol[RecordT_contra]):
+    """What the records of a partition say, all together."""
+
+    def apply(self, record: RecordT_contra, /) -> None:
+        """Take in a record: the next one of its key. Never refuses: it is in the log."""
+
+
+StateT = TypeVar("StateT", bound=State[Any])
+
+
+class LogStatus(enum.Enum):
+    """May anybody be answered from this partition?"""
+
+    LOADING = "being loaded"
+    READY = "ready"
+    FAILED = "damaged"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[RecordT]):
+    """One call of `append`."""
+
+    records: Sequence[RecordT]
+    encoded: list[tuple[bytes, bytes | None]]
+    future: asyncio.Future[None]
+
+
+class StateLog(Generic[RecordT, StateT]):
+    """See the module's docstring."""
+
+    def __init__(
+        self, host: Host, topic: InternalTopic[RecordT], topic_id: str, partition: int, state: StateT
+    ) -> None:
+        """`state`: an empty one, of which this log is the only writer."""
+        self.state = state
+        self.partition = partition
+        self.name = f"{topic.name}-{partition}"
+        self.status = LogStatus.LOADING
+        self.next_offset = 0
+        self._host = host
+        self._topic = topic
+        self._topic_id = topic_id
+        self._lock = asyncio.Lock()
+        self._waiting: list[_Waiting[RecordT]] = []  # for the next batch
+        self._in_flight: list[list[_Waiting[RecordT]]] = []  # batches that are with the publisher
+        self._background = Background()
+
+    def start(self, on_loaded: Callable[["StateLog[RecordT, StateT]"], None]) -> None:
+        """Load, then call `on_loaded`; at once if there is nothing in the log."""
+        found = self._found()
+        if found is None:
+            return
+        if found.log_end_offset == found.log_start_offset:
+            self.next_offset = found.log_end_offset
+            self.status = LogStatus.READY
+            on_loaded(self)
+        else:
+            self._background.spawn(self._load(on_loaded))
+
+    def close(self) -> None:
+        """Stop whatever goes on; who waits for an append is told by an error."""
+        self.status = LogStatus.CLOSED
+        for waiting in (self._waiting, *self._in_flight):
+            _fail(waiting, self._closed())
+        self._background.cancel()
+
+    def append(self, records: Sequence[RecordT]) -> asyncio.Future[None]:
+        """Make records durable, then apply them, in the order of the calls, whenever the future is awaited.
+
+        What is appended in one turn of the loop shares a batch. The future fails with a SparklogError: not
+        appended, or (RetriableError, StorageError) perhaps not.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        try:
+            if self.status is not LogStatus.READY:
+                raise self._closed()
+            encoded = [encode_record(self._topic, record, self.name) for record in records]
+        except SparklogError as error:
+            _tell(future, error)
+            return future
+        if not self._waiting:
+            loop.call_soon(self._flush)
+        self._waiting.append(_Waiting(records, encoded, future))
+        return future
+
+    async def write(self, records: Sequence[RecordT]) -> ErrorCode:
+        """Append records, if there are any; what to tell whoever asked for it."""
+        return await outcome_of(self.append(records)) if records else ErrorCode.none
+
+    def follow(self) -> None:
+        """A new image is there: read what others have appended."""
+        found = self._found()
+        # While something of ours is on its way, its arrival will see to it: most of what is new is ours.
+        if (
+            found is not None
+            and self.status is LogStatus.READY
+            and not self._in_flight
+            and not self._lock.locked()
+            and found.log_end_offset > self.next_offset
+        ):
+            self._background.spawn(self._follow_log())
+
+    def _found(self) -> PartitionState | None:
+        """The partition as of the newest image."""
+        topic = self._host.root.image.topics.get(self._topic.name)
+        if topic is None or topic.topic_id != self._topic_id or self.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[self.partition]
+
+    def _closed(self) -> RetriableError:
+        return RetriableError(
+            "COORDINATOR_CLOSED",
+            f"{self.name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
+            fix="try again",
+        )
+
+    # Reading
+
+    async def _load(self, on_loaded: Callable[["StateLog[RecordT, StateT]"], None]) -> None:
+        while self.status is LogStatus.LOADING:
+            try:
+                async with self._lock:
+                    await self._read(0)
+            except (RetriableError, StorageError) as error:
+                _log.warning("loading %s failed: %s", self.name, error)
+                await asyncio.sleep(RETRY_LOAD_MS / 1000)
+            except SparklogError:
+                self.status = LogStatus.FAILED
+                _log.exception("%s cannot be loaded: nobody is answered from it", self.name)
+            else:
+                self.status = LogStatus.READY
+                on_loaded(self)
+                self.follow()
+
+    async def _follow_log(self) -> None:
+        try:
+            await self._catch_up(0)
+        except SparklogError as error:
+            _log.warning("following %s failed: %s", self.name, error)
+
+    async def _catch_up(self, at_least: int) -> None:
+        """Apply everything that the newest image has, up to `at_least` or beyond."""
+        async with self._lock:
+            if self.next_offset < at_least or not at_least:
+                await self._read(at_least)
+
+    async def _read(self, at_least: int) -> None:
+        root = self._host.root
+        found = self._found()
+        if found is None or found.log_end_offset < at_least:
+            await root.run(root.log.refresh)
+            found = self._found()
+        if found is None:
+            return
+        start_offset, end_offset = max(self.next_offset, found.log_start_offset), found.log_end_offset
+        if start_offset >= end_offset:
+            return
+        replayed = await root.run(
+            replay, root.store, root.image, self._topic, self.partition, start_offset, end_offset
+        )
+        for record in replayed.records:
+            self.state.apply(record)
+        if replayed.skipped:
+            self._host.metrics.state_records_skipped[self._topic.name] += replayed.skipped
+            where = f"{self.name}, offsets {start_offset} to {end_offset - 1}"
+            _log.warning("%s: skipped %d records without a key", where, replayed.skipped)
+        self.next_offset = end_offset
+
+    # Writing
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        waiting = [one for one in waiting if not one.future.done()]
+        if not waiting:
+            return
+        try:
+            pairs = [pair for one in waiting for pair in one.encoded]
+            encoded = encode_records(pairs, self._host.clock.now_ms())
+            part = AppendPart(
+                topic_id=self._topic_id, topic=self._topic.name, partition=self.partition, encoded=encoded
+            )
+            appended = self._host.publisher.submit([part])
+        except SparklogError as error:
+            _fail(waiting, error)
+            return
+        self._in_flight.append(waiting)
+        self._background.spawn(self._finish(waiting, encoded.record_count, appended))
+
+    async def _finish(
+        self,
+        waiting: list[_Waiting[RecordT]],
+        record_count: int,
+        appended: Awaitable[Sequence[PartOutcome]],
+    ) -> None:
+        try:
+            (outcome,) = await appended
+            failpoint("broker.state.durable")
+            if outcome.error is None:
+                await self._apply_own(outcome.base_offset, record_count, waiting)
+        except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+            _fail(waiting, error)
+        else:
+            if outcome.error is not None:
+                _fail(waiting, outcome.error)
+            for one in waiting:
+                if not one.future.done():
+                    one.future.set_result(None)
+        finally:
+            self._in_flight.remove(waiting)
+        self.follow()
+
+    async def _apply_own(self, base_offset: int, record_count: int, waiting: list[_Waiting[RecordT]]) -> None:
+        if base_offset != self.next_offset or self._lock.locked():
+            await self._catch_up(base_offset)
+        if base_offset != self.next_offset:
+            return  # read from the log already
+        for one in waiting:
+            for record in one.records:
+                self.state.apply(record)
+        self.next_offset = base_offset + record_count
+
+
+def _fail(waiting: Sequence[_Waiting[Any]], error: Exception) -> None:
+    for one in waiting:
+        _tell(one.future, error)
+
+
+def _tell(future: asyncio.Future[None], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # seen: whoever waited may be gone
+
+
+async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
+    """What to tell whoever asked for an append, once it is durable and applied, or could not be."""
+    try:
+        await appended
+    except FencedError:
+        return ErrorCode.not_coordinator
+    except InvalidRequestError as error:
+        _log.warning("not written: %s", error)
+        return ErrorCode.unknown_server_error
+    except SparklogError as error:
+        _log.warning("not written: %s", error)
+        return ErrorCode.coordinator_not_available
+    return ErrorCode.none

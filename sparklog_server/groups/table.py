@@ -1,0 +1,169 @@
+"""All groups that this broker holds: their alarms, what members hold, what is on its way to the log.
+
+Invariants: a group that nobody is in, that never had a generation, is not kept; at most one timer per group;
+    `held_bytes` is what all members' subscriptions and assignments take; records of a group are handed to the
+    log in the order of its states.
+Not here: what requests mean (coordinator.py), what is forgotten (expiry.py), where groups are in the log and
+    whether this broker coordinates them (coordination/shards.py).
+Concurrency: event loop only.
+After a crash: groups and offsets are those of the log; members have fresh sessions.
+Sources: Kafka GroupMetadataManager.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from sparklog.format.consumer_offsets import GroupKey
+from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.state_log import outcome_of
+from sparklog_server.groups.group import Group, GroupLimits
+from sparklog_server.groups.messages import Answer, Effect, Instant, StoreGroup, refusal_of
+from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, Shard
+from sparklog_server.groups.transitions import GroupState
+from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.timing_wheel import TimerEntry
+from sparklog_server.settings.groups import GroupSettings
+
+_log = logging.getLogger("sparklog_server.coordinator")
+
+
+class Handle:
+    """A group, its shard and its alarm."""
+
+    def __init__(self, group: Group, shard: Shard) -> None:
+        self.group = group
+        self.shard = shard
+        self.held_bytes = 0  # as it counts in the table's sum
+        self.alarm: TimerEntry | None = None
+        self.alarm_at_ms = 0
+
+    def cancel_alarm(self) -> None:
+        """Let it not ring."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+
+
+class GroupTable:
+    """See the module's docstring."""
+
+    def __init__(
+        self, host: Host, settings: GroupSettings, shards: GroupShards, background: Background
+    ) -> None:
+        self.groups: dict[str, Handle] = {}
+        self.held_bytes = 0
+        self._host = host
+        self._settings = settings
+        self._shards = shards
+        self._background = background
+
+    # Shards come and go
+
+    def take_up(self, shard: Shard) -> None:
+        """Go on with the groups that were found in the log."""
+        now = self.now()
+        groups = shard.state.take_groups()
+        for group_id, value in groups.items():
+            if self._shards.find(group_id) is shard:  # else: written by one who counted other partitions
+                handle = self._hold(group_id, shard, now)
+                handle.group.restore(value, now)
+                self.run(handle, [])
+        offsets = len(shard.state.offsets)
+        if groups or offsets:
+            _log.info("%s: loaded %d groups, offsets of %d", shard.name, len(groups), offsets)
+
+    def send_away(self, shards: Collection[Shard]) -> None:
+        """Hold the groups of these shards no longer: whoever waits looks for their next coordinator."""
+        gone = set(shards)
+        for handle in list(self.groups.values()):
+            if handle.shard in gone:
+                self.drop(handle, ErrorCode.not_coordinator)
+
+    # Groups
+
+    def exists(self, group_id: str) -> bool:
+        """Has it members, a history, or offsets?"""
+        if group_id in self.groups:
+            return True
+        shard = self._shards.find(group_id)
+        return shard is not None and group_id in shard.state.offsets
+
+    def is_full(self) -> bool:
+        """May there be no more groups?"""
+        with_offsets = sum(len(shard.state.offsets) for shard in self._shards)
+        return len(self.groups) + with_offsets >= self._settings.group_max_groups
+
+    def create(self, group_id: str) -> Handle:
+        """A new group, empty."""
+        return self._hold(group_id, self._shards.of(group_id), self.now())
+
+    def run(self, handle: Handle, effects: Iterable[Effect]) -> None:
+        """Do what a group wants done, and set its alarm."""
+        for effect in effects:
+            if isinstance(effect, Answer):
+                self._answer(effect)
+            else:
+                # Begun here, not in the task: that is what keeps the order.
+                record = GroupRecord(GroupKey(group=handle.group.group_id), effect.value)
+                self._background.spawn(self._stored(handle, effect, handle.shard.append([record])))
+        group = handle.group
+        self._count(handle, group.held_bytes)
+        if group.is_disposable and self.groups.get(group.group_id) is handle:
+            self.drop(handle, ErrorCode.coordinator_not_available)
+        else:
+            self._arm(handle)
+
+    def drop(self, handle: Handle, error: ErrorCode) -> None:
+        """Hold a group no longer; whoever waits is told `error`."""
+        del self.groups[handle.group.group_id]
+        handle.cancel_alarm()
+        for effect in handle.group.close(error, self.now()):
+            if isinstance(effect, Answer):
+                self._answer(effect)
+        self._count(handle, 0)
+
+    def now(self) -> Instant:
+        """Both clocks."""
+        return Instant(self._host.clock.monotonic_ms(), self._host.clock.now_ms())
+
+    def _hold(self, group_id: str, shard: Shard, now: Instant) -> Handle:
+        limits = GroupLimits(
+            max_size=self._settings.group_max_size,
+            initial_rebalance_delay_ms=self._settings.group_initial_rebalance_delay_ms,
+        )
+        handle = self.groups[group_id] = Handle(Group(group_id, limits, now), shard)
+        return handle
+
+    def _answer(self, answer: Answer) -> None:
+        """Whoever waited may have waited for longer than this broker was in charge."""
+        if answer.ticket.done():  # the client is gone
+            return
+        result = answer.result
+        if not result.error and not self._host.role.is_in_charge:
+            result = refusal_of(result, ErrorCode.not_coordinator)
+        answer.ticket.set_result(result)
+
+    async def _stored(self, handle: Handle, effect: StoreGroup, appended: asyncio.Future[None]) -> None:
+        error = await outcome_of(appended)
+        self.run(handle, handle.group.stored(effect.write_id, error, self.now()))
+
+    def _arm(self, handle: Handle) -> None:
+        wake_at_ms = handle.group.wake_at_ms
+        if wake_at_ms is None:
+            handle.cancel_alarm()
+        elif handle.alarm is None or wake_at_ms < handle.alarm_at_ms:
+            handle.cancel_alarm()
+            delay_ms = max(0, wake_at_ms - self._host.clock.monotonic_ms())
+            handle.alarm_at_ms = wake_at_ms
+            handle.alarm = self._host.timer.schedule(delay_ms, lambda: self._ring(handle))
+
+    def _ring(self, handle: Handle) -> None:
+        handle.alarm = None
+        if handle.group.state is not GroupState.DEAD:
+            self.run(handle, handle.group.tick(self.now()))
+
+    def _count(self, handle: Handle, held_bytes: int) -> None:
+        self.held_bytes += held_bytes - handle.held_bytes
+        handle.held_bytes = held_bytes
