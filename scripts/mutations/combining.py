@@ -13,7 +13,7 @@ MUTANTS = (
     Mutant(
         "combining: who finds no room to be remembered publishes all the same",
         "sparklog/metadata/combining.py",
-        "        if can_settle(image.publishers, self._publisher):\n",
+        "        if can_settle(image.publishers, self.publisher):\n",
         "        if True:\n",
         "tests/metadata/test_request_clones.py",
     ),
@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "combining: a clone does not post a number that is settled",
         "sparklog/metadata/combining.py",
-        "        if image.has_settled(self._publisher, self._sequence + 1):\n",
+        "        if image.has_settled(self.publisher, self.sequence + 1):\n",
         "        if False:\n",
         "tests/metadata/test_request_clones.py",
     ),

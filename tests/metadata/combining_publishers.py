@@ -54,7 +54,7 @@ class Publisher:
     def publish(self, key: str, txn: int | None = None, *, unless: str = "never", check: bool = True) -> int:
         payload = msgspec.json.encode([key, txn, unless])
         if self.crowded:
-            self.log._combiner.note_crowd()
+            self.log.combiner.note_crowd()
         shared = SharedPlan(payload=lambda: payload, interpret=interpret)
         result = self.log.publish(interpret(payload), shared=shared)
         if result.actions and check:

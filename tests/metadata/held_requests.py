@@ -62,7 +62,7 @@ def interpret(payload: bytes) -> Callable[[Image], list[Action]]:
 def publish(log: MetadataLog, key: str, *, version: int | None = None, crowded: bool = True) -> int:
     payload = msgspec.json.encode([key, version])
     if crowded:
-        log._combiner.note_crowd()
+        log.combiner.note_crowd()
     shared = SharedPlan(payload=lambda: payload, interpret=interpret) if crowded else None
     return log.publish(interpret(payload), shared=shared).commit
 
@@ -80,7 +80,7 @@ def post(store: MemoryStore, clock: Meanwhile, log: MetadataLog, key: str) -> tu
 def pass_by(log: MetadataLog, commits: int) -> None:
     """Others publish, each as a publisher of its own, so that publishers are forgotten."""
     for number in range(commits):
-        log._combiner.start_anew()
+        log.combiner.start_anew()
         publish(log, f"filler {number}")
 
 

@@ -56,7 +56,7 @@ def test_what_no_longer_applies_is_an_error_of_its_publisher_and_never_happens(
     assert poster.log.refresh().commit == 1
     # The reason goes away, and somebody still holds the request: it is settled all the same.
     other.log.publish(lambda image: [SetConfigs(configs={"stop": None})])
-    again = a_request(poster.log, poster.log._combiner._publisher)
+    again = a_request(poster.log, poster.log.combiner.publisher)
     box = RequestBox(store, clock, poster.log.cluster_id)
     box.post(again, box.encode(again, b'["ours",null,"stop"]'))
     other.publish("more")
@@ -72,7 +72,7 @@ def test_actions_that_do_not_apply_are_an_error(store: MemoryStore, clock: Sleep
         return [WriterTxn(application="app", version=5)]  # whatever the image says
 
     clock.meanwhile.append(lambda: other.log.publish(plan))
-    one.log._combiner.note_crowd()
+    one.log.combiner.note_crowd()
     with pytest.raises(InvalidRequestError, match="would not apply"):
         one.log.publish(plan, shared=SharedPlan(payload=lambda: b"[]", interpret=lambda _: plan))
     assert one.publish("a") == one.log.image.commit
@@ -199,10 +199,10 @@ def test_request_that_somebody_took_back(store: MemoryStore, clock: SleepyClock)
     leave_request(store, one.log, clock, "ahead", None, "never")
 
     def take_back() -> None:
-        (name,) = [at for at in posted if one.log._combiner._publisher in at]
+        (name,) = [at for at in posted if one.log.combiner.publisher in at]
         found = json.loads(store.read(name).splitlines()[1])
         marker = RequestApplied(
-            publisher=one.log._combiner._publisher, sequence=0, base=found["base"], nonce=found["nonce"]
+            publisher=one.log.combiner.publisher, sequence=0, base=found["base"], nonce=found["nonce"]
         )
         other.log.publish(lambda image: [marker])
 
@@ -216,14 +216,14 @@ def test_request_that_somebody_took_back(store: MemoryStore, clock: SleepyClock)
 def test_child_of_a_fork_is_another_publisher(store: MemoryStore, clock: SleepyClock) -> None:
     one = Publisher(store, clock)
     one.publish("a")
-    parent = one.log._combiner._publisher
+    parent = one.log.combiner.publisher
     child = os.fork()
     if child == 0:
         status = 1
         try:
             one.publish("child")
-            fresh = one.log._combiner
-            status = 0 if fresh._publisher != parent and fresh._sequence == 0 else 2
+            fresh = one.log.combiner
+            status = 0 if fresh.publisher != parent and fresh.sequence == 0 else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

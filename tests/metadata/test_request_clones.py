@@ -51,8 +51,8 @@ def test_clones_do_not_take_each_others_success(store: MemoryStore, clock: Meanw
     publish(other, "first")
     for log in (one, clone):
         log.refresh(force=True)
-    clone._combiner._publisher = one._combiner._publisher
-    clone._combiner._sequence = one._combiner._sequence
+    clone.combiner.publisher = one.combiner.publisher
+    clone.combiner.sequence = one.combiner.sequence
     post(store, clock, other, "ahead")
 
     def go_on() -> None:
@@ -65,7 +65,7 @@ def test_clones_do_not_take_each_others_success(store: MemoryStore, clock: Meanw
     publish(one, "more")
     publish(clone, "more")
     assert count(other, "more") == "2"
-    assert one._combiner._publisher != clone._combiner._publisher
+    assert one.combiner.publisher != clone.combiner.publisher
 
 
 def test_clone_that_comes_when_its_number_is_taken(store: MemoryStore, clock: Meanwhile) -> None:
@@ -74,7 +74,7 @@ def test_clone_that_comes_when_its_number_is_taken(store: MemoryStore, clock: Me
     publish(other, "first")
     for log in (one, clone):
         log.refresh(force=True)
-    clone._combiner._publisher = one._combiner._publisher
+    clone.combiner.publisher = one.combiner.publisher
     publish(one, "of the one")
     for number in range(WINDOW - 2):
         publish(other, f"filler {number}", crowded=False)
@@ -93,7 +93,7 @@ def test_clone_that_comes_when_its_number_is_taken(store: MemoryStore, clock: Me
         store.put_hint(name, data)
     publish(other, "more")
     assert count(other, "of the clone") == "1"
-    assert clone._combiner._publisher != one._combiner._publisher
+    assert clone.combiner.publisher != one.combiner.publisher
 
 
 def test_publisher_that_no_image_can_remember_publishes_alone(
@@ -174,10 +174,10 @@ def test_illegal_plan_is_a_definite_error_and_takes_the_request_back(
             raise InvalidRequestError("TOPIC_EXISTS", "no", fix="none")
         return [SetConfigs(configs={"ours": "1"})]
 
-    log._combiner.note_crowd()
+    log.combiner.note_crowd()
     shared = SharedPlan(payload=lambda: b"[]", interpret=lambda _: plan)
     with pytest.raises(InvalidRequestError, match="no"):
         log.publish(plan, shared=shared)
     assert log.image.commit == 0
     assert log.refresh(force=True).commit == 1
-    assert log.image.has_settled(log._combiner._publisher, 1)
+    assert log.image.has_settled(log.combiner.publisher, 1)

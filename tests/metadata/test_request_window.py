@@ -51,7 +51,7 @@ def test_owner_that_was_suspended_after_others_applied_its_request(
     def suspended() -> None:
         publish(other, "theirs")  # and what waits, ours included
         pass_by(other, 3 * WINDOW)
-        assert not other.image.has_settled(owner._combiner._publisher, 0)
+        assert not other.image.has_settled(owner.combiner.publisher, 0)
 
     clock.meanwhile.append(suspended)
     assert publish(owner, "ours") == 1
@@ -96,7 +96,7 @@ def test_put_of_a_request_that_lands_after_it_was_settled(store: MemoryStore, cl
     pass_by(other, 3 * WINDOW)
     clock.advance_ms(14 * 60_000)
     store.put_hint(name, data)  # the store's time of it is now
-    other._combiner.start_anew()
+    other.combiner.start_anew()
     publish(other, "more")
     assert count(other, "ours") == "1"
 
@@ -117,7 +117,7 @@ def test_request_that_nobody_came_to_in_time_is_void(store: MemoryStore, clock: 
     assert count(owner, "ours") == "1"
     _, actions = read_commit(store, commit, owner.cluster_id)
     assert not any(isinstance(action, RequestApplied) for action in actions)
-    assert owner._combiner.fencing_actions(owner.image) == ()
+    assert owner.combiner.fencing_actions(owner.image) == ()
 
 
 def test_outcome_that_was_cleaned_is_unknown(store: MemoryStore, clock: Meanwhile) -> None:

@@ -69,7 +69,7 @@ def test_snapshots_keep_what_is_settled_in_its_order(store: MemoryStore, clock: 
     image = read_snapshot(store, commit, cluster_id=log.cluster_id)
     assert image == log.image
     assert list(image.publishers) == list(log.image.publishers)
-    assert list(image.publishers)[-1] == log._combiner._publisher
+    assert list(image.publishers)[-1] == log.combiner.publisher
 
 
 def test_a_dead_request_holds_nobody_up_though_the_log_keeps_moving(

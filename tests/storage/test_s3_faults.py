@@ -35,7 +35,7 @@ def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
         given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
         store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
         if ready:
-            sparklog.storage.s3_probe._passed.add(store.client.identity)
+            sparklog.storage.s3_probe.passed.add(store.client.identity)
             store.exists("ready")
             proxy.requests.clear()
         return store
@@ -218,7 +218,7 @@ def test_an_upload_that_is_given_up_leaves_nothing(make: MakeStore) -> None:
 
 @pytest.mark.parametrize("keys", [3, 4, 5, 9, 10, 11])
 def test_a_list_of_more_than_a_page(make: MakeStore, monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
-    monkeypatch.setattr(sparklog.storage.s3, "_LIST_KEYS", keys)
+    monkeypatch.setattr(sparklog.storage.s3, "LIST_KEYS", keys)
     store = make()
     names = [f"many/{number}" for number in range(10)]
     for name in names:

@@ -35,7 +35,7 @@ def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
         given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
         store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
         if ready:
-            sparklog.storage.s3_probe._passed.add(store.client.identity)
+            sparklog.storage.s3_probe.passed.add(store.client.identity)
             store.exists("ready")
             proxy.requests.clear()
         return store
