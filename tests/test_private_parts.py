@@ -21,7 +21,6 @@ NOT_OURS = {
 }
 # Whoever makes one smaller lowers its number; none may be added.
 REACHES = {
-    "client/test_appender.py": 2,
     "client/test_broker_root.py": 5,
     "client/test_s3.py": 1,
     "client/test_s3_behind_proxies.py": 1,
