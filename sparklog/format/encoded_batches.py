@@ -6,6 +6,7 @@ Concurrency: EncodedBatches is immutable; a BatchList belongs to one encoder.
 Sources: FORMAT.md#record-batch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +43,25 @@ class EncodedBatches:
     def to_bytes(self) -> bytes:
         """All chunks in one object; a copy."""
         return b"".join(self.data)
+
+
+def join_batches(parts: Sequence[EncodedBatches]) -> EncodedBatches:
+    """One after the other; their bytes are not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [part.size_bytes for part in parts]
+    starts = np.cumsum([0, *sizes[:-1]])
+    return EncodedBatches(
+        data=[chunk for part in parts for chunk in part.data],
+        size_bytes=sum(sizes),
+        record_count=sum(part.record_count for part in parts),
+        max_timestamp_ms=max(part.max_timestamp_ms for part in parts),
+        position=np.concatenate([part.position + start for part, start in zip(parts, starts, strict=True)]),
+        size=np.concatenate([part.size for part in parts]),
+        base_offset=np.concatenate([part.base_offset for part in parts]),
+        batch_record_count=np.concatenate([part.batch_record_count for part in parts]),
+        batch_max_timestamp_ms=np.concatenate([part.batch_max_timestamp_ms for part in parts]),
+    )
 
 
 @dataclass(slots=True)

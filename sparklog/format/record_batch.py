@@ -238,9 +238,9 @@ def set_base_offsets(
     position: npt.NDArray[np.int64],
     base_offset: npt.NDArray[np.int64],
     *,
-    leader_epoch: int,
+    leader_epoch: int | None,
 ) -> None:
-    """Sequence stored batches in place: absolute base offset, leader epoch. The CRC covers neither.
+    """Sequence stored batches in place: base offset, and leader epoch unless None. The CRC covers neither.
 
     Each batch's first 8 bytes, and 4 more after its length, are written; many at once by fancy indexing.
     """
@@ -248,7 +248,8 @@ def set_base_offsets(
     target[position[:, None] + _OFFSET_BYTES] = (
         base_offset.astype(">i8").view(np.uint8).reshape(len(base_offset), 8)
     )
-    target[position[:, None] + _EPOCH_BYTES] = np.frombuffer(struct.pack(">i", leader_epoch), np.uint8)
+    if leader_epoch is not None:
+        target[position[:, None] + _EPOCH_BYTES] = np.frombuffer(struct.pack(">i", leader_epoch), np.uint8)
 
 
 def whole_batches_bytes(data: memoryview) -> int:

@@ -19,9 +19,24 @@ def segment_name(writer_id: str, number: int) -> str:
     return f"{SEGMENTS}/{writer_id}/{number:08d}.log"
 
 
+def merged_segment_name(topic: str, partition: int, base_offset: int, unique: str) -> str:
+    """A segment of one partition whose offsets are absolute."""
+    return f"{topic}-{partition}/{base_offset:020d}-{unique}.log"
+
+
 def index_name(segment: str) -> str:
     """The offset index beside a segment."""
     return segment.removesuffix(".log") + ".index"
+
+
+def time_index_name(segment: str) -> str:
+    """The time index beside a merged segment."""
+    return segment.removesuffix(".log") + ".timeindex"
+
+
+def is_merged(segment: str) -> bool:
+    """Does the segment belong to one partition, with absolute offsets, and a time index?"""
+    return _MERGED.search(segment) is not None
 
 
 def is_dense(segment: str) -> bool:

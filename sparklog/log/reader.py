@@ -20,10 +20,11 @@ import numpy.typing as npt
 
 from sparklog.errors import SparklogError
 from sparklog.format.batch_table import BatchTable, scan_batches
-from sparklog.format.codec import BytesLike, Codec, decompress
-from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, DecodedRecords, decode_records
-from sparklog.format.record_batch import CODEC_MASK, HEADER, whole_batches_bytes
+from sparklog.format.codec import BytesLike
+from sparklog.format.decode import DecodedRecords, decode_records
+from sparklog.format.record_batch import HEADER, whole_batches_bytes
 from sparklog.log.byte_range import ByteRange
+from sparklog.log.plain_parts import plain_parts
 from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import plan_read
 from sparklog.log.segment_file import SegmentFile, SegmentFiles
@@ -35,7 +36,6 @@ __all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges"]
 
 STEP_BYTES = 4 << 20
 GATHERED_RANGES = 2048
-_NO_HEADER = bytes(HEADER.size)
 
 
 def read_ranges(
@@ -172,7 +172,7 @@ class _Reader:
         wanted: tuple[int, int],
         where: str,
     ) -> Iterator[DecodedRecords]:
-        for part_data, part, indices in _parts(data, table, self._step_bytes, where):
+        for part_data, part, indices in plain_parts(data, table, self._step_bytes, where):
             records = decode_records(
                 part_data,
                 part,
@@ -185,48 +185,6 @@ class _Reader:
             if records.num_rows:
                 yield records
             del records, part_data
-
-
-def _parts(
-    data: BytesLike, table: BatchTable, step_bytes: int, where: str
-) -> Iterator[tuple[BytesLike, BatchTable, slice]]:
-    """What is decoded together: (buffer, its batches, their indices in `table`).
-
-    Compressed batches are decompressed here, one by one, until a part is full: nothing in a batch's header
-    says how far it will expand. The parts hold plain batches then, without their headers' bytes.
-    """
-    if not table.codec.any():
-        yield data, table, slice(0, len(table))
-        return
-    view = memoryview(data).cast("B")
-    chunks: list[BytesLike] = []
-    sizes: list[int] = []
-    start, size = 0, 0
-    for batch, codec in enumerate(table.codec.tolist()):
-        first, last = int(table.position[batch]), int(table.position[batch] + table.size[batch])
-        body = decompress(
-            Codec(codec),
-            view[first + HEADER.size : last],
-            max_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES,
-            where=f"{where}, batch@{first}",
-        )
-        chunks += (_NO_HEADER, body)
-        sizes.append(HEADER.size + len(body))
-        size += sizes[-1]
-        if size >= step_bytes or batch == len(table) - 1:
-            ends = np.cumsum(sizes, dtype=np.int64)
-            indices = slice(start, batch + 1)
-            part = dataclasses.replace(
-                table.select(indices),
-                position=ends - sizes,
-                size=np.array(sizes, np.int64),
-                attributes=table.attributes[indices] & ~CODEC_MASK,
-            )
-            del body
-            joined = b"".join(chunks)
-            chunks, sizes, start, size = [], [], batch + 1, 0
-            yield joined, part, indices
-            del joined
 
 
 def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int) -> memoryview:

@@ -12,15 +12,29 @@ Concurrency: one thread at a time.
 Sources: docs/design.md; Kafka FileRecords, OffsetIndex.
 """
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
 
 from sparklog.closing import Closing
 from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, SparklogError, StorageError
-from sparklog.format.index import OffsetIndex, encode_offset_entries, parse_offset_entries
+from sparklog.format.index import (
+    OffsetIndex,
+    TimeIndex,
+    encode_offset_entries,
+    parse_offset_entries,
+    parse_time_entries,
+)
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
-from sparklog.log.names import INDEXED_BYTES, index_base_offset, index_name, is_dense
+from sparklog.log.names import (
+    INDEXED_BYTES,
+    index_base_offset,
+    index_name,
+    is_dense,
+    is_merged,
+    time_index_name,
+)
 from sparklog.log.span import Span
 from sparklog.log.stored_batches import extent_mismatch, validate_next
 from sparklog.storage import ReadFile, Store
@@ -41,6 +55,7 @@ class SegmentFile(Closing):
         self.name = name
         self._file = file
         self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
         self._is_remote = store.traits.is_remote
         self._rebuilt = self._is_remote  # nobody reads a whole object for the sake of its index
         self.bytes_read = 0
@@ -68,7 +83,7 @@ class SegmentFile(Closing):
 
     def close(self) -> None:
         """Release the file. The index's mapping goes with its last user."""
-        self._index = None
+        self._index = self._time_index = None
         self._file.close()
 
     @property
@@ -159,6 +174,34 @@ class SegmentFile(Closing):
                 self._rebuild_index()
                 return self.locate(span, offset)
         return span.end_position, None
+
+    def older_than(self, span: Span, timestamp_ms: int) -> int | None:
+        """A stored offset up to which every record of the span is older, as the time index says; None if it
+        says nothing.
+
+        Cost: the index, mapped, and two headers. A remote one is fetched only for a large span.
+        """
+        if not is_merged(self.name) or (self._is_remote and span.size < INDEXED_BYTES):
+            return None
+        found = self._load_time_index().floor(timestamp_ms)
+        if found is None:
+            return None
+        named_ms, relative_offset = found
+        offset = relative_offset + index_base_offset(self.name)
+        if offset < (span.first_offset or 0):
+            return None
+        _, header = self.locate(span, offset)
+        # An entry names a batch that has its timestamp; one that does not is damaged, or of another file.
+        fits = header is not None and (header.last_offset, header.max_timestamp_ms) == (offset, named_ms)
+        return offset if fits else None
+
+    def _load_time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            name = time_index_name(self.name)
+            self._time_index = _NO_TIMES
+            with contextlib.suppress(NotFoundError, CorruptLogError), self._store.open_read(name) as file:
+                self._time_index = parse_time_entries(file.map(), name)
+        return self._time_index
 
     def _hint(self, span: Span, offset: int) -> tuple[int, int | None]:
         """Where to start walking, and the offset there: as the index says, if the header there agrees."""
@@ -261,6 +304,7 @@ def _header_at(window: bytearray, at: int, where: str) -> BatchHeader:
 
 
 _EMPTY = parse_offset_entries(b"", "no index")
+_NO_TIMES = parse_time_entries(b"", "no index")
 
 
 def rebuild_entries(segment: SegmentFile, name: str, file_bytes: int) -> bytes:

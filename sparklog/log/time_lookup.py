@@ -2,7 +2,7 @@
 
 Timestamps need not ascend (CreateTime): extents and then batches are passed over only if their largest
 timestamp is older; within a batch every record is looked at.
-Not here: a time index; merged segments will have one.
+A merged segment has a time index, which says where to begin.
 Concurrency: any thread; reads only.
 Sources: Kafka UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp.
 """
@@ -46,6 +46,9 @@ def _search_extent(
     span = extent_span(topic, extent)
     first = max(log_start, extent.base_offset)
     with SegmentFile.open(store, span) as segment:
+        older = segment.older_than(span, timestamp_ms)
+        if older is not None:
+            first = max(first, older + 1 + extent.offset_delta)
         start, at_start = segment.locate(span, first - extent.offset_delta)
         next_offset = at_start.base_offset if at_start else None
         for position, header in segment.headers(span, start, next_offset):
