@@ -7,7 +7,7 @@ from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
 from sparklog.metadata.model.extent import DraftExtent, Extent
-from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentList
+from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
 from sparklog.metadata.model.extents import AppendExtents, plan_append
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
@@ -28,6 +28,7 @@ from sparklog.metadata.model.rewriting import (
     ReplaceExtents,
     plan_advance_log_start,
     plan_replace_extents,
+    replacement,
 )
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
@@ -75,6 +76,7 @@ __all__ = [
     "DeleteTopic",
     "DraftExtent",
     "Extent",
+    "ExtentColumns",
     "ExtentList",
     "Image",
     "MetadataLog",
@@ -112,6 +114,7 @@ __all__ = [
     "plan_replace_extents",
     "plan_set_configs",
     "plan_writer_txn",
+    "replacement",
     "validate_room",
     "why_illegal_topic_name",
     "why_illegal_writer_txn",

@@ -120,7 +120,15 @@ def replace_last(log: Any, topic: str) -> None:
     log.append(topic, rows(60, 2), compression_type="none")
     log.append(topic, rows(62, 2), compression_type="none")
     removed = list(log.image.partition(topic, 0).extents)
-    log.metadata.publish(lambda image: [metadata.plan_replace_extents(image, removed, removed[:1])])
+    if not hasattr(metadata, "replacement"):  # up to version 4
+        old: Any = metadata
+        log.metadata.publish(lambda image: [old.plan_replace_extents(image, removed, removed[:1])])
+        return
+    state = log.image.partition(topic, 0)
+    action = metadata.replacement(
+        state.extents.columns(), removed[:1], topic_id=state.topic_id, partition=state.partition
+    )
+    log.metadata.publish(lambda image: [metadata.plan_replace_extents(image, action)])
 
 
 def contents(log: Any) -> dict[str, Any]:

@@ -30,7 +30,6 @@ from sparklog.metadata import (
     plan_create_topic,
     plan_delete_topic,
     plan_register_broker,
-    plan_replace_extents,
     plan_set_configs,
     plan_writer_txn,
 )
@@ -40,6 +39,7 @@ from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.model.apply import ImageBuilder
 from sparklog.metadata.model.image import empty_image
 from sparklog.storage import MemoryStore
+from tests.replacing import plan_replacing
 
 NAMES = st.sampled_from(["a", "b", "orders.eu", "c-1"])
 APPLICATIONS = st.sampled_from(["q1", "q2"])
@@ -236,9 +236,9 @@ class MetadataMachine(RuleBasedStateMachine):
         if stale:
             removed = [*removed[:-1], extent_like(last, last.base_offset, last.end_offset, "other")]
             with pytest.raises(RetriableError):
-                self.publish(writer, lambda image: [plan_replace_extents(image, removed, new)])
+                self.publish(writer, lambda image: [plan_replacing(image, removed, new)])
             return
-        assert self.publish(writer, lambda image: [plan_replace_extents(image, removed, new)])
+        assert self.publish(writer, lambda image: [plan_replacing(image, removed, new)])
         state.extents[start:stop] = [(base, end, segment) for base, end in added]
 
     def pick(self, data: st.DataObject) -> tuple[str, int, ModelPartition]:

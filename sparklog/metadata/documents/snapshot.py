@@ -33,6 +33,7 @@ from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
     BrokerRegistration,
     Image,
+    MergedBatch,
     PartitionState,
     ProducerState,
     PublisherState,
@@ -62,6 +63,8 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     partitions: tuple[_Partition, ...]
     # Version 4, written only when there is something to say.
     writer_txns: dict[str, WriterTxnState] = {}
+    # Version 5, likewise: by partition, and by producer id.
+    merged_batches: dict[Int64, dict[Int64, tuple[MergedBatch, ...]]] = {}
 
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,6 +79,8 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def version(self) -> int:
+        if any(topic.merged_batches for topic in self.topics):
+            return 5
         if any(topic.writer_txns for topic in self.topics):
             return 4
         if self.publishers:
@@ -205,6 +210,11 @@ def _state(image: Image) -> _State:
                 for state in topic.partitions
             ),
             dict(topic.writer_txns),
+            {
+                state.partition: dict(state.merged_batches)
+                for state in topic.partitions
+                if state.merged_batches
+            },
         )
         for topic in image.topics.values()
     )
@@ -246,6 +256,7 @@ def _topics(state: _State, columns: ExtentColumns, where: str) -> list[Topic]:
                     log_end_offset=stored.log_end_offset,
                     extents=ExtentList(topic.topic_id, partition, (part,) if len(part) else ()),
                     producers=stored.producers,
+                    merged_batches=topic.merged_batches.get(partition, {}),
                 )
             )
         topics.append(

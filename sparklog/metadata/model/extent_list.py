@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+import crc32c
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,10 @@ class ExtentColumns:
         end: npt.NDArray[np.int64] = self.numbers[_BASE_OFFSET] + self.numbers[_RECORD_COUNT]
         return end
 
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        """One of NUMBER_COLUMNS."""
+        return self.numbers[NUMBER_COLUMNS.index(name)]
+
     def slice(self, start: int, stop: int) -> "ExtentColumns":
         return ExtentColumns(self.segment[start:stop], tuple(column[start:stop] for column in self.numbers))
 
@@ -73,6 +78,14 @@ class ExtentColumns:
         for segment, *numbers in zip(*columns, strict=True):
             fields = dict(zip(NUMBER_COLUMNS, numbers, strict=True))
             yield Extent(topic_id=topic_id, partition=partition, segment=segment, **fields)
+
+
+def checksum_of(columns: ExtentColumns) -> int:
+    """CRC-32C of every field of extents of one partition, in FORMAT.md's order (replace_extents)."""
+    crc = 0
+    for column in columns.numbers:
+        crc = crc32c.crc32c(np.ascontiguousarray(column, ">i8").view(np.uint8).data, crc)
+    return int(crc32c.crc32c("\0".join(columns.segment.tolist()).encode(), crc))
 
 
 def columns_of(extents: Sequence[Extent]) -> ExtentColumns:
@@ -132,11 +145,11 @@ class ExtentList(Sequence[Extent]):
         count = len(self)
         if isinstance(index, slice):
             start, stop, step = index.indices(count)
-            return self.range_of(start, stop) if step == 1 else list(self)[index]
+            return self._range(start, stop) if step == 1 else list(self)[index]
         position = index + count if index < 0 else index
         if not 0 <= position < count:
             raise IndexError(index)
-        return self.range_of(position, position + 1)[0]
+        return self._range(position, position + 1)[0]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExtentList) and len(self) == len(other) and list(self) == list(other)
@@ -151,7 +164,7 @@ class ExtentList(Sequence[Extent]):
         """Extents that hold any offset of [start_offset, end_offset)."""
         if start_offset >= end_offset:
             return []
-        return self.range_of(self.index_after(start_offset), self.index_from(end_offset))
+        return self._range(self.index_after(start_offset), self.index_from(end_offset))
 
     def index_after(self, offset: int) -> int:
         """Index of the first extent that ends after `offset`; len() when there is none."""
@@ -202,6 +215,15 @@ class ExtentList(Sequence[Extent]):
     def _extent(self, block: ExtentColumns, index: int) -> Extent:
         return next(block.slice(index, index + 1).extents(self.topic_id, self.partition))
 
+    def columns_between(self, start: int, stop: int) -> ExtentColumns:
+        """The extents [start:stop] as columns; do not modify."""
+        parts = []
+        for first, block in self.column_blocks():
+            low, high = max(start - first, 0), min(stop - first, len(block))
+            if low < high:
+                parts.append(block if high - low == len(block) else block.slice(low, high))
+        return concat_columns(parts)
+
     def columns(self) -> ExtentColumns:
         """All extents as columns, which copies them; do not modify."""
         return concat_columns([block for _, block in self.column_blocks()])
@@ -248,7 +270,7 @@ class ExtentList(Sequence[Extent]):
             index += len(block)
         return index + bisect.bisect_left(self._tail, offset, key=lambda extent: extent.base_offset)
 
-    def range_of(self, start: int, stop: int) -> list[Extent]:
+    def _range(self, start: int, stop: int) -> list[Extent]:
         found: list[Extent] = []
         for block in self._blocks:
             if stop <= 0:

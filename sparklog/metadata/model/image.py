@@ -32,6 +32,15 @@ class ProducerState(msgspec.Struct, frozen=True, array_like=True):
     last_offset: Int64
 
 
+class MergedBatch(msgspec.Struct, frozen=True, array_like=True):
+    """Consecutive records of an idempotent producer whose extent was replaced by one of many producers."""
+
+    producer_epoch: Int64
+    base_sequence: Int64
+    record_count: Int64
+    base_offset: Int64
+
+
 class PublisherState(msgspec.Struct, frozen=True, array_like=True):
     """The last request of a publisher that a commit has settled, and that commit."""
 
@@ -99,6 +108,8 @@ class PartitionState:
     log_end_offset: int
     extents: ExtentList
     producers: Mapping[int, ProducerState] = field(default_factory=dict)
+    # By producer id, those that no extent shows any more; the newest last (sequences.py).
+    merged_batches: Mapping[int, tuple[MergedBatch, ...]] = field(default_factory=dict)
 
     def extents_between(self, start_offset: int, end_offset: int) -> list[Extent]:
         """Extents that hold any offset of [start_offset, end_offset), in offset order."""

@@ -9,17 +9,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparklog.errors import RetriableError
-from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
+from sparklog.metadata.model.action import (
+    FIRST_VERSION,
+    ActionBase,
+    ActionRefusedError,
+    invalid_plan,
+    refuse,
+)
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extent import Extent, why_illegal_extent
+from sparklog.metadata.model.extent_list import ExtentColumns, checksum_of
 from sparklog.metadata.model.image import Image, PartitionState
 from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.sequences import remember_merged
+
+REPLACEMENT_VERSION = 5
 
 
 class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=True):
     """The `removed_count` extents that cover [start_offset, end_offset) make way for `added`.
 
     Offsets stay what they were: `added` lies within the range, ascends, and may leave gaps.
+
+    Fields:
+        removed_crc32c: of every field of the removed extents (`checksum_of`), so that they cannot be taken
+            for others, not even by whoever replays the log; None in the first version.
     """
 
     topic_id: str
@@ -28,6 +42,12 @@ class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=Tru
     end_offset: Int64
     removed_count: Int64
     added: tuple[Extent, ...] = ()
+    removed_crc32c: Int64 | None = None
+
+    @property
+    def document_version(self) -> int:
+        """Older sparklogs would not remember the producers of what was merged."""
+        return FIRST_VERSION if self.removed_crc32c is None else REPLACEMENT_VERSION
 
 
 class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=True):
@@ -48,7 +68,11 @@ def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
     state = partition.flushed()
     start, stop = _replaced_range(state, action, where)
     _refuse_unordered(action, where)
-    partition.state = replace(state, extents=state.extents.replaced(start, stop, action.added))
+    partition.state = replace(
+        state,
+        extents=state.extents.replaced(start, stop, action.added),
+        merged_batches=remember_merged(state, state.extents.columns_between(start, stop)),
+    )
 
 
 def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -> tuple[int, int]:
@@ -66,6 +90,13 @@ def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -
             f"{where}: offsets {action.start_offset} to {action.end_offset} cut through extents that "
             f"cover {first.base_offset} to {last.end_offset}"
         )
+    if action.removed_crc32c is not None:
+        found = checksum_of(state.extents.columns_between(start, stop))
+        if found != action.removed_crc32c:
+            raise ActionRefusedError(
+                f"{where}: the extents at offsets {action.start_offset} to {action.end_offset} have CRC-32C "
+                f"{found}, expected {action.removed_crc32c}"
+            )
     return start, stop
 
 
@@ -104,31 +135,42 @@ def advance_log_start(draft: ImageDraft, action: AdvanceLogStart) -> None:
 # --- plans -------------------------------------------------------------------------------------------
 
 
-def plan_replace_extents(image: Image, removed: Sequence[Extent], added: Sequence[Extent]) -> ReplaceExtents:
-    """Put `added` in the place of `removed`: consecutive extents of one partition, as found in an image.
-
-    Raises:
-        RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
-    """
-    if not removed:
+def replacement(
+    removed: ExtentColumns, added: Sequence[Extent], *, topic_id: str, partition: int
+) -> ReplaceExtents:
+    """Put `added` in the place of `removed`: consecutive extents of one partition, as found in an image."""
+    if not len(removed):
         raise invalid_plan("nothing to replace")
-    first, last = removed[0], removed[-1]
-    state = image.partition_of(first.topic_id, first.partition)
-    if state.extents_between(first.base_offset, last.end_offset) != list(removed):
-        raise RetriableError(
-            "EXTENTS_CHANGED",
-            f"partition {first.partition} of topic {first.topic_id}: offsets {first.base_offset} to "
-            f"{last.end_offset} are in other extents now",
-            fix="Read the extents again and redo the work; nothing was changed",
-        )
     return ReplaceExtents(
-        topic_id=first.topic_id,
-        partition=first.partition,
-        start_offset=first.base_offset,
-        end_offset=last.end_offset,
+        topic_id=topic_id,
+        partition=partition,
+        start_offset=int(removed.base_offset[0]),
+        end_offset=int(removed.end_offset[-1]),
         removed_count=len(removed),
         added=tuple(added),
+        removed_crc32c=checksum_of(removed),
     )
+
+
+def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents:
+    """The replacement, if the extents that it removes are there as they were.
+
+    Raises:
+        UnknownTopicError: the topic is gone.
+        RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
+    """
+    state = image.partition_of(action.topic_id, action.partition)
+    extents = state.extents
+    start, stop = extents.index_after(action.start_offset), extents.index_from(action.end_offset)
+    there = extents.columns_between(start, stop)
+    if len(there) != action.removed_count or checksum_of(there) != action.removed_crc32c:
+        raise RetriableError(
+            "EXTENTS_CHANGED",
+            f"partition {action.partition} of topic {action.topic_id}: offsets {action.start_offset} to "
+            f"{action.end_offset} are in other extents now",
+            fix="Read the extents again and redo the work; nothing was changed",
+        )
+    return action
 
 
 def plan_advance_log_start(

@@ -8,13 +8,19 @@ Sources: KIP-98; Kafka ProducerAppendInfo.checkSequence.
 """
 
 import enum
+from collections.abc import Mapping
 
-from sparklog.metadata.model.extent_list import SEQUENCES
-from sparklog.metadata.model.image import PartitionState, ProducerState
+import numpy as np
+
+from sparklog.metadata.model.extent import NO_PRODUCER_ID, Extent
+from sparklog.metadata.model.extent_list import SEQUENCES, ExtentColumns
+from sparklog.metadata.model.image import MergedBatch, PartitionState, ProducerState
 
 # Idempotent producers that an image remembers of a partition; beyond that it forgets the one that has not
 # written for the longest time. Kafka forgets by time, a day after the last batch.
 MAX_PRODUCERS = 4096
+# Batches of a producer that may be in flight, and so may be repeated; as many as Kafka remembers.
+MAX_MERGED_BATCHES = 5
 
 
 class SequenceCheck(enum.Enum):
@@ -74,10 +80,50 @@ def appended_offset(
     state: PartitionState, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int
 ) -> int | None:
     """Where a batch that was appended already has its first record; None if that cannot be told any more
-    (retention has removed it, or it never was one batch's worth of consecutive records).
+    (retention has removed it, five later ones were merged with it, or it never was one batch's worth of
+    consecutive records).
     """
     extent = state.extents.with_sequence(producer_id, producer_epoch, base_sequence)
-    if extent is None:
-        return None
-    skipped = (base_sequence - extent.base_sequence) % SEQUENCES
-    return extent.base_offset + skipped if skipped + record_count <= extent.record_count else None
+    if extent is not None:
+        return _offset_within(extent, base_sequence, record_count)
+    for batch in reversed(state.merged_batches.get(producer_id, ())):
+        found = _offset_within(batch, base_sequence, record_count)
+        if batch.producer_epoch == producer_epoch and found is not None:
+            return found
+    return None
+
+
+def _offset_within(stored: Extent | MergedBatch, base_sequence: int, record_count: int) -> int | None:
+    skipped = (base_sequence - stored.base_sequence) % SEQUENCES
+    return stored.base_offset + skipped if skipped + record_count <= stored.record_count else None
+
+
+def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[int, tuple[MergedBatch, ...]]:
+    """What is to be remembered of producers once the extents `removed` are replaced.
+
+    Of each producer that the partition knows, the newest MAX_MERGED_BATCHES of its epoch: more are never in
+    flight, so no older ones are repeated. Without them a late repetition would be told apart from a new batch
+    (its sequence is behind), and could not be answered with the offset that it got.
+    """
+    found: dict[int, list[MergedBatch]] = {}
+    producer_ids = removed.column("producer_id")
+    for index in np.flatnonzero(producer_ids != NO_PRODUCER_ID)[::-1].tolist():
+        producer_id = int(producer_ids[index])
+        known = state.producers.get(producer_id)
+        batches = found.setdefault(producer_id, [])
+        if known is None or len(batches) == MAX_MERGED_BATCHES:
+            continue
+        if int(removed.column("producer_epoch")[index]) == known.producer_epoch:
+            batches.append(
+                MergedBatch(*(int(removed.column(field)[index]) for field in MergedBatch.__struct_fields__))
+            )
+    kept = {
+        producer_id: batches
+        for producer_id, batches in state.merged_batches.items()
+        if producer_id in state.producers
+    }
+    for producer_id, newer in found.items():
+        both = sorted((*kept.get(producer_id, ()), *newer), key=lambda batch: batch.base_offset)
+        if both:
+            kept[producer_id] = tuple(both[-MAX_MERGED_BATCHES:])
+    return kept

@@ -1,0 +1,95 @@
+"""Replacements are of the very extents that they name: same offsets and number are not enough."""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+from crc32c import crc32c
+
+from sparklog.errors import RetriableError
+from sparklog.metadata import (
+    NUMBER_COLUMNS,
+    DraftExtent,
+    Extent,
+    MetadataLog,
+    ReplaceExtents,
+    new_id,
+    plan_append,
+    plan_create_topic,
+    plan_replace_extents,
+)
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.extent_list import checksum_of, columns_of
+from tests.replacing import plan_replacing
+
+Draft = Callable[..., DraftExtent]
+
+
+@pytest.fixture
+def extents(log: MetadataLog, draft: Draft) -> list[Extent]:
+    """Three of a partition, in the log."""
+    log.publish(lambda image: [plan_create_topic(image, "orders", 1, topic_id=new_id())])
+    topic = log.image.topic("orders")
+    drafts = [draft(topic, position=100 * number) for number in range(3)]
+    log.publish(lambda image: [plan_append(image, drafts)])
+    return list(log.image.partition("orders", 0).extents)
+
+
+def merged(extents: list[Extent]) -> Extent:
+    count = sum(extent.record_count for extent in extents)
+    return msgspec.structs.replace(extents[0], segment="orders-0/merged.log", record_count=count, position=0)
+
+
+def test_other_extents_of_the_same_offsets_and_number_are_not_replaced(
+    log: MetadataLog, extents: list[Extent]
+) -> None:
+    first = plan_replacing(log.image, extents, [merged(extents)])
+    # Another rewriter has moved one of them to another segment.
+    moved = msgspec.structs.replace(extents[1], segment="orders-0/elsewhere.log")
+    other = plan_replacing(log.image, extents[1:2], [moved])
+    log.publish(lambda image: [plan_replace_extents(image, other)])
+    with pytest.raises(RetriableError, match="in other extents now") as raised:
+        plan_replace_extents(log.image, first)
+    assert raised.value.code == "EXTENTS_CHANGED"
+    with pytest.raises(ActionRefusedError, match=r"have CRC-32C \d+, expected \d+"):
+        apply_actions(log.image, [first], commit=log.image.commit + 1, commit_uuid="U" * 22)
+    assert log.image.partition("orders", 0).extents[1].segment == "orders-0/elsewhere.log"
+
+
+@pytest.mark.parametrize("field", ["segment", *NUMBER_COLUMNS])
+def test_every_field_counts(extents: list[Extent], field: str) -> None:
+    changed: dict[str, object] = {
+        field: "other.log" if field == "segment" else getattr(extents[1], field) + 1
+    }
+    others = [extents[0], msgspec.structs.replace(extents[1], **changed), extents[2]]
+    assert checksum_of(columns_of(others)) != checksum_of(columns_of(extents))
+
+
+def test_the_checksum_is_format_mds(extents: list[Extent]) -> None:
+    data = b"".join(
+        np.array([getattr(extent, field) for extent in extents], ">i8").tobytes() for field in NUMBER_COLUMNS
+    )
+    names = b"\0".join(extent.segment.encode() for extent in extents)
+    assert checksum_of(columns_of(extents)) == crc32c(data + names)
+
+
+def test_it_does_not_matter_how_the_columns_are_kept(log: MetadataLog, extents: list[Extent]) -> None:
+    state = log.image.partition("orders", 0)
+    assert checksum_of(state.extents.columns_between(0, 3)) == checksum_of(columns_of(extents))
+    assert checksum_of(state.extents.columns_between(1, 2)) == checksum_of(columns_of(extents[1:2]))
+    reopened = MetadataLog.open(log.store, log._clock)
+    assert checksum_of(reopened.image.partition("orders", 0).extents.columns()) == checksum_of(
+        columns_of(extents)
+    )
+
+
+def test_documents_of_the_first_versions_have_no_checksum(log: MetadataLog, extents: list[Extent]) -> None:
+    action = plan_replacing(log.image, extents, [merged(extents)])
+    old = msgspec.structs.replace(action, removed_crc32c=None)
+    assert (action.document_version, old.document_version) == (5, 1)
+    assert "removed_crc32c" not in msgspec.json.encode(old).decode()
+    assert isinstance(old, ReplaceExtents)
+    image = apply_actions(log.image, [old], commit=log.image.commit + 1, commit_uuid="U" * 22)
+    assert len(image.partition("orders", 0).extents) == 1
