@@ -73,6 +73,7 @@ CODES: dict[str, tuple[str, str]] = {
     "INVALID_STREAM_OFFSET": ("22023", "a checkpoint's offset is not one of this source"),
     "INVALID_TOPIC_CONFIG": ("22023", "a topic or root setting that is not text"),
     "INVALID_TOPIC_NAME": ("42602", "a topic's name is not legal"),
+    "MAINTENANCE_RUNNING": ("55006", "another process of this machine maintains the root"),
     "MISSING_OPTION": ("42K06", "a required option is not set"),
     "NOT_A_SPARKLOG_BROKER": ("08004", "a bootstrap server is no sparklog broker"),
     "OFFSET_OUT_OF_RANGE": ("22003", "the offset is outside the log's start and end"),

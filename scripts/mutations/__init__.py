@@ -6,6 +6,7 @@ from scripts.mutations import (
     combining,
     coordination,
     groups,
+    maintenance,
     metadata,
     records,
     spark,
@@ -24,4 +25,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *groups.MUTANTS,
     *records.MUTANTS,
     *broker.MUTANTS,
+    *maintenance.MUTANTS,
 )

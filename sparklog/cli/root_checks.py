@@ -7,6 +7,7 @@ every batch of every extent is read and its checksum compared.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import secrets
 import shutil
 import stat
@@ -145,20 +146,24 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
 
 
 def check_settings(log: SparkLog) -> Finding:
-    """Settings that somebody may rely on, and that nothing acts on yet."""
+    """Settings that somebody may rely on, and that nothing acts on by itself."""
     from sparklog.log.not_acted_on import not_acted_on
 
     asked = {"the root": not_acted_on(log.image.configs)}
     asked |= {name: not_acted_on(log.image.topic(name).configs) for name in log.topics()}
-    found = [f"{name} has {', '.join(settings)}" for name, settings in asked.items() if settings]
+    found = [
+        f"{name} has {', '.join(sorted(itertools.chain(*settings.values())))}"
+        for name, settings in asked.items()
+        if settings
+    ]
     if not found:
-        return Finding("settings", Status.OK, "none is set that this version does not act on")
+        return Finding("settings", Status.OK, "none is set that this version does not act on by itself")
     more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     return Finding(
         "settings",
         Status.WARN,
-        f"kept, but not acted on in this version: {'; '.join(found[:MAX_NAMED])}{more}",
-        "no records are removed: watch the free space, and delete topics that are no longer needed",
+        f"kept, but not acted on by themselves in this version: {'; '.join(found[:MAX_NAMED])}{more}",
+        "run `sparklog expire` for what is past its retention; nothing compacts: watch the free space",
     )
 
 

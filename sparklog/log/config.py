@@ -5,8 +5,8 @@ Invariants: a stored value has been accepted by `validate_topic_configs` or
     with a reason of their own: refused_settings.py).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
-Not here: storing values (metadata); acting on retention and compaction, which nothing does yet
-    (not_acted_on.py).
+Not here: storing values (metadata); acting on retention (maintenance/retain.py), and on compaction, which
+    nothing does yet (not_acted_on.py).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
 Sources: Kafka TopicConfig and ServerLogConfigs.
 """
@@ -20,6 +20,7 @@ from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS, refuse_kafka_o
 from sparklog.log.setting import (
     LONG_MAX,
     TYPE_NAMES,
+    ActedOn,
     declared_settings,
     lookup_setting,
     parse_settings,
@@ -51,7 +52,7 @@ class TopicConfig:
         "cleanup.policy",
         default=("delete",),
         choices=("delete", "compact"),
-        acted_on=False,
+        acted_on=ActedOn.NOT_YET,
         may_be_empty=True,
         doc="""delete: old records go by time and size; compact: the latest record of each key stays.
         Both together bound a compacted topic; empty: everything stays. Compaction costs reading and
@@ -70,7 +71,7 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=False,
+        acted_on=ActedOn.NOT_YET,
         doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
         the deletion; shorter: less space.""",
     )
@@ -116,7 +117,7 @@ class TopicConfig:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=False,
+        acted_on=ActedOn.NOT_YET,
         doc="""A record becomes eligible for compaction at the latest after so long. Shorter: deletions
         take effect sooner; longer: less rewriting.""",
     )
@@ -159,7 +160,7 @@ class TopicConfig:
         default=0.5,
         minimum=0,
         maximum=1,
-        acted_on=False,
+        acted_on=ActedOn.NOT_YET,
         doc="""Compact when this share of the log is not yet compacted. Smaller: less space for duplicates,
         more rewriting; larger: the other way round.""",
     )
@@ -169,7 +170,7 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=False,
+        acted_on=ActedOn.NOT_YET,
         doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
         version for that time; shorter: less space.""",
     )
@@ -193,19 +194,19 @@ class TopicConfig:
         minimum=-1,
         maximum=LONG_MAX,
         unit="bytes",
-        acted_on=False,
+        acted_on=ActedOn.BY_EXPIRE,
         doc="""Keep at most this much per partition; -1: no limit. Smaller: less space; larger: consumers may
         lag further behind.""",
     )
     retention_ms: int = setting(
         "retention.ms",
-        default=7 * DAY_MS,
+        default=-1,
         minimum=-1,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=False,
-        doc="""Keep records for this long; -1: forever. Shorter: less space; longer: consumers may lag
-        further behind, and more can be replayed.""",
+        acted_on=ActedOn.BY_EXPIRE,
+        doc="""Keep records for this long after their timestamp; -1: forever, which is not Kafka's default.
+        Shorter: less space; longer: consumers may lag further behind, and more can be replayed.""",
     )
     segment_bytes: int = setting(
         "segment.bytes",

@@ -1,9 +1,9 @@
-"""Settings that are kept but not acted on yet: retention and compaction. Whoever sets one is told.
+"""Settings that promise that records go, and are not kept to by themselves. Whoever sets one is told.
 
 They are not refused: Kafka Connect, Streams, MirrorMaker and topic operators set them on every topic that
-they make. But they promise that records go, and nothing removes records in this version; so each is marked
-where it is declared (config.py), and the promise is taken back wherever it is set: in the documentation,
-in a warning on create and alter, and by `sparklog doctor`.
+they make. But records past their retention go only when somebody runs `sparklog expire`, and nothing compacts
+in this version; so each is marked where it is declared (config.py), and the promise is taken back wherever it
+is set: in the documentation, in a warning on create and alter, and by `sparklog doctor`.
 Not here: settings without effect that promise nothing (preallocate and the like, config.py).
 """
 
@@ -11,38 +11,37 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from sparklog.log.config import TopicConfig
-from sparklog.log.setting import declared_settings
+from sparklog.log.setting import ActedOn, declared_settings
 from sparklog.metadata import Action, CreateTopic, Image, SetConfigs
 
 _NO_LIMIT = {"retention.ms": "-1", "retention.bytes": "-1"}
+_CONSEQUENCES = {
+    ActedOn.BY_EXPIRE: "kept, but not acted on by itself in this version: run `sparklog expire`",
+    ActedOn.NOT_YET: "kept, but not acted on in this version: no records are removed, files only grow",
+}
 _log = logging.getLogger(__name__)
 
 
-def not_acted_on(configs: Mapping[str, str | None]) -> list[str]:
-    """Those of the settings that ask for the removal of records, as key=value."""
+def not_acted_on(configs: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """Those of the settings that ask for the removal of records, as key=value, by what becomes of them."""
     declared = declared_settings(TopicConfig)
-    return [
-        f"{key}={value}"
-        for key, value in sorted(configs.items())
-        if key in declared
-        and not declared[key][1].acted_on
-        and value is not None
-        and value.strip() != _NO_LIMIT.get(key)
-    ]
+    found: dict[str, list[str]] = {}
+    for key, value in sorted(configs.items()):
+        if key not in declared or value is None or value.strip() == _NO_LIMIT.get(key):
+            continue
+        acted_on = declared[key][1].acted_on
+        if acted_on in _CONSEQUENCES:
+            found.setdefault(_CONSEQUENCES[acted_on], []).append(f"{key}={value}")
+    return found
 
 
 def warn_of_settings(actions: Iterable[Action], image: Image) -> None:
-    """Say which settings of these (published) actions have no effect yet."""
+    """Say which settings of these (published) actions have no effect, or none by themselves."""
     for action in actions:
         if not isinstance(action, CreateTopic | SetConfigs):
             continue
-        settings = not_acted_on(action.configs)
-        if settings:
-            _log.warning(
-                "%s: %s: kept, but not acted on in this version: no records are removed, files only grow",
-                _name_of(action, image),
-                ", ".join(settings),
-            )
+        for consequence, settings in not_acted_on(action.configs).items():
+            _log.warning("%s: %s: %s", _name_of(action, image), ", ".join(settings), consequence)
 
 
 def _name_of(action: CreateTopic | SetConfigs, image: Image) -> str:

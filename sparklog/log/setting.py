@@ -7,6 +7,7 @@ Sources: Kafka ConfigDef.
 """
 
 import dataclasses
+import enum
 import functools
 import itertools
 from collections.abc import Iterable, Mapping
@@ -16,10 +17,19 @@ from sparklog.errors import InvalidRequestError
 
 LONG_MAX = (1 << 63) - 1
 NOT_ACTED_ON = "Kept, but not acted on in this version: no records are removed."
+BY_EXPIRE = "Acted on only by `sparklog expire` in this version, not by itself."
 _LONGEST_KEY = 100  # of which a likeness is looked for
 _ALIKE = 0.5  # of all pairs of both: what is so much like a known key is taken for it, misspelt
 TYPE_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", tuple: "list"}
 ConfigT = TypeVar("ConfigT")
+
+
+class ActedOn(enum.Enum):
+    """Is a setting that promises that records go kept to? The values are what its documentation says."""
+
+    ALWAYS = ()
+    BY_EXPIRE = (BY_EXPIRE,)
+    NOT_YET = (NOT_ACTED_ON,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +44,7 @@ class Setting:
     maximum: float | None
     choices: tuple[str, ...]
     doc: str
-    acted_on: bool
+    acted_on: ActedOn
     may_be_empty: bool = False
 
     @property
@@ -113,13 +123,13 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
-    acted_on: bool = True,
+    acted_on: ActedOn = ActedOn.ALWAYS,
     may_be_empty: bool = False,
 ) -> Any:
     """Declare a field of a configuration class.
 
     Args:
-        acted_on: False for what is kept for later versions; its documentation then says so first.
+        acted_on: what is not acted on always says so first in its documentation.
     """
     declared = Setting(
         key=key,
@@ -129,7 +139,7 @@ def setting(
         minimum=minimum,
         maximum=maximum,
         choices=choices,
-        doc=" ".join(([] if acted_on else [NOT_ACTED_ON]) + doc.split()),
+        doc=" ".join([*acted_on.value, *doc.split()]),
         acted_on=acted_on,
         may_be_empty=may_be_empty,
     )

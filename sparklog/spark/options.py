@@ -260,8 +260,9 @@ def _topic_configs(given: Mapping[str, str], notices: Notices) -> tuple[tuple[st
         from sparklog.log.not_acted_on import not_acted_on  # noqa: PLC0415
 
         validate_topic_configs(configs)
-        for setting in not_acted_on(configs):
-            notices.warn(f"{TOPIC_CONFIG_PREFIX}{setting}: kept, but not acted on in this version")
+        for consequence, settings in not_acted_on(configs).items():
+            for setting in settings:
+                notices.warn(f"{TOPIC_CONFIG_PREFIX}{setting}: {consequence}")
     return tuple(sorted(configs.items()))
 
 

@@ -25,7 +25,7 @@ _REASONS: dict[str, str] = {
     "log.retention.minutes": _ON_THE_ROOT.format("retention.ms"),
     "log.retention.hours": _ON_THE_ROOT.format("retention.ms"),
     "log.retention.bytes": _ON_THE_ROOT.format("retention.bytes"),
-    "log.retention.check.interval.ms": "nothing removes old records in this version",
+    "log.retention.check.interval.ms": "only `sparklog expire` removes old records in this version",
     "log.segment.bytes": _ON_THE_ROOT.format("segment.bytes"),
     "log.roll.ms": _ON_THE_ROOT.format("segment.ms"),
     "log.roll.hours": _ON_THE_ROOT.format("segment.ms"),
@@ -89,6 +89,7 @@ _REASONS: dict[str, str] = {
 
 
 _HOUR_MS = 3_600_000
+_WEEK_MS = 168 * _HOUR_MS
 _TOPIC = TopicConfig()
 
 
@@ -105,10 +106,11 @@ def _is_number(expected: int, unit: int = 1) -> Callable[[str], bool]:
 
 
 _SAME = "it is the default of topics here, too; the root may say otherwise"
-_KEPT = _SAME + ", and this version removes no records yet"
+_FOR_EVER = "records are kept for ever here, unless retention.ms of the topic or the root says otherwise"
+_KEPT = _SAME + ", and this version removes records only by `sparklog expire`"
 _ONE = "there is one copy, and the storage under the root keeps it safe"
 # Exact keys first, then prefixes: which values are accepted, and why they change nothing.
-HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
+_HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "process.roles": (lambda text: "broker" in text.split(","), _ELECTION),
     "controller.listener.names": (_is_any, _ELECTION + "; listeners of these names are left out"),
     "inter.broker.listener.name": (_is_any, _REASONS["inter.broker.listener.name"]),
@@ -125,10 +127,11 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "transaction.state.log.min.isr": (_is_one, _TRANSACTIONS),
     "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
     "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
-    "log.retention.hours": (_is_number(_TOPIC.retention_ms, _HOUR_MS), _KEPT),
-    "log.retention.minutes": (_is_number(_TOPIC.retention_ms, 60_000), _KEPT),
-    "log.retention.ms": (_is_number(_TOPIC.retention_ms), _KEPT),
-    "log.retention.bytes": (_is_number(_TOPIC.retention_bytes), _KEPT),
+    # Kafka's own file has its default, a week: whoever starts with that file has not asked for anything.
+    "log.retention.hours": (_is_number(_WEEK_MS, _HOUR_MS), _FOR_EVER),
+    "log.retention.minutes": (_is_number(_TOPIC.retention_ms), _FOR_EVER),
+    "log.retention.ms": (_is_number(_TOPIC.retention_ms), _FOR_EVER),
+    "log.retention.bytes": (_is_number(_TOPIC.retention_bytes), _SAME),
     "log.segment.bytes": (_is_number(_TOPIC.segment_bytes), _SAME),
     "log.cleanup.policy": (lambda text: text == "delete", _KEPT),
     "log.retention.check.interval.ms": (_is_any, _REASONS["log.retention.check.interval.ms"]),
@@ -140,8 +143,8 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
 
 def why_harmless(key: str, text: str) -> str | None:
     """Why a setting of Kafka's may be left in the file although it does nothing; None if it may not."""
-    found = HARMLESS.get(key) or next(
-        (one for prefix, one in HARMLESS.items() if prefix.endswith(".") and key.startswith(prefix)), None
+    found = _HARMLESS.get(key) or next(
+        (one for prefix, one in _HARMLESS.items() if prefix.endswith(".") and key.startswith(prefix)), None
     )
     if found is None:
         return None

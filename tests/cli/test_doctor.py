@@ -140,7 +140,7 @@ def on_nfs(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     table.write_text(
         f"9 1 {os.major(number)}:{os.minor(number)} / {root.parent} rw - nfs4 host:/export rw,noac\n"
     )
-    monkeypatch.setattr(filesystems, "MOUNTINFO", str(table))
+    monkeypatch.setattr(filesystems, "_MOUNTINFO", str(table))
 
 
 def test_the_file_system_of_a_root_is_told(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,11 +195,11 @@ def test_settings_that_nothing_acts_on_are_a_warning(run: Run, root: Path) -> No
     (found,) = [one for one in check_root(str(root), deep=False) if one.status is not Status.OK]
     assert (found.check, found.status) == ("settings", Status.WARN)
     assert (
-        "not acted on in this version: the root has retention.ms=1000; topic0 has cleanup.policy="
+        "by themselves in this version: the root has retention.ms=1000; topic0 has cleanup.policy="
         in found.detail
     )
     assert found.detail.endswith("; and 3 more")
-    assert "no records are removed" in found.fix
+    assert "run `sparklog expire`" in found.fix
 
 
 def test_missing_root_fails_the_command(run: Run, root: Path) -> None:

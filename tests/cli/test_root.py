@@ -50,7 +50,7 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
     }
     everything = run_json("root", "describe", "--all")["settings"]
     assert len(everything) > 20
-    assert {"key": "retention.ms", "value": "604800000", "default": "604800000", "scope": "topics"} | {
+    assert {"key": "retention.ms", "value": "-1", "default": "-1", "scope": "topics"} | {
         "is_set": False
     } in everything
     assert run_json("root", "alter", "--delete-config", "num.partitions")["settings"] == []

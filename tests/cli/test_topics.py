@@ -7,7 +7,7 @@ from click.testing import Result
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
 
-SEVEN_DAYS = "604800000"
+FOR_EVER = "-1"
 
 
 def test_create_list_describe_alter_delete(run: Run, run_json: RunJson) -> None:
@@ -25,7 +25,7 @@ def test_create_list_describe_alter_delete(run: Run, run_json: RunJson) -> None:
 
 
 def test_json_fields_are_pinned(run: Run, run_json: RunJson) -> None:
-    created = run_json("topics", "create", "--topic", "events", "--config", f"retention.ms={SEVEN_DAYS}")
+    created = run_json("topics", "create", "--topic", "events", "--config", f"retention.ms={FOR_EVER}")
     assert list(created) == [
         "topic",
         "topic_id",
@@ -107,8 +107,10 @@ def test_settings_that_nothing_acts_on_are_told_of(run: Run) -> None:
     )
     created = run("topics", "create", "--topic", "t", *asked)
     assert created.stderr == (
-        "Warning: topic 't': cleanup.policy=compact, retention.ms=1: kept, but not acted on in this version: "
+        "Warning: topic 't': cleanup.policy=compact: kept, but not acted on in this version: "
         "no records are removed, files only grow.\n"
+        "Warning: topic 't': retention.ms=1: kept, but not acted on by itself in this version: "
+        "run `sparklog expire`.\n"
     )
     assert created.stdout == "Created topic t with 1 partition.\n"
     altered = run("topics", "alter", "--topic", "t", "--config", "retention.bytes=5")

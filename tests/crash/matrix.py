@@ -57,6 +57,7 @@ _MOST_PASSES = {
 }
 _BROKER_ONLY = ("broker.",)
 _CLIENT_ONLY = ("task.", "publish.")
+_EMBEDDED_ONLY = ("sweep.", "merge.")
 _RARE = ("snapshot.", "cleaning.")  # every eighth commit, and not while another one writes them
 
 
@@ -168,7 +169,7 @@ def cells(*, remote: bool) -> list[tuple[str, str]]:
             (role, name)
             for name in FAILPOINTS
             if not name.startswith((*refused, *others))
-            and not (name.startswith("sweep") and role != "embedded")
+            and not (name.startswith(_EMBEDDED_ONLY) and role != "embedded")
         ]
         found.append((role, ""))
     return found

@@ -3,9 +3,9 @@
     matrix_worker.py      reads commands (a line of JSON each), forks a child for each, tells how it ended
 
 The parent has imported everything and uses none of it, so that a child costs milliseconds. Children are
-writers of one root: `embedded` (append, commit offsets, sweep), `sink` (two tasks and a driver, as in Spark),
-`broker` (a whole broker, whose publisher and coordinator are used without a socket), `bystander` (writes and
-reads beside them, and is not killed). Each has a directory for what it must not forget:
+writers of one root: `embedded` (append, commit offsets, sweep, merge), `sink` (two tasks and a driver, as in
+Spark), `broker` (a whole broker, whose publisher and coordinator are used without a socket), `bystander`
+(writes and reads beside them, and is not killed). Each has a directory for what it must not forget:
     acked       a line per acknowledged operation: its number, and the offsets that it got
     <life>.jsonl   the history of one life (tests/history)
 An operation without an acknowledgement is done again by the next life: same version, same sequence number.
@@ -33,6 +33,7 @@ from sparklog.client.publish import AppendResult
 from sparklog.clock import SystemClock
 from sparklog.errors import FatalStorageError, FencedError
 from sparklog.log.writer import LogWriter
+from sparklog.maintenance import MergeLimits, optimize
 from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.storage import open_store
 from sparklog_server.api.registry import declared_apis
@@ -153,7 +154,7 @@ def ranges_of(result: AppendResult, topic: str) -> Ranges:
 
 
 def embedded(life: Life) -> None:
-    """Append, commit offsets, sweep; exactly once by its versions."""
+    """Append, commit offsets, sweep, merge; exactly once by its versions."""
     log, role = life.log, life.role
     for number in range(life.first, life.first + life.command.operations):
 
@@ -166,6 +167,10 @@ def embedded(life: Life) -> None:
             log.commit_offsets("g-embedded", {(role, p): number})
             committing.ok()
         log.store.sweep_temporary(older_than_ms=SWEEP_OLDER_MS)
+        if number % 2:  # everybody's topics, in segments of their own or in shared ones
+            optimize(
+                log.metadata, log.clock, limits=MergeLimits(fan_in=2, shared_bytes=number % 4 // 2 << 20)
+            )
     life.poll()
 
 

@@ -15,7 +15,7 @@ from sparklog.log.config import (
     validate_topic_configs,
 )
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS
-from sparklog.log.setting import LONG_MAX, NOT_ACTED_ON, declared_settings
+from sparklog.log.setting import BY_EXPIRE, LONG_MAX, NOT_ACTED_ON, ActedOn, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"
 
@@ -23,7 +23,8 @@ PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"
 def test_defaults_are_kafkas() -> None:
     config = TopicConfig()
     assert config.segment_bytes == 1 << 30
-    assert config.segment_ms == config.retention_ms == 604_800_000
+    assert config.segment_ms == 604_800_000
+    assert config.retention_ms == -1  # but for this one: nothing goes that nobody asked to go
     assert config.index_interval_bytes == 4096
     assert config.segment_index_bytes == 10_485_760
     assert config.max_message_bytes == 1_048_588
@@ -109,7 +110,8 @@ def test_every_default_parses_to_itself_and_is_documented(cls: type[TopicConfig]
 
 def test_what_is_not_acted_on_is_documented_so() -> None:
     """Until something removes records: nothing may read as if it did."""
-    keys = {key for key, (_, one) in declared_settings(TopicConfig).items() if not one.acted_on}
+    declared = declared_settings(TopicConfig).items()
+    keys = {key for key, (_, one) in declared if one.acted_on is not ActedOn.ALWAYS}
     removing = (
         "cleanup.policy",
         "delete.retention",
@@ -120,8 +122,8 @@ def test_what_is_not_acted_on_is_documented_so() -> None:
     )
     assert keys == {key for key in declared_settings(TopicConfig) if key.startswith(removing)}
     for text in (describe_configs(), render_properties()):
-        assert text.count(NOT_ACTED_ON) == len(keys) == 7
-    assert f"|at least -1|{NOT_ACTED_ON} Keep records for this long" in describe_configs()
+        assert (text.count(NOT_ACTED_ON), text.count(BY_EXPIRE), len(keys)) == (5, 2, 7)
+    assert f"|at least -1|{BY_EXPIRE} Keep records for this long" in describe_configs()
 
 
 def test_the_example_file_matches_the_declarations() -> None:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import sparklog
 from sparklog.client import AppendOptions, SparkLog
 from sparklog.clock import ManualClock
+from sparklog.maintenance import MergeLimits, optimize
 
 PARTITIONS = 3
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -114,6 +115,16 @@ class LogAgainstModel(RuleBasedStateMachine):
         if not result.duplicate:
             self.expect("a", given)
         self.versions["app"] = version
+
+    @rule(
+        fan_in=st.none() | st.integers(2, 4),
+        target_bytes=st.none() | st.integers(100, 5_000),
+        shared_bytes=st.sampled_from([0, 300, 1 << 20]),
+    )
+    def merge(self, fan_in: int | None, target_bytes: int | None, shared_bytes: int) -> None:
+        limits = MergeLimits(fan_in=fan_in, target_bytes=target_bytes, shared_bytes=shared_bytes)
+        report = optimize(self.log.metadata, ManualClock(), limits=limits)
+        assert not any(topic.left_out for topic in report.topics.values())
 
     @rule(given=rows)
     def abort(self, given: list[Any]) -> None:

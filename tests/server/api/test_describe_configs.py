@@ -6,7 +6,7 @@ import pytest
 
 import sparklog
 from sparklog.log.config import TopicConfig
-from sparklog.log.setting import NOT_ACTED_ON, declared_settings
+from sparklog.log.setting import BY_EXPIRE, declared_settings
 from sparklog_server.admin.setting_names import ROOT_KEYS
 from sparklog_server.settings.config import SETTINGS
 from tests.server.api.config_requests import (
@@ -34,7 +34,7 @@ def test_every_version_describes_a_topic(asker: WireClient, log: sparklog.SparkL
     assert not entries["retention.ms"].read_only
     if version >= 3:
         assert entries["retention.ms"].config_type == 5
-        assert entries["retention.ms"].documentation.startswith(NOT_ACTED_ON)
+        assert entries["retention.ms"].documentation.startswith(BY_EXPIRE)
         names = (
             "preallocate",
             "compression.type",
@@ -51,7 +51,7 @@ def test_the_layers_of_a_topics_setting(asker: WireClient, log: sparklog.SparkLo
     _, entries = describe(asker, TOPIC, "t", keys=["retention.ms"])
     assert list(entries) == ["retention.ms"]
     assert synonyms(entries["retention.ms"]) == [
-        ("retention.ms", "5", 1), ("log.retention.ms", "7", 3), ("log.retention.ms", "604800000", 5),
+        ("retention.ms", "5", 1), ("log.retention.ms", "7", 3), ("log.retention.ms", "-1", 5),
     ]  # fmt: skip
     log.alter_topic("t", delete=["retention.ms"])
     _, entries = describe(asker, TOPIC, "t", keys=["retention.ms"])

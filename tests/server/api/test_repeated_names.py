@@ -81,7 +81,7 @@ def test_settings_and_log_dirs(asker: WireClient, log: sparklog.SparkLog) -> Non
     results = asker.ask(DESCRIBE_CONFIGS, 4, resources=resources, include_synonyms=True,
                         include_documentation=True).results  # fmt: skip
     told = [(one.resource_name, [entry.value for entry in one.configs or ()]) for one in results]
-    assert told == [("t", ["604800000"]), ("u", ["5"]), ("missing", [])]
+    assert told == [("t", ["-1"]), ("u", ["5"]), ("missing", [])]
     topic = {"_": "DescribableLogDirTopic", "topic": "t", "partitions": [0, 0, 1, 0]}
     (directory,) = asker.ask(LOG_DIRS, 4, topics=[topic, topic]).results
     (described,) = directory.topics

@@ -43,7 +43,8 @@ def test_an_image_ends_the_role_before_anybody_was_told_of_it(root: str) -> None
 
     async def scenario(broker: Broker) -> None:
         await broker.start()
-        broker.follower.stop()
+        assert broker.follower._task is not None
+        broker.follower._task.cancel()
         with sparklog.open(root) as other:
             BrokerEpoch.register(other.metadata, 2)
         broker.root.log.refresh()
@@ -66,7 +67,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
             async def stop(self) -> None:
                 pass
 
-        broker.components.append(Deposes())
+        broker._components.append(Deposes())
         with pytest.raises(FencedError, match="BROKER_FENCED"):
             await broker.start()
 

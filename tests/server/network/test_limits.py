@@ -87,7 +87,8 @@ def test_an_address_with_stalled_frames_keeps_nobody_else_out() -> None:
             await settle()
         budget.give_back(stalled[0], 20, "bad")
         assert (budget.used_bytes, budget.waiting) == (0, 0)
-        assert budget.owners == set()
+        assert not budget._used_by
+        assert not budget._over_share
 
     asyncio.run(scenario())
 

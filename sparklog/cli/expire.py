@@ -1,0 +1,48 @@
+"""`sparklog expire`: remove the records that are past their topic's retention.
+
+Not here: what is past it (sparklog/maintenance/retain.py), freeing the storage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from sparklog.cli.near_names import require_topics
+from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.settings import common_options, current
+
+COLUMNS = (
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", number=True),
+    Column("log_start_offset", "LOG-START-OFFSET", number=True),
+    Column("new_log_start_offset", "NEW", number=True),
+    Column("offsets", "OFFSETS", number=True),
+    Column("size_bytes", "SIZE", number=True, bytes=True),
+)
+
+
+@click.command("expire")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@common_options
+def expire(topics: tuple[str, ...], dry_run: bool) -> None:
+    """Remove records of TOPICs, or of all, that are past retention.ms or retention.bytes.
+
+    They are gone for every reader at once. By default topics keep everything: only those go for which
+    the topic, or the root, sets a retention. Their space on the storage is not freed yet.
+    """
+    from sparklog.maintenance import expire as remove
+
+    log = current().open_log()
+    if topics:
+        require_topics(log, topics)
+    gone = remove(log.metadata, log.clock.now_ms(), list(dict.fromkeys(topics)) or None, dry_run=dry_run)
+    rows = [dataclasses.asdict(one) | {"offsets": one.offsets} for one in gone]
+    if current().json:
+        show_json({"dry_run": dry_run, "partitions": rows})
+    elif rows:
+        show_rows(COLUMNS, rows)
+    else:
+        click.echo("Nothing is past its retention.")

@@ -1,0 +1,22 @@
+"""Maintenance: what is stored is written anew, in a better order; what it says stays the same.
+
+Three steps, each of its own: choose what is worth the work (choose.py, pure), do it anywhere (merge.py: a
+store, no Spark, no broker), and publish what came of it in one commit (publish.py). run.py has all three.
+"""
+
+from sparklog.maintenance.choose import MergeLimits
+from sparklog.maintenance.retain import Expiry, expire
+from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
+from sparklog.maintenance.work import MergeWork, Piece
+
+__all__ = [
+    "Expiry",
+    "MergeLimits",
+    "MergeWork",
+    "Piece",
+    "Progress",
+    "Report",
+    "TopicReport",
+    "expire",
+    "optimize",
+]

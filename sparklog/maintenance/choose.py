@@ -1,0 +1,141 @@
+"""Which extents are worth merging.
+
+Extents of about one size are merged when there are `fan_in` of them, so that a byte is rewritten once for
+each time that its extent becomes `fan_in` times as large: with 256, and segments of 1 GiB, at most twice
+from extents of 8 KiB on. Sizes are told apart in classes: from half of segment.bytes on an extent is done;
+below that, down to a 256th of it, is a class; and so on. A run that fills half a segment is merged as well.
+
+Invariants: pure; the same image gives the same works. A run that is chosen has at least two extents. What a
+    work replaces is bounded: MAX_EXTENTS of them, so that the commit that publishes it stays small.
+Sources: size-tiered compaction of log-structured merge trees.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sparklog.log.config import TopicConfig
+from sparklog.log.names import is_dense
+from sparklog.maintenance.work import MergeWork, Piece
+from sparklog.metadata import ExtentColumns, Image, Topic
+
+MAX_EXTENTS = 16_384  # of a work; their checksum takes a millisecond
+MAX_SHARED_BYTES = 64 << 20  # of the pieces that share a segment
+_SMALLEST_CLASS_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """When extents are merged.
+
+    Fields:
+        fan_in: so many of one size class. Smaller: fewer extents, more rewriting; larger: the other way
+            round. None: whatever can be merged is, also two of them.
+        target_bytes: of a segment; None: the topic's segment.bytes, which is the most in any case.
+        shared_bytes: pieces below this share a segment with others; what is larger gets segments of its own.
+            Smaller: more files; larger: more is written once more, and a file goes only when all in it have.
+    """
+
+    fan_in: int | None = 256
+    target_bytes: int | None = None
+    shared_bytes: int = 4 << 20
+
+
+def choose_merges(
+    image: Image, limits: MergeLimits, topics: Collection[str] | None = None
+) -> Iterator[MergeWork]:
+    """The works that are due, by topic and partition; `topics` None: all."""
+    shared: list[Piece] = []
+    for name in sorted(image.topics):
+        if topics is not None and name not in topics:
+            continue
+        for piece in _pieces(image, image.topics[name], limits):
+            if not piece.is_shared:
+                yield MergeWork((piece,))
+                continue
+            if shared and not _fits(shared, piece):
+                yield MergeWork(tuple(shared))
+                shared = []
+            shared.append(piece)
+    if shared:
+        yield MergeWork(tuple(shared))
+
+
+def _fits(shared: list[Piece], piece: Piece) -> bool:
+    work = MergeWork((*shared, piece))
+    return work.size <= MAX_SHARED_BYTES and work.extent_count <= MAX_EXTENTS
+
+
+def _pieces(image: Image, topic: Topic, limits: MergeLimits) -> Iterator[Piece]:
+    config = TopicConfig.parse(topic.configs, image.configs)
+    target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes)
+    for state in topic.partitions:
+        if len(state.extents) < (limits.fan_in or 2):
+            continue
+        columns = state.extents.columns()
+        for start, stop in runs_to_merge(columns.column("size"), target, limits.fan_in):
+            extents = columns.slice(start, stop)
+            yield Piece(
+                topic=topic.name,
+                topic_id=topic.topic_id,
+                partition=state.partition,
+                config=config,
+                extents=extents,
+                is_shared=int(extents.column("size").sum()) < limits.shared_bytes and _is_dense(extents),
+            )
+
+
+def _is_dense(extents: ExtentColumns) -> bool:
+    """No gaps: there may be none in a segment that several partitions share."""
+    return bool((extents.end_offset[:-1] == extents.base_offset[1:]).all()) and all(
+        is_dense(name) for name in set(extents.segment.tolist())
+    )
+
+
+def runs_to_merge(size: npt.NDArray[np.int64], target: int, fan_in: int | None) -> list[tuple[int, int]]:
+    """Runs [start, stop) of extents of these sizes; they do not overlap, and ascend.
+
+    Small classes come first: larger extents are looked at only with small ones beside them that were too few
+    to be merged by themselves.
+    """
+    bounds = _class_bounds(target, fan_in)
+    classes = np.searchsorted(bounds, size, side="right")
+    taken = np.zeros(len(size), np.bool_)
+    chosen: list[tuple[int, int]] = []
+    for top in range(len(bounds)):
+        for start, stop in _stretches((classes <= top) & ~taken):
+            for low, high in _cut(size[start:stop], target):
+                run = slice(start + low, start + high)
+                is_due = fan_in is None or int((classes[run] == top).sum()) >= fan_in
+                if high - low >= 2 and (is_due or 2 * int(size[run].sum()) >= target):
+                    chosen.append((run.start, run.stop))
+                    taken[run] = True
+    return sorted(chosen)
+
+
+def _class_bounds(target: int, fan_in: int | None) -> npt.NDArray[np.int64]:
+    """Extents below the first are of class 0, and so on; those of at least the last bound are done."""
+    bounds = [max(1, target // 2)]
+    while fan_in is not None and bounds[0] > _SMALLEST_CLASS_BYTES:
+        bounds.insert(0, bounds[0] // fan_in)
+    return np.array(bounds, np.int64)
+
+
+def _stretches(wanted: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Where `wanted` is true without a break."""
+    edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
+    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+
+
+def _cut(size: npt.NDArray[np.int64], target: int) -> Iterator[tuple[int, int]]:
+    """Cut a stretch so that no part is larger than the target, or has more than MAX_EXTENTS."""
+    ends = np.cumsum(size)
+    start = 0
+    while start < len(size):
+        done = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, done + target, side="right"))
+        stop = min(max(stop, start + 1), start + MAX_EXTENTS)
+        yield start, stop
+        start = stop

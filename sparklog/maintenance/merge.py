@@ -1,0 +1,94 @@
+"""Merging: the extents of a work become as few as they can be.
+
+Pieces that are small share a new segment, sorted by partition, laid out as a writer's; the others get
+segments of their own, laid out as Kafka's.
+Invariants: what is returned may be published: the bytes are durable, and hold, offset for offset, the records
+    of the extents that they replace.
+Not here: which extents (choose.py), what becomes of a batch (rewrite.py), publishing (publish.py).
+Concurrency: works may run beside each other, in any process.
+After a crash: files that nothing refers to; nothing is lost, and the work is chosen again.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+from sparklog.clock import Clock
+from sparklog.format.encoded_batches import join_batches
+from sparklog.log.segment_file import SegmentFiles
+from sparklog.log.writer import LogWriter
+from sparklog.maintenance.merged_segment import MergedSegment
+from sparklog.maintenance.rewrite import STEP_BYTES, rewritten
+from sparklog.maintenance.work import MergeWork, Piece
+from sparklog.metadata import DraftExtent, Extent, ReplaceExtents, replacement
+from sparklog.storage import Store
+
+Told = Callable[[int], None]  # of stored bytes that were rewritten
+
+
+def run_merge(
+    store: Store, clock: Clock, work: MergeWork, told: Told = lambda _bytes: None
+) -> list[ReplaceExtents]:
+    """Do a work; one replacement for each of its pieces.
+
+    Raises:
+        DataLossError, CorruptLogError: a segment is gone, or is damaged; publish nothing of the work.
+        StorageError, FatalStorageError: it could not be written.
+    """
+    with SegmentFiles(store) as files:
+        if work.pieces[0].is_shared:
+            return _merge_shared(store, clock, files, work, told)
+        return [_merge_apart(store, files, piece, told) for piece in work.pieces]
+
+
+def _merge_shared(
+    store: Store, clock: Clock, files: SegmentFiles, work: MergeWork, told: Told
+) -> list[ReplaceExtents]:
+    writer = LogWriter(store, clock)
+    with contextlib.closing(writer):
+        drafts = []
+        for piece in work.pieces:
+            drafts.append(_append_piece(writer, files, piece))
+            told(piece.size)
+        writer.sync(drafts)
+    return [
+        _replacement(piece, [_sequenced(draft, piece.start_offset)])
+        for piece, draft in zip(work.pieces, drafts, strict=True)
+    ]
+
+
+def _append_piece(writer: LogWriter, files: SegmentFiles, piece: Piece) -> DraftExtent:
+    """All batches of a piece, small enough for one extent."""
+    made = list(rewritten(files, piece, origin=piece.start_offset))
+    draft = writer.append(piece.topic_id, piece.partition, join_batches(made), piece.config)
+    assert draft is not None  # it extends nothing
+    return draft
+
+
+def _sequenced(draft: DraftExtent, base_offset: int) -> Extent:
+    fields = {field: getattr(draft, field) for field in draft.__struct_fields__}
+    return Extent(base_offset=base_offset, offset_delta=base_offset, **fields)
+
+
+def _merge_apart(store: Store, files: SegmentFiles, piece: Piece, told: Told) -> ReplaceExtents:
+    added: list[Extent] = []
+    with contextlib.ExitStack() as unfinished:
+        segment: MergedSegment | None = None
+        # A step is never larger than a segment may be, but for one batch.
+        step_bytes = min(STEP_BYTES, piece.config.segment_bytes)
+        for batches in rewritten(files, piece, step_bytes=step_bytes):
+            if segment is not None and not segment.has_room(batches):
+                added.append(segment.finish(piece.topic_id, piece.partition))
+                segment = None
+            if segment is None:
+                base_offset = int(batches.base_offset[0])
+                segment = MergedSegment(store, piece.topic, piece.partition, piece.config, base_offset)
+                unfinished.callback(segment.close)
+            segment.write(batches)
+            told(batches.size_bytes)
+        assert segment is not None  # a piece has batches
+        added.append(segment.finish(piece.topic_id, piece.partition))
+    return _replacement(piece, added)
+
+
+def _replacement(piece: Piece, added: list[Extent]) -> ReplaceExtents:
+    return replacement(piece.extents, added, topic_id=piece.topic_id, partition=piece.partition)

@@ -1,0 +1,237 @@
+"""The batches of a piece, read, checked, and put in their new form.
+
+A batch that is large enough keeps its bytes: only its base offset is set, which no CRC covers. Small ones
+that follow each other are decoded and encoded again as full ones: a batch for each record costs 61 bytes and
+nine tenths of the speed of reading.
+
+Invariants: every record keeps its offset, key, value, headers, timestamp and type of timestamp; the CRC of
+    every batch is verified before it is written anywhere. Batches that say more than their records do (of
+    transactions, with a delete horizon, with gaps) keep their bytes, and so does what cannot be decoded: this
+    is not the place to judge it.
+    With log append time a batch has one timestamp for all: those are never put together.
+Memory: a few times `step_bytes`, and what one batch may decompress to.
+Not here: which extents (choose.py), where the batches go (merge.py).
+Concurrency: a generator belongs to one thread; it holds a few open files.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from sparklog.errors import SparklogError
+from sparklog.format.batch_table import BatchTable
+from sparklog.format.codec import Codec
+from sparklog.format.decode import decode_records
+from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
+from sparklog.format.record_batch import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    MAX_INT32,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    set_base_offsets,
+    whole_batches_bytes,
+)
+from sparklog.format.schema import RecordColumns
+from sparklog.log.plain_parts import plain_parts
+from sparklog.log.read_plan import extent_span
+from sparklog.log.segment_file import SegmentFiles
+from sparklog.log.span import Span
+from sparklog.log.stored_batches import Stretches, first_batch_bytes, scan_stretches
+from sparklog.maintenance.work import Piece
+from sparklog.metadata import Extent
+
+STEP_BYTES = 4 << 20
+SMALL_BATCH_BYTES = 8 << 10  # larger ones gain little: a header is less than a hundredth of them
+_GATHERED = 2048
+_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK
+
+
+def rewritten(
+    files: SegmentFiles, piece: Piece, *, origin: int = 0, step_bytes: int = STEP_BYTES
+) -> Iterator[EncodedBatches]:
+    """The batches of all extents, in order, their base offsets counted from `origin`.
+
+    Raises:
+        DataLossError, CorruptLogError: a segment is gone, or is not what metadata say.
+    """
+    for data, table in _steps(files, piece, step_bytes):
+        view = memoryview(data)
+        where = f"{piece.topic}-{piece.partition} from offset {int(table.base_offset[0])}"
+        for run, is_small in _runs(table):
+            part = table.select(run)
+            made = _put_together(view, part, piece, where, step_bytes, origin) if is_small else None
+            if made is None:
+                yield _kept(view, part, origin)
+            else:
+                yield from made
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+def _steps(files: SegmentFiles, piece: Piece, step_bytes: int) -> Iterator[tuple[bytearray, BatchTable]]:
+    """(buffer, its whole batches) of about `step_bytes`; offsets in the table are absolute."""
+    group: list[Extent] = []
+    size = 0
+    for extent in piece.extents.extents(piece.topic_id, piece.partition):
+        if extent.size > step_bytes:
+            if group:
+                yield _read_group(files, piece, group)
+            group, size = [], 0
+            yield from _read_large(files, piece, extent, step_bytes)
+            continue
+        if group and (size + extent.size > step_bytes or len(group) == _GATHERED):
+            yield _read_group(files, piece, group)
+            group, size = [], 0
+        group.append(extent)
+        size += extent.size
+    if group:
+        yield _read_group(files, piece, group)
+
+
+def _read_group(files: SegmentFiles, piece: Piece, group: Sequence[Extent]) -> tuple[bytearray, BatchTable]:
+    """Extents that follow each other, at once."""
+    data = bytearray(sum(extent.size for extent in group))
+    view = memoryview(data)
+    at = 0
+    for extent in group:
+        span = extent_span(piece.topic, extent)
+        files.open(span).read_into(span, span.position, view[at : at + extent.size])
+        at += extent.size
+    sizes = [extent.size for extent in group]
+    stretches = _stretches(piece, group, sizes, group[0].position, begins_at=group[0].base_offset)
+    return data, _absolute(*scan_stretches(view, stretches))
+
+
+def _read_large(
+    files: SegmentFiles, piece: Piece, extent: Extent, step_bytes: int
+) -> Iterator[tuple[bytearray, BatchTable]]:
+    """One extent, step by step."""
+    span = extent_span(piece.topic, extent)
+    position, begins_at = span.position, extent.base_offset
+    while position < span.end_position:
+        data = _read_step(files, span, position, step_bytes)
+        stretches = _stretches(piece, [extent], [len(data)], position, begins_at=begins_at)
+        table = _absolute(*scan_stretches(memoryview(data), stretches))
+        position += len(data)
+        begins_at = int(table.last_offset[-1]) + 1
+        yield data, table
+
+
+def _read_step(files: SegmentFiles, span: Span, position: int, step_bytes: int) -> bytearray:
+    """Whole batches: as many as fit, at least one."""
+    segment = files.open(span)
+    data = segment.read_exactly(span, position, min(step_bytes, span.end_position - position))
+    whole = whole_batches_bytes(memoryview(data))
+    if whole:
+        del data[whole:]
+        return data
+    return segment.read_exactly(span, position, first_batch_bytes(memoryview(data), span, position))
+
+
+def _stretches(
+    piece: Piece, group: Sequence[Extent], sizes: list[int], position: int, *, begins_at: int
+) -> Stretches:
+    """What metadata say of the bytes: `sizes` of each extent, the first from `position` on."""
+    last = group[-1]
+    start = last.position if len(group) > 1 else position
+
+    def place(index: int) -> tuple[Span, int]:
+        return extent_span(piece.topic, group[index]), group[index].position if index else position
+
+    return Stretches(
+        size=sizes,
+        offset_delta=[extent.offset_delta for extent in group],
+        segment=[extent.segment for extent in group],
+        start_offset=[extent.base_offset for extent in group],
+        end_offset=[extent.end_offset for extent in group],
+        begins_at=begins_at,
+        reaches_end=start + sizes[-1] == last.position + last.size,
+        is_cut=False,
+        place=place,
+    )
+
+
+def _absolute(table: BatchTable, deltas: npt.NDArray[np.int64]) -> BatchTable:
+    return dataclasses.replace(
+        table, base_offset=table.base_offset + deltas, last_offset=table.last_offset + deltas
+    )
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
+    """Stretches of batches that are to be put together (True), and of those between them."""
+    small = (
+        (table.size < SMALL_BATCH_BYTES)
+        & (table.attributes & _KEPT == 0)
+        & (table.record_count == table.last_offset - table.base_offset + 1)
+    )
+    joins = (
+        small[1:]
+        & small[:-1]
+        & (table.attributes[1:] == table.attributes[:-1])
+        & (table.base_offset[1:] == table.last_offset[:-1] + 1)
+    )
+    together = np.zeros(len(table), np.bool_)
+    together[1:] |= joins
+    together[:-1] |= joins
+    # A run ends where what follows does not join, unless both are kept as they are.
+    breaks = np.flatnonzero(~joins & (together[1:] | together[:-1])) + 1
+    edges = [0, *breaks.tolist(), len(table)]
+    for start, stop in pairwise(edges):
+        yield slice(start, stop), bool(together[start])
+
+
+def _kept(view: memoryview, table: BatchTable, origin: int) -> EncodedBatches:
+    """Consecutive batches with their bytes as they are, but for the base offset."""
+    start, stop = int(table.position[0]), int(table.position[-1] + table.size[-1])
+    data = view[start:stop]
+    position, base_offset = table.position - start, table.base_offset - origin
+    set_base_offsets(data, position, base_offset, leader_epoch=None)
+    return EncodedBatches(
+        data=[data],
+        size_bytes=len(data),
+        record_count=int(table.last_offset[-1] - table.base_offset[0]) + 1,
+        max_timestamp_ms=int(table.max_timestamp_ms.max()),
+        position=position,
+        size=table.size,
+        base_offset=base_offset,
+        batch_record_count=table.last_offset - table.base_offset + 1,
+        batch_max_timestamp_ms=table.max_timestamp_ms,
+    )
+
+
+def _put_together(
+    view: memoryview, table: BatchTable, piece: Piece, where: str, step_bytes: int, origin: int
+) -> list[EncodedBatches] | None:
+    """Small batches as full ones; None if they cannot be decoded."""
+    made = []
+    try:
+        for data, part, indices in plain_parts(view, table, step_bytes, where):
+            base = table.base_offset[indices]
+            records = decode_records(data, part, include_headers=True, where=where)
+            columns = RecordColumns(
+                key=records.key,
+                value=records.value,
+                timestamp_ms=records.timestamp_ms,
+                headers=records.headers,
+            )
+            made.append(encode_batches(columns, _options(piece, table), base_offset=int(base[0]) - origin))
+    except SparklogError:
+        return None
+    return made
+
+
+def _options(piece: Piece, table: BatchTable) -> EncodeOptions:
+    """As the topic's writers would; but no record is too large any more."""
+    config = piece.config
+    codec = Codec(int(table.codec[0]))
+    if config.compression_type != "producer":
+        codec = Codec.from_name(config.compression_type)
+    return EncodeOptions(codec=codec, max_message_bytes=MAX_INT32)

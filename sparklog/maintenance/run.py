@@ -1,0 +1,160 @@
+"""Maintenance as a whole: choose, do, publish, until nothing is due.
+
+Invariants: works are done and published one by one, so that whoever ends it loses one of them at most. The
+    choice is made anew from the newest image until there is none, or MAX_ROUNDS are over.
+Not here: running it in several processes (each work can be done anywhere), or all the time.
+Concurrency: one at a time on a machine, if the store can hold names: two would do the same work, and all but
+    one of each pair in vain; it would do no harm.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+from sparklog.clock import Clock
+from sparklog.errors import RetriableError
+from sparklog.maintenance.choose import MergeLimits, choose_merges
+from sparklog.maintenance.merge import run_merge
+from sparklog.maintenance.publish import publish_replacements
+from sparklog.maintenance.work import MergeWork
+from sparklog.metadata import Image, MetadataLog
+
+HOLD = "maintenance.lock"
+MAX_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is, in stored bytes of the works that are known of."""
+
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicReport:
+    """What was done to a topic.
+
+    Fields:
+        extents_before, extents_after: of all its partitions.
+        merged_extents: that were replaced; merged_bytes: stored bytes that were read for it.
+        added_extents, added_bytes: that stand in their place.
+        left_out: pieces that were done in vain, since their extents changed meanwhile.
+    """
+
+    extents_before: int
+    extents_after: int = 0
+    merged_extents: int = 0
+    merged_bytes: int = 0
+    added_extents: int = 0
+    added_bytes: int = 0
+    left_out: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """By topic, of those that were looked at."""
+
+    topics: dict[str, TopicReport] = field(default_factory=dict)
+
+
+def optimize(
+    metadata: MetadataLog,
+    clock: Clock,
+    topics: Collection[str] | None = None,
+    limits: MergeLimits | None = None,
+    *,
+    dry_run: bool = False,
+    progress: Callable[[Progress], None] = lambda _progress: None,
+) -> Report:
+    """Merge what is due.
+
+    Args:
+        topics: None: all, internal ones too.
+        limits: when extents are merged; by default whatever can be.
+        dry_run: only say what would be merged, first.
+
+    Raises:
+        UnknownTopicError: TOPIC_MISSING.
+        RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
+        DataLossError, CorruptLogError: a segment is gone or damaged; what was published before stays.
+        StorageError: see publish.py.
+    """
+    limits = limits or MergeLimits(fan_in=None)
+    image = metadata.refresh(force=True)
+    names = sorted(image.topics) if topics is None else [image.topic(name).name for name in topics]
+    report = Report({name: TopicReport(extents_before=_extents(image, name)) for name in names})
+    if dry_run:
+        for work in choose_merges(image, limits, names):
+            _count_merged(report, work)
+    else:
+        with _alone(metadata):
+            _merge_all(metadata, clock, limits, names, report, progress)
+    image = metadata.image
+    for name, one in report.topics.items():
+        one.extents_after = _extents(image, name) if name in image.topics else 0
+    return report
+
+
+def _merge_all(
+    metadata: MetadataLog,
+    clock: Clock,
+    limits: MergeLimits,
+    names: Collection[str],
+    report: Report,
+    progress: Callable[[Progress], None],
+) -> None:
+    done = 0
+    for _ in range(MAX_ROUNDS):
+        works = list(choose_merges(metadata.refresh(force=True), limits, names))
+        if not works:
+            return
+        total = done + sum(work.size for work in works)
+        for work in works:
+            started = done
+
+            def told(size: int) -> None:
+                nonlocal done
+                done += size
+                progress(Progress(min(done, total), total))  # noqa: B023 - called at once
+
+            replacements = run_merge(metadata.store, clock, work, told)
+            published = publish_replacements(metadata, replacements)
+            done = started + work.size
+            progress(Progress(done, total))
+            there = set(published.actions)
+            for piece, action in zip(work.pieces, replacements, strict=True):
+                one = report.topics[piece.topic]
+                if action not in there:
+                    one.left_out += 1
+                    continue
+                one.merged_extents += len(piece.extents)
+                one.merged_bytes += piece.size
+                one.added_extents += len(action.added)
+                one.added_bytes += sum(extent.size for extent in action.added)
+
+
+def _count_merged(report: Report, work: MergeWork) -> None:
+    for piece in work.pieces:
+        report.topics[piece.topic].merged_extents += len(piece.extents)
+        report.topics[piece.topic].merged_bytes += piece.size
+
+
+def _extents(image: Image, name: str) -> int:
+    return sum(len(state.extents) for state in image.topics[name].partitions)
+
+
+@contextlib.contextmanager
+def _alone(metadata: MetadataLog) -> Iterator[None]:
+    held = metadata.store.hold(HOLD, f"process {os.getpid()}".encode())
+    if held.holder is not None:
+        raise RetriableError(
+            "MAINTENANCE_RUNNING",
+            f"{metadata.store.url}: {held.holder.decode(errors='replace')} is at it already",
+            fix="wait until it is done; its works are the same",
+        )
+    try:
+        yield
+    finally:
+        held.release()

@@ -1,0 +1,54 @@
+"""A log in memory with a topic `t` of two partitions, written by many small appends."""
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
+from sparklog.metadata import Extent, MetadataLog
+from sparklog.storage import MemoryStore
+
+Append = Callable[..., None]
+
+
+@pytest.fixture
+def log(memory_or_s3: MemoryStore) -> SparkLog:
+    clock = ManualClock()
+    log = SparkLog(memory_or_s3, MetadataLog.open(memory_or_s3, clock, create=True), clock)
+    log.create_topic("t", 2)
+    return log
+
+
+@pytest.fixture
+def append(log: SparkLog) -> Append:
+    """Append values, one extent a call."""
+
+    def add(
+        values: Sequence[bytes],
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        times_ms: Sequence[int] | None = None,
+        compression: str = "none",
+    ) -> None:
+        columns = {"value": pa.array(values, pa.binary())}
+        if times_ms is not None:
+            columns["timestamp"] = pa.array(times_ms, pa.int64())
+        log.append(topic, pa.table(columns), partition=partition, compression_type=compression)
+
+    return add
+
+
+def records(log: SparkLog, topic: str = "t", partition: int = 0) -> list[tuple[int, bytes, int]]:
+    """(offset, value, timestamp in ms) of everything."""
+    log.refresh()
+    found = log.read(topic, partition, log.log_start_offset(topic, partition))
+    times = found["timestamp"].cast(pa.int64()).to_pylist()
+    return list(zip(found["offset"].to_pylist(), found["value"].to_pylist(), times, strict=True))
+
+
+def extents(log: SparkLog, topic: str = "t", partition: int = 0) -> list[Extent]:
+    """Of a partition, as of now."""
+    return list(log.refresh().partition(topic, partition).extents)
