@@ -18,7 +18,6 @@ TOO_LONG = {
     "tests/metadata/test_plan_and_apply.py": 527,
     "tests/metadata/test_remote.py": 563,
     "tests/metadata/test_request_window.py": 464,
-    "tests/server/groups/test_group.py": 720,
     "tests/storage/test_local_durability.py": 457,
     "tests/storage/test_s3_faults.py": 543,
 }

@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "group: an old generation is refused",
         "sparklog_server/groups/group.py",
-        "        if not error and generation_id != self.generation_id:\n",
+        "        if not error and generation_id != generation.generation_id:\n",
         "        if False:\n",
         "tests/server/groups/test_group.py",
     ),
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "group: a rebalance waits for all members",
         "sparklog_server/groups/rebalancing.py",
-        "            and self.roster.joining == len(self.roster)\n",
+        "            and self._roster.joining == len(self._roster)\n",
         "",
         "tests/server/groups/test_group.py",
     ),

@@ -6,82 +6,92 @@
 
 Plan, make durable, then show: an assignment, and a static member's new id, are told to nobody before the
 record that holds them is durable.
+Made of: the members (roster.py), the generation that they are in (generation.py), what is owed to them
+    (replies.py) and to the log (writes.py), how they come (joining.py), and how they get from one generation
+    to the next (rebalancing.py).
 Invariants: states move as transitions.py says; every ticket is answered once; one generation at a time, which
     only grows; at most one leader, a member; whoever does not wait for an answer has a session deadline.
 Beyond Kafka: a request that the same member repeats answers the older one (Kafka forgets it, and the
-    connection hangs); a member that leaves while it syncs is answered; a static member that comes back with
-    other topics makes the group rebalance.
-Not here: futures, records, timers (coordinator.py); members and votes (roster.py); offsets (offsets.py).
+    connection hangs); a member that leaves while it syncs is answered.
+Not here: futures, records, timers (table.py); offsets (committed_offsets.py).
 Concurrency: none; the coordinator calls from one thread.
 After a crash: `restore` from the last StoreGroup that became durable.
 Sources: Kafka GroupCoordinator, ClassicGroup; KIP-62, 134, 345, 394.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from sparklog.format.group_metadata import GroupValue
+from sparklog_server.groups.generation import Generation
+from sparklog_server.groups.joining import Joining
 from sparklog_server.groups.messages import (
     UNKNOWN_MEMBER,
-    Answer,
     Effect,
     Instant,
     JoinRequest,
     Leaving,
     SyncRequest,
-    SyncResult,
     Ticket,
 )
-from sparklog_server.groups.rebalancing import GroupLimits, Rebalancing, Stores, Write
-from sparklog_server.groups.roster import Member
+from sparklog_server.groups.rebalancing import GroupLimits, Rebalancing
+from sparklog_server.groups.replies import Replies
+from sparklog_server.groups.roster import Member, Roster
 from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from sparklog_server.groups.transitions import ANSWERS, GroupState, Request, Trigger
+from sparklog_server.groups.writes import Stores, Write, Writes
 from sparklog_server.protocol.errors import ErrorCode
 
-__all__ = ["NEW_MEMBER_JOIN_TIMEOUT_MS", "Group", "GroupLimits"]
 
-# A new member cannot send heartbeats while it waits; if it is still there, it asks again.
-NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-_REBALANCES_FROM = (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+class Group:
+    """One group: requests, and what becomes of them. All times are milliseconds."""
 
+    __slots__ = (
+        "_effects",
+        "_generation",
+        "_joining",
+        "_limits",
+        "_rebalancing",
+        "_replies",
+        "_writes",
+        "group_id",
+        "roster",
+    )
 
-class Group(Rebalancing):
-    """One group: requests, and what becomes of them."""
+    def __init__(self, group_id: str, limits: GroupLimits, now: Instant) -> None:
+        self.group_id = group_id
+        self.roster = roster = Roster()
+        self._limits = limits
+        self._effects: list[Effect] = []
+        self._generation = generation = Generation(now)
+        self._replies = replies = Replies(generation, roster, self._effects)
+        self._writes = writes = Writes(generation, roster, self._effects)
+        self._rebalancing = rebalancing = Rebalancing(limits, generation, roster, replies, writes)
+        self._joining = Joining(limits, generation, roster, replies, writes, rebalancing)
 
     # Requests
 
     def join(self, request: JoinRequest, ticket: Ticket, now: Instant) -> list[Effect]:
         """JoinGroup: answered at once, or when the rebalance is over."""
-        error = self._refuse_join(request, now)
-        if error:
-            keeps_id = error == ErrorCode.inconsistent_group_protocol or self.state is GroupState.DEAD
-            self._answer_join_error(ticket, request.member_id if keeps_id else UNKNOWN_MEMBER, error)
-        elif request.member_id == UNKNOWN_MEMBER:
-            self._join_unknown(request, ticket, now)
-        elif request.member_id in self.roster.pending and request.instance_id is None:
-            self._add_member(request.member_id, request, ticket, now)
-        else:
-            self._rejoin(request, ticket, now)
-        self._try_complete_join(now)
+        self._joining.join(request, ticket, now)
         return self._drain()
 
     def sync(self, request: SyncRequest, ticket: Ticket, now: Instant) -> list[Effect]:
         """SyncGroup: the leader brings the assignment, all others wait for it."""
         error = self._refuse_sync(request)
         if error:
-            self._effects.append(Answer(ticket=ticket, result=SyncResult(error=error)))
+            self._replies.not_synced(ticket, error)
             return self._drain()
         member = self.roster[request.member_id]
-        self._unsynced.discard(member.member_id)
+        self._rebalancing.unsynced.discard(member.member_id)
         if self.state is GroupState.STABLE:
-            self._effects.append(Answer(ticket=ticket, result=self._assignment_of(member)))
-            self._touch(member, now)
+            self._replies.synced(ticket, member)
+            self._rebalancing.touch(member, now)
             return self._drain()
-        self._answer_sync(member, ErrorCode.rebalance_in_progress)  # an older request of the same member
+        self._replies.end_sync(member, ErrorCode.rebalance_in_progress)  # an older one of the same member
         member.sync_ticket = ticket
-        if self.roster.leader == member.member_id and not self._stores_assignment():
+        if self.roster.leader == member.member_id and not self._writes.have_assignment:
             given = dict(request.assignments)
-            self._store(
+            self._writes.begin(
                 Write(
                     purpose=Stores.ASSIGNMENT,
                     generation_id=self.generation_id,
@@ -100,7 +110,7 @@ class Group(Rebalancing):
             return error
         answer = ANSWERS[Request.HEARTBEAT][self.state]
         if answer in {ErrorCode.none, ErrorCode.rebalance_in_progress}:
-            self._touch(self.roster[member_id], now)
+            self._rebalancing.touch(self.roster[member_id], now)
         return answer
 
     def leave(self, leaving: Sequence[Leaving], now: Instant) -> tuple[list[ErrorCode], list[Effect]]:
@@ -125,50 +135,37 @@ class Group(Rebalancing):
             return error
         answer = ANSWERS[Request.COMMIT][self.state]
         if not answer:
-            self._touch(self.roster[member_id], now)
+            self._rebalancing.touch(self.roster[member_id], now)
         return answer
 
     # What happens by itself
 
     def tick(self, now: Instant) -> list[Effect]:
-        """Time has passed: sessions, pending ids, and the waiting for joins and syncs end."""
-        if self.wake_at_ms is None or now.monotonic_ms < self.wake_at_ms:
-            return []
-        overdue = [name for name, deadline in self.roster.pending.items() if deadline <= now.monotonic_ms]
-        for member_id in overdue:
-            del self.roster.pending[member_id]
-        for member in list(self.roster):
-            self._expire_session(member, now)
-        self._try_complete_join(now)
-        if self._join_deadline_ms is not None and self._join_deadline_ms <= now.monotonic_ms:
-            self._end_joining(now)
-        if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now.monotonic_ms:
-            self._end_syncing(now)
-        self.wake_at_ms = min(self._deadlines(), default=None)
+        """Time has passed."""
+        self._rebalancing.tick(now)
         return self._drain()
 
     def stored(self, write_id: int, error: ErrorCode, now: Instant) -> list[Effect]:
         """A StoreGroup has become durable, or (`error`) could not be written."""
-        write = self._writes.pop(write_id, None)
+        write = self._writes.take(write_id)
         if write is None:
             return []  # closed meanwhile
         if write.generation_id == self.generation_id:
             if write.purpose is Stores.ASSIGNMENT and self.state is GroupState.COMPLETING_REBALANCE:
-                self._assign(write.assignments, error, now)
+                self._rebalancing.assign(write.assignments, error, now)
             elif write.purpose is Stores.STATIC_MEMBER and self.state is GroupState.STABLE:
-                self._answer_static_member(write, error, now)
+                self._joining.static_member_stored(write, error, now)
         return self._drain()
 
     def close(self, error: ErrorCode, now: Instant) -> list[Effect]:
         """The group is deleted, or moves away: whoever waits is told so."""
         for member in list(self.roster):
-            self._answer_all(member, error)
+            self._replies.end_all(member, error)
             self.roster.remove(member.member_id)
         self.roster.pending.clear()
-        self._unsynced.clear()
-        self._writes.clear()
-        self._join_deadline_ms = self._sync_deadline_ms = self.wake_at_ms = None
-        self._move(Trigger.REMOVED, now)
+        self._writes.forget()
+        self._rebalancing.stop()
+        self._generation.move(Trigger.REMOVED, now)
         return self._drain()
 
     def restore(self, value: GroupValue, now: Instant) -> None:
@@ -178,22 +175,59 @@ class Group(Rebalancing):
         """
         assert self.state is GroupState.EMPTY
         assert not self.roster
-        self.generation_id = value.generation_id
-        self.protocol_type = value.protocol_type or None
+        generation = self._generation
+        generation.generation_id = value.generation_id
+        generation.protocol_type = value.protocol_type or None
         if value.members and value.protocol is not None:
             for stored in value.members:
                 member = Member.restored(stored, value.protocol)
                 self.roster.add(member)
-                self._touch(member, now)
-            self.protocol = value.protocol
+                self._rebalancing.touch(member, now)
+            generation.protocol = value.protocol
             if value.leader is not None and value.leader in self.roster:
                 self.roster.leader = value.leader
-            self._move(Trigger.RESTORED, now)
+            generation.move(Trigger.RESTORED, now)
             if len(self.roster) > self._limits.max_size:
-                self._rebalance(now)
-        self.state_since_ms = value.state_timestamp_ms if value.state_timestamp_ms >= 0 else now.wall_ms
+                self._rebalancing.begin(now)
+        since_ms = value.state_timestamp_ms
+        generation.state_since_ms = since_ms if since_ms >= 0 else now.wall_ms
 
     # What others ask
+
+    @property
+    def state(self) -> GroupState:
+        """Kafka's state."""
+        return self._generation.state
+
+    @property
+    def state_since_ms(self) -> int:
+        """Since when it is in this state; of the wall clock."""
+        return self._generation.state_since_ms
+
+    @property
+    def generation_id(self) -> int:
+        """How many generations there were; 0: nobody has ever been in it."""
+        return self._generation.generation_id
+
+    @property
+    def protocol_type(self) -> str | None:
+        """What its members are: consumers, workers of Connect, ..."""
+        return self._generation.protocol_type
+
+    @property
+    def protocol(self) -> str | None:
+        """What its members assign by."""
+        return self._generation.protocol
+
+    @property
+    def wake_at_ms(self) -> int | None:
+        """When `tick` has something to do, at the earliest; None: never."""
+        return self._rebalancing.wake_at_ms
+
+    @property
+    def held_bytes(self) -> int:
+        """What clients have it hold: members, and assignments on their way to the log."""
+        return self.roster.held_bytes + self._writes.held_bytes
 
     @property
     def is_disposable(self) -> bool:
@@ -214,150 +248,6 @@ class Group(Rebalancing):
             topics |= of_member
         return topics
 
-    # Joining
-
-    def _refuse_join(self, request: JoinRequest, now: Instant) -> ErrorCode:
-        if self.state is GroupState.DEAD:
-            return ErrorCode.coordinator_not_available
-        if self._is_full_for(request.member_id):
-            member = self.roster.get(request.member_id)
-            self.roster.pending.pop(request.member_id, None)
-            if member is not None:
-                self._remove(member, now)
-            return ErrorCode.group_max_size_reached
-        names = {name for name, _ in request.protocols}
-        if not names or not request.protocol_type or len(names) != len(request.protocols):
-            return ErrorCode.inconsistent_group_protocol
-        if self.state is not GroupState.EMPTY and (
-            request.protocol_type != self.protocol_type or not self.roster.all_know_one_of(names)
-        ):
-            return ErrorCode.inconsistent_group_protocol
-        return ErrorCode.none
-
-    def _is_full_for(self, member_id: str) -> bool:
-        """Members, and ids given to members to be, count; whoever has a place keeps it."""
-        others = len(self.roster.pending.keys() - {member_id})
-        member = self.roster.get(member_id)
-        if self.state is GroupState.PREPARING_REBALANCE:
-            # Only those who have joined count: where the limit was lowered, the last to join have to go.
-            has_place = member is not None and member.join_ticket is not None
-            return not has_place and self.roster.joining + others >= self._limits.max_size
-        return member is None and len(self.roster) + others >= self._limits.max_size
-
-    def _join_unknown(self, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
-        if request.instance_id is not None:
-            old_member_id = self.roster.static_member_id(request.instance_id)
-            if old_member_id is None:
-                self._add_member(request.new_member_id, request, ticket, now)
-            else:
-                self._replace_static(old_member_id, request, ticket, now)
-        elif request.needs_member_id:
-            # KIP-394: whoever never comes back with its id does not become a member to wait for.
-            deadline_ms = now.monotonic_ms + request.session_timeout_ms
-            self.roster.pending[request.new_member_id] = deadline_ms
-            self._wake_by(deadline_ms)
-            self._answer_join_error(ticket, request.new_member_id, ErrorCode.member_id_required)
-        else:
-            self._add_member(request.new_member_id, request, ticket, now)
-
-    def _add_member(self, member_id: str, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
-        if self.state is GroupState.EMPTY:
-            self.protocol_type = request.protocol_type
-        if self.state is GroupState.PREPARING_REBALANCE and self.generation_id == 0:
-            self._new_member_added = True
-        member = Member(
-            member_id=member_id,
-            instance_id=request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            session_timeout_ms=request.session_timeout_ms,
-            protocols=request.protocols,
-            is_new=True,
-            join_ticket=ticket,
-        )
-        self.roster.add(member)
-        member.session_deadline_ms = now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
-        self._wake_by(member.session_deadline_ms)
-        if self.state in _REBALANCES_FROM:
-            self._rebalance(now)
-
-    def _rejoin(self, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
-        error = self.roster.identity_error(request.member_id, request.instance_id)
-        error = error or ANSWERS[Request.REJOIN][self.state]
-        if error:
-            self._answer_join_error(ticket, request.member_id, error)
-            return
-        member = self.roster[request.member_id]
-        changed = member.protocols != request.protocols
-        leads = self.state is GroupState.STABLE and self.roster.leader == member.member_id
-        if self.state is not GroupState.PREPARING_REBALANCE and not changed and not leads:
-            # The answer to its last JoinGroup may have been lost.
-            self._effects.append(Answer(ticket=ticket, result=self._joined(member)))
-            return
-        # A leader that joins again wants a rebalance: topics may have changed.
-        self._answer_join_ticket(member, ErrorCode.rebalance_in_progress)
-        self._update(member, request)
-        self.roster.await_join(member, ticket)
-        if self.state is not GroupState.PREPARING_REBALANCE:
-            self._rebalance(now)
-
-    def _replace_static(self, old_id: str, request: JoinRequest, ticket: Ticket, now: Instant) -> None:
-        leader_before = self.roster.leader or ""
-        self._answer_all(self.roster[old_id], ErrorCode.fenced_instance_id)
-        member = self.roster.replace_static(old_id, request.new_member_id)
-        if old_id in self._unsynced:
-            self._unsynced.remove(old_id)
-            self._unsynced.add(member.member_id)
-        topics_before = subscribed_topics(member.metadata(self.protocol))
-        self._update(member, request)
-        member.client_id, member.client_host = request.client_id, request.client_host
-        self._touch(member, now)
-        self.roster.await_join(member, ticket)
-        if self.state is GroupState.PREPARING_REBALANCE:
-            return
-        if self.state is GroupState.COMPLETING_REBALANCE or (
-            self.roster.choose_protocol() != self.protocol
-            or subscribed_topics(member.metadata(self.protocol)) != topics_before
-        ):
-            # While the leader assigns, it assigns to the old id.
-            self._rebalance(now)
-            return
-        self._store(
-            Write(
-                purpose=Stores.STATIC_MEMBER,
-                generation_id=self.generation_id,
-                assignments={one.member_id: one.assignment for one in self.roster},
-                member_id=member.member_id,
-                leader_before=leader_before,
-                can_skip_assignment=request.can_skip_assignment,
-            ),
-            now,
-        )
-
-    def _answer_static_member(self, write: Write, error: ErrorCode, now: Instant) -> None:
-        member = self.roster.get(write.member_id)
-        ticket = None if member is None else self.roster.take_join_ticket(member)
-        if member is None or ticket is None:
-            return  # replaced once more, or gone
-        self._touch(member, now)
-        if error:
-            self._answer_join_error(ticket, UNKNOWN_MEMBER, error)
-            return
-        member.is_new = False
-        leads = self.roster.leader == member.member_id
-        if write.can_skip_assignment:
-            result = self._joined(member, skip_assignment=leads)
-        else:
-            # Told that somebody else leads, it does not assign: a stable group would ignore it.
-            result = self._joined(member, leader=write.leader_before)
-        self._effects.append(Answer(ticket=ticket, result=result))
-
-    def _update(self, member: Member, request: JoinRequest) -> None:
-        self.roster.update(
-            member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
-        )
-
     # Leaving
 
     def _leave_one(self, leaving: Leaving, now: Instant) -> ErrorCode:
@@ -370,22 +260,23 @@ class Group(Rebalancing):
             member_id = held
         elif member_id in self.roster.pending:
             del self.roster.pending[member_id]
-            self._try_complete_join(now)
+            self._rebalancing.end_if_all_joined(now)
             return ErrorCode.none
         else:
             error = self.roster.identity_error(member_id, leaving.instance_id)
             if error:
                 return error
-        self._remove(self.roster[member_id], now)
+        self._rebalancing.remove(self.roster[member_id], now)
         return ErrorCode.none
 
     # Checks
 
     def _refuse_member(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        if self.state is GroupState.DEAD:
+        generation = self._generation
+        if generation.state is GroupState.DEAD:
             return ErrorCode.coordinator_not_available
         error = self.roster.identity_error(member_id, instance_id)
-        if not error and generation_id != self.generation_id:
+        if not error and generation_id != generation.generation_id:
             return ErrorCode.illegal_generation
         return error
 
@@ -398,3 +289,8 @@ class Group(Rebalancing):
         if request.protocol is not None and request.protocol != self.protocol:
             return ErrorCode.inconsistent_group_protocol
         return ANSWERS[Request.SYNC][self.state]
+
+    def _drain(self) -> list[Effect]:
+        effects = self._effects.copy()
+        self._effects.clear()
+        return effects

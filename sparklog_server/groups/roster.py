@@ -79,6 +79,17 @@ def protocols_bytes(protocols: Protocols) -> int:
 class Roster:
     """All members of one group, and the ids handed out to members to be."""
 
+    __slots__ = (
+        "_assignment_bytes",
+        "_joining",
+        "_members",
+        "_protocols_bytes",
+        "_static",
+        "_votes",
+        "leader",
+        "pending",
+    )
+
     def __init__(self) -> None:
         self.pending: dict[str, int] = {}  # member id -> when it is given up, monotonic ms
         self.leader: str | None = None

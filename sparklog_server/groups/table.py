@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterable
 from sparklog.format.consumer_offsets import GroupKey
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.state_log import outcome_of
-from sparklog_server.groups.group import Group, GroupLimits
+from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import Answer, Effect, Instant, StoreGroup, refusal_of
 from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, Shard
+from sparklog_server.groups.rebalancing import GroupLimits
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.runtime.background import Background

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sparklog.format.group_metadata import GroupValue, decode_group_value, encode_group_value
-from sparklog_server.groups.group import Group, GroupLimits
+from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
     Answer,
     Effect,
@@ -23,6 +23,7 @@ from sparklog_server.groups.messages import (
     SyncRequest,
     SyncResult,
 )
+from sparklog_server.groups.rebalancing import GroupLimits
 from sparklog_server.groups.roster import PENDING_BYTES
 from sparklog_server.groups.transitions import GroupState
 
@@ -230,7 +231,7 @@ class Schedule:
         held = [t for member in members for t in (member.join_ticket, member.sync_ticket) if t is not None]
         assert sorted(held) == sorted(self.open)  # who waits can be answered
         assert all(member.waits or member.session_deadline_ms is not None for member in members)
-        deadlines = group._deadlines()
+        deadlines = group._rebalancing.deadlines()
         assert not deadlines or (group.wake_at_ms is not None and group.wake_at_ms <= min(deadlines))
         if group.state in {GroupState.EMPTY, GroupState.DEAD}:
             assert not members
@@ -238,11 +239,11 @@ class Schedule:
         if group.state is GroupState.STABLE:
             assert all(member.sync_ticket is None for member in members)
         if group.state is GroupState.PREPARING_REBALANCE:
-            assert group._join_deadline_ms is not None
+            assert group._rebalancing.join_deadline_ms is not None
             assert all(member.sync_ticket is None for member in members)
         if group.state is GroupState.COMPLETING_REBALANCE:
             assert members
-            assert group._sync_deadline_ms is not None or group._stores_assignment()
+            assert group._rebalancing.sync_deadline_ms is not None or group._writes.have_assignment
         if group.state in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
             assert all(any(name == group.protocol for name, _ in member.protocols) for member in members)
 
@@ -263,7 +264,7 @@ class Schedule:
                 self.process(self.group.tick(self.now))
         assert not self.open
         assert self.group.state is GroupState.EMPTY
-        assert self.group.wake_at_ms is None or not self.group._deadlines()
+        assert self.group.wake_at_ms is None or not self.group._rebalancing.deadlines()
 
     def settle(self) -> None:
         """Everybody behaves from now on: the group becomes stable, in a bounded number of steps."""
