@@ -102,6 +102,7 @@ CODES: dict[str, tuple[str, str]] = {
     "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),
     "SERVER_NOT_INSTALLED": ("42704", "sparklog-server needs the extra server"),
     "SPARK_NOT_INSTALLED": ("42704", "Spark's part needs the extra spark"),
+    "STAGING_EXPIRED": ("40001", "what was staged is too old to be published; it may have been swept"),
     "STORAGE_FAILED": ("58030", "the storage failed"),
     "STORAGE_FULL": ("53100", "the disk or the quota is full"),
     "STORAGE_REFUSED": ("42501", "the storage is read-only for us"),

@@ -11,6 +11,7 @@ from scripts.mutations import (
     records,
     spark,
     storage,
+    upkeep,
 )
 from scripts.mutations.mutant import Mutant
 
@@ -18,6 +19,7 @@ from scripts.mutations.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     *storage.MUTANTS,
     *metadata.MUTANTS,
+    *upkeep.MUTANTS,
     *combining.MUTANTS,
     *clients.MUTANTS,
     *spark.MUTANTS,

@@ -35,6 +35,7 @@ from sparklog.storage.root_rules import root_rules
 
 TopicPartition = tuple[str, int]
 _APPEND_ATTEMPTS = 3
+_STAGED_IN_VAIN = {"TOPIC_CHANGED", "STAGING_EXPIRED"}
 # On a remote store: rows may be laid out by settings that are out of date for so long.
 _STAGE_MAX_AGE_MS = 1000
 
@@ -192,8 +193,12 @@ class SparkLog(Closing):
         """The segments of this process; opened with the first append."""
         with self._writer_lock:
             if self._writer is None:
-                self._writer = LogWriter(self.store, self.clock)
+                self._writer = LogWriter(self.store, self.clock, seen=self._seen)
             return self._writer
+
+    def _seen(self) -> tuple[int, int]:
+        image = self.image
+        return image.commit, image.sweep_horizon
 
     def appender(
         self, options: AppendOptions | None = None, *, sticky_turn: int | None = None
@@ -261,7 +266,7 @@ class SparkLog(Closing):
             try:
                 return self.publish([stage()], txn=txn)
             except RetriableError as error:
-                if error.code != "TOPIC_CHANGED":
+                if error.code not in _STAGED_IN_VAIN:
                     raise
                 changed = error
         raise changed

@@ -12,7 +12,8 @@ Stores whose files end with their sync (object stores): each sync ends the segme
     another. flush.messages and flush.ms would only make objects small, and are not followed. The index is
     one more object, and worth its request only beside a segment of INDEXED_BYTES or more.
 Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any
-    topic in the segment (the strictest counts). One append is never split over two segments.
+    topic in the segment (the strictest counts), or that goes to a segment born before the sweep horizon. One
+    append is never split over two segments.
 Not here: the index beside a segment (growing_index.py), encoding (format), offsets and visibility
     (metadata), grouping rows (client/appender.py).
 Concurrency: thread-safe by one lock.
@@ -26,7 +27,7 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock
 from sparklog.errors import AlreadyExistsError, FatalStorageError, InvalidRequestError, StorageError
@@ -37,7 +38,7 @@ from sparklog.log.config import INT_MAX, TopicConfig
 from sparklog.log.drafts import draft_of, drafts_of
 from sparklog.log.growing_index import ENTRY_BYTES, GrowingIndex
 from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
-from sparklog.metadata import DraftExtent
+from sparklog.metadata import DraftExtent, born_of
 from sparklog.storage import AppendFile, Store
 
 MAX_SYNCED = 10_000  # segments whose durable size is remembered: those of drafts that wait to be published
@@ -70,7 +71,12 @@ class LogWriter:
         segment_bytes: int = INT_MAX,
         segment_ms: int | None = None,
         writer_id: str | None = None,
+        seen: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
+        """`seen`: the newest commit that is known, and its sweep horizon; without it, segments are born
+        before all.
+        """
+        self._seen = seen
         self._store = store
         self._ends_with_sync = not store.traits.appends_after_sync
         self._clock = clock
@@ -225,6 +231,7 @@ class LogWriter:
             size > min(segment.limit_bytes, config.segment_bytes)
             or index_bytes > min(segment.limit_index_bytes, config.segment_index_bytes)
             or age_ms > min(segment.limit_ms, config.segment_ms)
+            or self._is_too_old(segment)
         ):
             self._retire()
             return None
@@ -232,6 +239,10 @@ class LogWriter:
         segment.limit_index_bytes = min(segment.limit_index_bytes, config.segment_index_bytes)
         segment.limit_ms = min(segment.limit_ms, config.segment_ms)
         return segment
+
+    def _is_too_old(self, segment: _Segment) -> bool:
+        """Was it born before the sweep horizon? If its extents are gone, none can be published any more."""
+        return self._seen is not None and born_of(segment.name) < self._seen()[1]
 
     def _has_room(self, encoded: EncodedBatches, config: TopicConfig) -> bool:
         """Do all of these batches fit into the active segment, or into one that is still to be made?
@@ -243,7 +254,8 @@ class LogWriter:
         if segment is not None:
             room, index_room = min(room, segment.limit_bytes), min(index_room, segment.limit_index_bytes)
             used, index_used = segment.file.position, segment.index.size_bytes
-            if self._clock.now_ms() - segment.created_ms > min(segment.limit_ms, config.segment_ms):
+            age_ms = self._clock.now_ms() - segment.created_ms
+            if age_ms > min(segment.limit_ms, config.segment_ms) or self._is_too_old(segment):
                 return False
         return (
             used + encoded.size_bytes <= room and index_used + ENTRY_BYTES * encoded.batch_count <= index_room
@@ -294,7 +306,8 @@ class LogWriter:
             return name, self._store.append_file(name)
 
     def _next_name(self) -> str:
-        name = segment_name(self.writer_id, self._number)
+        born = None if self._seen is None else self._seen()[0]
+        name = segment_name(self.writer_id, self._number, born)
         self._number += 1  # also when creating fails: a name is tried once
         return name
 

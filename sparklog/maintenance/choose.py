@@ -78,6 +78,7 @@ def _pieces(image: Image, topic: Topic, limits: MergeLimits) -> Iterator[Piece]:
         for start, stop in runs_to_merge(columns.column("size"), target, limits.fan_in):
             extents = columns.slice(start, stop)
             yield Piece(
+                born=image.commit,
                 topic=topic.name,
                 topic_id=topic.topic_id,
                 partition=state.partition,

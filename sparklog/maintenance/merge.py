@@ -19,7 +19,7 @@ from sparklog.log.writer import LogWriter
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.rewrite import STEP_BYTES, rewritten
 from sparklog.maintenance.work import MergeWork, Piece
-from sparklog.metadata import DraftExtent, Extent, ReplaceExtents, replacement
+from sparklog.metadata import NO_HORIZON, DraftExtent, Extent, ReplaceExtents, replacement
 from sparklog.storage import Store
 
 Told = Callable[[int], None]  # of stored bytes that were rewritten
@@ -43,7 +43,7 @@ def run_merge(
 def _merge_shared(
     store: Store, clock: Clock, files: SegmentFiles, work: MergeWork, told: Told
 ) -> list[ReplaceExtents]:
-    writer = LogWriter(store, clock)
+    writer = LogWriter(store, clock, seen=lambda: (work.pieces[0].born, NO_HORIZON))
     with contextlib.closing(writer):
         drafts = []
         for piece in work.pieces:
@@ -81,7 +81,9 @@ def _merge_apart(store: Store, files: SegmentFiles, piece: Piece, told: Told) ->
                 segment = None
             if segment is None:
                 base_offset = int(batches.base_offset[0])
-                segment = MergedSegment(store, piece.topic, piece.partition, piece.config, base_offset)
+                segment = MergedSegment(
+                    store, piece.topic, piece.partition, piece.config, base_offset, piece.born
+                )
                 unfinished.callback(segment.close)
             segment.write(batches)
             told(batches.size_bytes)

@@ -1,6 +1,6 @@
 """A merged segment: one partition, absolute offsets, laid out as Kafka's, with its .index and .timeindex.
 
-    <topic>-<p>/<20 digits of the first offset>-<id>.log
+    <topic>-<p>/<20 digits of the first offset>-<born>-<id>.log
 
 Invariants: the segment is durable, with its name, before `finish` returns its extent; the indexes are hints,
     and are complete or absent. A batch is never split over two segments.
@@ -37,13 +37,14 @@ class MergedSegment:
     """One segment that is being written."""
 
     def __init__(
-        self, store: Store, topic: str, partition: int, config: TopicConfig, base_offset: int
+        self, store: Store, topic: str, partition: int, config: TopicConfig, base_offset: int, born: int
     ) -> None:
+        """`born`: the commit of the image that the work was chosen from."""
         self._store = store
         self._config = config
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.name = merged_segment_name(topic, partition, base_offset, new_id())
+        self.name = merged_segment_name(topic, partition, base_offset, born, new_id())
         self._file: AppendFile = store.append_file(self.name)
         self._max_timestamp_ms = -1
         self._columns: list[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]] = []

@@ -2,7 +2,7 @@
 
 Invariants: a replacement is published only if the extents that it removes are there as they were, field for
     field, in the image that the commit is planned against; if not, it is left out, and nothing is changed for
-    it. Appends beside it do not matter.
+    it. Nor if it took so long that what it made may have been swept. Appends beside it do not matter.
 Not here: making them (merge.py).
 Concurrency: any thread and process; the metadata log orders them.
 After a crash: the commit is there or not. If not, the new segments are files that nothing refers to.
@@ -47,7 +47,7 @@ def _applies(image: Image, action: ReplaceExtents) -> bool:
     except UnknownTopicError:
         return False
     except RetriableError as error:
-        if error.code != "EXTENTS_CHANGED":
+        if error.code not in {"EXTENTS_CHANGED", "STAGING_EXPIRED"}:
             raise
         return False
     return True

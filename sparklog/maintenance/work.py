@@ -15,11 +15,13 @@ class Piece:
     """Extents of one partition that are to become one, or as few as segment.bytes allows.
 
     Fields:
+        born: the commit of the image that they were found in: of what replaces them, the birth.
         topic: its name, for the names of files and for messages.
         config: the topic's settings, as of the choice.
         is_shared: its batches go to a segment that others share.
     """
 
+    born: int
     topic: str
     topic_id: str
     partition: int

@@ -12,6 +12,7 @@ from sparklog.metadata.model.extents import AppendExtents, plan_append
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
     NO_COMMIT,
+    NO_HORIZON,
     BrokerListener,
     BrokerRegistration,
     Image,
@@ -38,6 +39,7 @@ from sparklog.metadata.model.sequences import (
     last_sequence,
 )
 from sparklog.metadata.model.settings import SetConfigs, plan_set_configs
+from sparklog.metadata.model.sweeping import MoveSweepHorizon, born_of, plan_move_sweep_horizon
 from sparklog.metadata.model.topic_names import collision_key, is_internal, why_illegal_topic_name
 from sparklog.metadata.model.topics import (
     AddPartitions,
@@ -62,6 +64,7 @@ __all__ = [
     "MAX_PARTITIONS_KEY",
     "MAX_WRITER_TXNS",
     "NO_COMMIT",
+    "NO_HORIZON",
     "NUMBER_COLUMNS",
     "SEQUENCES",
     "Action",
@@ -81,6 +84,7 @@ __all__ = [
     "Image",
     "MetadataLog",
     "MetadataSettings",
+    "MoveSweepHorizon",
     "PartitionState",
     "Plan",
     "ProducerState",
@@ -97,6 +101,7 @@ __all__ = [
     "added_partitions",
     "appended_offset",
     "apply_actions",
+    "born_of",
     "check_sequence",
     "collision_key",
     "empty_image",
@@ -110,6 +115,7 @@ __all__ = [
     "plan_append",
     "plan_create_topic",
     "plan_delete_topic",
+    "plan_move_sweep_horizon",
     "plan_register_broker",
     "plan_replace_extents",
     "plan_set_configs",

@@ -114,7 +114,8 @@ def test_clones_of_a_process_lose_nothing_of_each_other(
     """Resumed twice from one image, they have the same names for data ahead of them."""
     first, other = ["f" * size] * count, ["o" * size] * count
     with sparklog.open(s3_root) as clone:
-        clone._writer = LogWriter(clone.store, clone.clock, writer_id=log.writer.writer_id)
+        seen, name = (clone.image.commit, -1), log.writer.writer_id
+        clone._writer = LogWriter(clone.store, clone.clock, writer_id=name, seen=lambda: seen)
         log.append("t", rows(*first))
         with pytest.raises(StorageError, match="exists, expected no such file"):
             clone.append("t", rows(*other))

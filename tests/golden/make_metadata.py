@@ -24,6 +24,7 @@ def main() -> None:
     (HERE / "metadata_commit_3.bin").write_bytes(module.encoded(module.ACTIONS_3, version=3))
     (HERE / "metadata_commit_4.bin").write_bytes(module.encoded(module.ACTIONS_4, version=4))
     (HERE / "metadata_commit_4_txn.bin").write_bytes(module.encoded(module.ACTIONS_4_TXN, version=4))
+    (HERE / "metadata_commit_6.bin").write_bytes(module.encoded(module.ACTIONS_6, version=6))
     (HERE / "metadata_commit_5.bin").write_bytes(encode_commit(module.header(), module.ACTIONS_5))
 
 

@@ -79,6 +79,8 @@ def fill(log: Any, version: int) -> None:
     topic_id = log.image.topic("orders").topic_id
     log.metadata.publish(lambda image: [metadata.plan_advance_log_start(image, topic_id, 0, 3)])
     replace_last(log, "kept")
+    if version >= 6:
+        log.metadata.publish(lambda image: [metadata.plan_move_sweep_horizon(image, image.commit)])
     log.metadata.write_snapshot()
     log.append("orders", rows(30, 6), partition=0, txn=("query-1", 4), compression_type="gzip")
     produce(log, 41, 4, rows(40, 2))

@@ -16,6 +16,7 @@ from sparklog.metadata import (
     CreateTopic,
     DeleteTopic,
     Extent,
+    MoveSweepHorizon,
     RegisterBroker,
     ReplaceExtents,
     RequestApplied,
@@ -40,6 +41,7 @@ GOLDEN_4_TXN = GOLDEN.with_name("metadata_commit_4_txn.bin")
 GOLDEN_3 = GOLDEN.with_name("metadata_commit_3.bin")
 GOLDEN_4 = GOLDEN.with_name("metadata_commit_4.bin")
 GOLDEN_5 = GOLDEN.with_name("metadata_commit_5.bin")
+GOLDEN_6 = GOLDEN.with_name("metadata_commit_6.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 EXTENT = Extent(
@@ -114,6 +116,7 @@ ACTIONS_5: tuple[Action, ...] = (
     ),
     WriterTxn(application="query-1", version=11, topics=(TOPIC,)),
 )
+ACTIONS_6: tuple[Action, ...] = (MoveSweepHorizon(horizon=4),)
 
 
 APPEND_WITH_TIER = (
@@ -192,8 +195,14 @@ def test_golden_commit_of_version_5() -> None:
     assert (found.version, actions) == (5, ACTIONS_5)
 
 
+def test_golden_commit_of_version_6() -> None:
+    assert encoded(ACTIONS_6, version=6) == GOLDEN_6.read_bytes()
+    assert decode(GOLDEN_6.read_bytes())[1] == ACTIONS_6
+    assert {action.document_version for action in ACTIONS_6} == {6}
+
+
 def test_every_action_type_is_in_the_golden_commits() -> None:
-    golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4]
+    golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4, *ACTIONS_6]
     assert {type(action) for action in golden} == set(ACTION_TYPES)
     versions = [
         {one.document_version for one in actions} for actions in (ACTIONS, ACTIONS_2, ACTIONS_3, ACTIONS_4)
@@ -278,8 +287,8 @@ def test_snapshot_manifest_is_no_commit() -> None:
 
 
 def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 6, expected 1 to 5;.*Upgrade"):
-        decode(encoded(version=6))
+    with pytest.raises(UnsupportedVersionError, match=r"found version 7, expected 1 to 6;.*Upgrade"):
+        decode(encoded(version=7))
 
 
 @pytest.mark.parametrize(
@@ -301,9 +310,9 @@ def test_unknown_things_in_an_intact_commit_ask_for_an_upgrade(body: str, found:
 def test_newer_version_is_refused_by_what_is_new_in_it() -> None:
     body = '{"actions":[{"type":"elect_leader","x":1}]}'
     with pytest.raises(
-        UnsupportedVersionError, match=r"found version 6, expected 1 to 5 \(action 0 .* 'elect_leader'\);"
+        UnsupportedVersionError, match=r"found version 7, expected 1 to 6 \(action 0 .* 'elect_leader'\);"
     ):
-        decode(with_body(body, version=6))
+        decode(with_body(body, version=7))
 
 
 def test_unknown_field_in_the_header_asks_for_an_upgrade() -> None:

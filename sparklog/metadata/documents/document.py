@@ -24,7 +24,7 @@ from sparklog.metadata.model.image import BrokerListener
 from sparklog.metadata.model.numbers import Int64
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
-VERSION = 5  # the newest that we know
+VERSION = 6  # the newest that we know
 # Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
 REQUEST_VERSION = 4
 # What stands in a commit: extents may be in columns there, and nowhere else.

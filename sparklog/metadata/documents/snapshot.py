@@ -31,6 +31,7 @@ from sparklog.metadata.model.action import FIRST_VERSION
 from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
+    NO_HORIZON,
     BrokerRegistration,
     Image,
     MergedBatch,
@@ -76,9 +77,13 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     next_producer_id: Int64 = 0
     # Version 3, likewise.
     publishers: dict[str, PublisherState] = {}
+    # Version 6, likewise.
+    sweep_horizon: Int64 = NO_HORIZON
 
     @property
     def version(self) -> int:
+        if self.sweep_horizon != NO_HORIZON:
+            return 6
         if any(topic.merged_batches for topic in self.topics):
             return 5
         if any(topic.writer_txns for topic in self.topics):
@@ -126,7 +131,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     header, body = read_manifest(store, commit, cluster_id=cluster_id)
     where = f"{store.url}/{snapshot_directory(commit)}"
     state = _decode_state(_read_part(store, commit, body.state), f"{where}/{body.state.name}")
-    if header.version < state.version or state.next_producer_id < 0:
+    if header.version < state.version or state.next_producer_id < 0 or state.sweep_horizon < NO_HORIZON:
         raise corrupt(_CODE, where, f"found a state of version {state.version}, expected {header.version}")
     columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
     topics = _topics(state, columns, where)
@@ -141,6 +146,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         broker=state.broker,
         next_producer_id=state.next_producer_id,
         publishers=state.publishers,
+        sweep_horizon=state.sweep_horizon,
         replayed=Replayed(commit),
     )
 
@@ -225,6 +231,7 @@ def _state(image: Image) -> _State:
         image.broker,
         image.next_producer_id,
         dict(image.publishers),
+        image.sweep_horizon,
     )
 
 

@@ -16,6 +16,7 @@ from sparklog.metadata.model import (
     publishers,
     rewriting,
     settings,
+    sweeping,
     topics,
     writers,
 )
@@ -27,6 +28,7 @@ from sparklog.metadata.model.producers import AllocateProducerIds
 from sparklog.metadata.model.publishers import RequestApplied
 from sparklog.metadata.model.rewriting import AdvanceLogStart, ReplaceExtents
 from sparklog.metadata.model.settings import SetConfigs
+from sparklog.metadata.model.sweeping import MoveSweepHorizon
 from sparklog.metadata.model.topics import AddPartitions, CreateTopic, DeleteTopic
 from sparklog.metadata.model.writers import WriterTxn
 
@@ -42,6 +44,7 @@ Action = (
     | RegisterBroker
     | AllocateProducerIds
     | RequestApplied
+    | MoveSweepHorizon
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -58,4 +61,5 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     RegisterBroker: brokers.register_broker,
     AllocateProducerIds: producers.allocate_producer_ids,
     RequestApplied: publishers.settle_request,
+    MoveSweepHorizon: sweeping.move_sweep_horizon,
 }

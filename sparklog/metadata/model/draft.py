@@ -66,7 +66,8 @@ class ImageDraft:
     Fields:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
-        writer_txns, configs, broker, next_producer_id, publishers: as in the image, to be changed in place.
+        writer_txns, configs, broker, next_producer_id, publishers, sweep_horizon: as in the image, to be
+            changed in place.
     """
 
     def __init__(self, image: Image) -> None:
@@ -77,6 +78,7 @@ class ImageDraft:
         self.broker = image.broker
         self.next_producer_id = image.next_producer_id
         self.publishers = dict(image.publishers)
+        self.sweep_horizon = image.sweep_horizon
         self._cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() puts the drafts in.
         self._by_name = dict(image.topics)
@@ -119,6 +121,20 @@ class ImageDraft:
             self._partitions[topic_id, partition] = draft
         return draft
 
+    def refers_to(self, segment: str) -> bool:
+        """Is a segment live, as of what has been applied so far? Cost: as Image.refers_to."""
+        for topic_id, topic in self._by_id.items():
+            draft = self._topics.get(topic_id)
+            for number, state in enumerate(topic.partitions if draft is None else draft.partitions):
+                partition = self._partitions.get((topic_id, number))
+                if partition is not None:
+                    state = partition.state  # noqa: PLW2901 - it is stale in the topic
+                    if any(extent.segment == segment for extent in partition.pending):
+                        return True
+                if state.extents.refers_to(segment):
+                    return True
+        return False
+
     def add_topic(self, draft: TopicDraft) -> None:
         """A topic whose id and name are free."""
         topic = Topic(topic_id=draft.topic_id, name=draft.name, partitions=(), configs={})
@@ -154,4 +170,5 @@ class ImageDraft:
             broker=self.broker,
             next_producer_id=self.next_producer_id,
             publishers=self.publishers,
+            sweep_horizon=self.sweep_horizon,
         )

@@ -201,6 +201,12 @@ class ExtentList(Sequence[Extent]):
                 return self._extent(block, int(found[-1]))
         return None
 
+    def refers_to(self, segment: str) -> bool:
+        """Is an extent in this segment? Cost: a scan."""
+        return any(extent.segment == segment for extent in self._tail) or any(
+            bool(np.any(block.segment == segment)) for block in self._blocks
+        )
+
     def last_of_producer(self, producer_id: int) -> Extent | None:
         """The newest extent of this producer. Cost: as `with_sequence`."""
         for extent in reversed(self._tail):

@@ -20,6 +20,7 @@ from sparklog.metadata.model.sequences import (
     last_sequence,
     remember,
 )
+from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 
 
 class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True):
@@ -38,6 +39,7 @@ def count_extents(actions: Sequence[ActionBase]) -> int:
 
 def append_extents(draft: ImageDraft, action: AppendExtents) -> None:
     """Each becomes the last of its partition."""
+    refuse_expired(draft, (extent.segment for extent in action.extents))
     for extent in action.extents:
         _append(draft, extent)
 
@@ -83,9 +85,11 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
 
     Raises:
         UnknownTopicError: no topic has this id (any more), or no such partition.
+        RetriableError: STAGING_EXPIRED, a segment is too old to come to life.
         FencedError: a newer epoch of the producer has written.
         InvalidRequestError: DUPLICATE_SEQUENCE, OUT_OF_ORDER_SEQUENCE, or a malformed draft.
     """
+    validate_births(image, (draft.segment for draft in drafts))
     ends: dict[tuple[str, int], int] = {}
     producers: dict[tuple[str, int, int], ProducerState] = {}
     extents = []

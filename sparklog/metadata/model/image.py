@@ -20,6 +20,7 @@ from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.topic_names import collision_key
 
 NO_COMMIT = -1
+NO_HORIZON = -1
 _BLOCK_BYTES = 4096
 _EXTENT_BYTES = 240  # as an object in a commit
 
@@ -144,6 +145,8 @@ class Image:
     next_producer_id: int = 0
     # The least recent first; those that were silent for longest are forgotten (publishers.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
+    # Dead segments that were born before this commit stay dead (sweeping.py).
+    sweep_horizon: int = NO_HORIZON
     # No part of the state: who came by it in another way has the same image.
     replayed: Replayed = field(default=Replayed(), compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(
@@ -205,6 +208,12 @@ class Image:
         """Can request `sequence` of `publisher` be applied no more, since it, or a later one, has been?"""
         state = self.publishers.get(publisher)
         return state is not None and state.last_sequence >= sequence
+
+    def refers_to(self, segment: str) -> bool:
+        """Is a segment live? Cost: a look at each extent, some 20 ms for a million."""
+        return any(
+            state.extents.refers_to(segment) for topic in self.topics.values() for state in topic.partitions
+        )
 
     def applied(self, application: str, version: int, topic_id: str) -> WriterTxnState | None:
         """What shows that `version` of the writer `application`, or a later one, is in the topic already."""

@@ -22,6 +22,7 @@ from sparklog.metadata.model.extent_list import ExtentColumns, checksum_of
 from sparklog.metadata.model.image import Image, PartitionState
 from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.sequences import remember_merged
+from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 
 REPLACEMENT_VERSION = 5
 
@@ -68,6 +69,7 @@ def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
     state = partition.flushed()
     start, stop = _replaced_range(state, action, where)
     _refuse_unordered(action, where)
+    refuse_expired(draft, (extent.segment for extent in action.added))
     partition.state = replace(
         state,
         extents=state.extents.replaced(start, stop, action.added),
@@ -158,6 +160,7 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
     Raises:
         UnknownTopicError: the topic is gone.
         RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
+            STAGING_EXPIRED, a segment that it adds is too old to come to life.
     """
     state = image.partition_of(action.topic_id, action.partition)
     extents = state.extents
@@ -170,6 +173,7 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
             f"{action.end_offset} are in other extents now",
             fix="Read the extents again and redo the work; nothing was changed",
         )
+    validate_births(image, (extent.segment for extent in action.added))
     return action
 
 

@@ -1,0 +1,118 @@
+"""Upkeep of the metadata log, and what may be swept."""
+
+from scripts.mutations.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "sweeping: what is too old to come to life is left out by its planner",
+        "sparklog/metadata/model/extents.py",
+        "    validate_births(image, (draft.segment for draft in drafts))\n",
+        "",
+        "tests/metadata/test_sweeping.py",
+    ),
+    Mutant(
+        "sweeping: what is too old to come to life does not apply",
+        "sparklog/metadata/model/extents.py",
+        "    refuse_expired(draft, (extent.segment for extent in action.extents))\n",
+        "",
+        "tests/metadata/test_sweeping.py",
+    ),
+    Mutant(
+        "sweeping: nor does it if it was merged",
+        "sparklog/metadata/model/rewriting.py",
+        "    refuse_expired(draft, (extent.segment for extent in action.added))\n",
+        "",
+        "tests/metadata/test_sweeping.py",
+    ),
+    Mutant(
+        "sweeping: what is live goes on, however old",
+        "sparklog/metadata/model/sweeping.py",
+        "if born_of(segment) < draft.sweep_horizon and not draft.refers_to(segment):",
+        "if born_of(segment) < draft.sweep_horizon:",
+        "tests/metadata/test_sweeping.py",
+    ),
+    Mutant(
+        "sweeping: the horizon only grows",
+        "sparklog/metadata/model/sweeping.py",
+        "if not draft.sweep_horizon < action.horizon <= draft.commit:",
+        "if not 0 <= action.horizon <= draft.commit:",
+        "tests/metadata/test_sweeping.py",
+    ),
+    Mutant(
+        "sweeping: the horizon survives in snapshots",
+        "sparklog/metadata/documents/snapshot.py",
+        "        sweep_horizon=state.sweep_horizon,\n",
+        "",
+        "tests/metadata/test_sweeping.py",
+    ),
+    Mutant(
+        "sweeping: a writer leaves a segment that is older than the horizon",
+        "sparklog/log/writer.py",
+        "return self._seen is not None and born_of(segment.name) < self._seen()[1]",
+        "return False",
+        "tests/client/test_sweep_horizon.py",
+    ),
+    Mutant(
+        "upkeep: a snapshot of a large image is due after more commits",
+        "sparklog/metadata/upkeep.py",
+        "max(self.settings.snapshot_bytes, snapshot_size(image) // 4)",
+        "self.settings.snapshot_bytes",
+        "tests/metadata/test_upkeep.py",
+    ),
+    Mutant(
+        "upkeep: a commit weighs a block at least",
+        "sparklog/metadata/model/image.py",
+        "max(size, _BLOCK_BYTES, _EXTENT_BYTES * extents)",
+        "max(size, _EXTENT_BYTES * extents)",
+        "tests/metadata/test_upkeep.py",
+    ),
+    Mutant(
+        "upkeep: one commit on the scale has one writer of the snapshot",
+        "sparklog/metadata/upkeep.py",
+        "if _mark(weight, unit) > _mark(weight - image.replayed.last_weight, unit):",
+        "if weight >= unit:",
+        "tests/metadata/test_upkeep.py",
+    ),
+    Mutant(
+        "upkeep: commits of others weigh as much as ours",
+        "sparklog/metadata/loading.py",
+        "            replayed = replayed.after(size, count_extents(actions))\n",
+        "",
+        "tests/metadata/test_upkeep.py",
+    ),
+    Mutant(
+        "upkeep: who opens a log that is long overdue does not wait for the scale",
+        "sparklog/metadata/upkeep.py",
+        "elif not self._has_begun and weight >= 2 * unit:",
+        "elif weight < 0:",
+        "tests/metadata/test_upkeep.py",
+    ),
+    Mutant(
+        "upkeep: a snapshot that others have written is enough",
+        "sparklog/metadata/upkeep.py",
+        " and not (others and self._is_covered(image, overdue))",
+        "",
+        "tests/metadata/test_upkeep.py",
+    ),
+    Mutant(
+        "upkeep: a snapshot goes before the rest of a cleaning, and is begun whatever the time",
+        "sparklog/metadata/background.py",
+        "                elif not begun or self._is_over():",
+        "                if not begun or self._is_over():",
+        "tests/metadata/test_background.py",
+    ),
+    Mutant(
+        "upkeep: what is left of a cleaning ends with its owner",
+        "sparklog/metadata/background.py",
+        "return self._deadline is not None and time.monotonic() > self._deadline",
+        "return False",
+        "tests/metadata/test_background.py",
+    ),
+    Mutant(
+        "cleaning: a step is bounded",
+        "sparklog/metadata/cleaning.py",
+        "step = freed[start : start + STEP]",
+        "step = freed[start:]",
+        "tests/metadata/test_upkeep.py",
+    ),
+)
