@@ -33,7 +33,7 @@ def publish_replacements(metadata: MetadataLog, replacements: Sequence[ReplaceEx
     """
 
     def plan(image: Image) -> list[Action]:
-        return [action for action in replacements if _applies(image, action)]
+        return [action for action in replacements if replacement_applies(image, action)]
 
     failpoint("merge.publishing")
     result = metadata.publish(plan)
@@ -41,7 +41,8 @@ def publish_replacements(metadata: MetadataLog, replacements: Sequence[ReplaceEx
     return Published(actions, len(replacements) - len(actions))
 
 
-def _applies(image: Image, action: ReplaceExtents) -> bool:
+def replacement_applies(image: Image, action: ReplaceExtents) -> bool:
+    """Is everything that it removes in the image as it was?"""
     try:
         plan_replace_extents(image, action)
     except UnknownTopicError:

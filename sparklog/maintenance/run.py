@@ -8,17 +8,18 @@ Concurrency: one at a time on a machine, if the store can hold names: two would 
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from sparklog.errors import RetriableError
+from sparklog.errors import DataLossError, RetriableError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.merge import run_merge
-from sparklog.maintenance.publish import publish_replacements
-from sparklog.maintenance.work import MergeWork
-from sparklog.metadata import Image, MetadataLog
+from sparklog.maintenance.publish import publish_replacements, replacement_applies
+from sparklog.maintenance.work import MergeWork, Piece
+from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
 HOLD = "maintenance.lock"
 MAX_ROUNDS = 8
@@ -119,20 +120,33 @@ def _merge_all(
                 done += size
                 progress(Progress(min(done, total), total))  # noqa: B023 - called at once
 
-            replacements = run_merge(metadata.store, clock, work, told)
-            published = publish_replacements(metadata, replacements)
+            try:
+                replacements = run_merge(metadata.store, clock, work, told)
+            except DataLossError:
+                if all(_is_there(metadata.refresh(force=True), piece) for piece in work.pieces):
+                    raise
+                replacements = []  # its files went with its extents: others have changed them
+            there = set(publish_replacements(metadata, replacements).actions)
             done = started + work.size
             progress(Progress(done, total))
-            there = set(published.actions)
-            for piece, action in zip(work.pieces, replacements, strict=True):
-                one = report.topics[piece.topic]
-                if action not in there:
-                    one.left_out += 1
-                    continue
-                one.merged_extents += len(piece.extents)
-                one.merged_bytes += piece.size
-                one.added_extents += len(action.added)
-                one.added_bytes += sum(extent.size for extent in action.added)
+            for piece, action in itertools.zip_longest(work.pieces, replacements):
+                _count(report.topics[piece.topic], piece, action if action in there else None)
+
+
+def _is_there(image: Image, piece: Piece) -> bool:
+    """Does the partition still have these extents?"""
+    action = replacement(piece.extents, [], topic_id=piece.topic_id, partition=piece.partition)
+    return replacement_applies(image, action)
+
+
+def _count(one: TopicReport, piece: Piece, action: ReplaceExtents | None) -> None:
+    if action is None:
+        one.left_out += 1
+        return
+    one.merged_extents += len(piece.extents)
+    one.merged_bytes += piece.size
+    one.added_extents += len(action.added)
+    one.added_bytes += sum(extent.size for extent in action.added)
 
 
 def _count_merged(report: Report, work: MergeWork) -> None:

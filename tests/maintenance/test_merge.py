@@ -1,5 +1,6 @@
 """Merging: every record stays what it is, whatever its batches were, and nothing is published by halves."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -10,17 +11,17 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import CorruptLogError, RetriableError, StorageError
+from sparklog.errors import CorruptLogError, DataLossError, RetriableError, StorageError
 from sparklog.format.batch_table import scan_batches
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.index import parse_offset_entries, parse_time_entries
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.log.names import is_dense, is_merged
-from sparklog.maintenance import MergeLimits, Progress, optimize
+from sparklog.maintenance import MergeLimits, MergeWork, Progress, optimize
 from sparklog.maintenance.choose import choose_merges
 from sparklog.maintenance.merge import run_merge
 from sparklog.maintenance.publish import publish_replacements
-from sparklog.metadata import appended_offset, plan_append
+from sparklog.metadata import MetadataLog, appended_offset, plan_append
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append, extents, records
 
@@ -297,3 +298,39 @@ def test_progress_ends_with_everything_done(log: SparkLog, append: Append) -> No
     optimize(log.metadata, log.clock, limits=APART, progress=tell)
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1] > 8_000
+
+
+def test_files_that_went_with_their_extents_are_no_error(log: SparkLog, append: Append) -> None:
+    """Somebody else has merged them, and swept, between the choice and the work."""
+    append([b"a"])
+    append([b"b"])
+    (work,) = choose_merges(log.refresh(), ALL)
+    elsewhere = SparkLog(log.store, MetadataLog.open(log.store, log.clock), log.clock)
+    merge(elsewhere)
+    for name in {extent.segment for piece in work.pieces for extent in piece.extents.extents("", 0)}:
+        log.store.delete(name)
+    stale = log.metadata.image
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparklog.maintenance.run.choose_merges", choose_once(work))
+        report = optimize(log.metadata, log.clock)
+    assert stale.commit < log.image.commit
+    assert (report.topics["t"].left_out, report.topics["t"].merged_extents) == (1, 0)
+    assert [value for _, value, _ in records(log)] == [b"a", b"b"]
+
+
+def test_a_missing_file_of_extents_that_are_there_is_an_error(log: SparkLog, append: Append) -> None:
+    append([b"a"])
+    append([b"b"])
+    log.store.delete(extents(log)[0].segment)
+    with pytest.raises(DataLossError, match="SEGMENT_MISSING"):
+        merge(log)
+
+
+def choose_once(work: MergeWork) -> Callable[..., list[MergeWork]]:
+    """What was chosen from an older image; and then nothing."""
+    left = [work]
+
+    def choose(*_: object) -> list[MergeWork]:
+        return [left.pop()] if left else []
+
+    return choose

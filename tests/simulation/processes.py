@@ -23,6 +23,7 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.log.writer import LogWriter
+from sparklog.maintenance import MergeLimits, optimize
 from sparklog.metadata import Action, Image, MetadataLog, plan_advance_log_start
 from tests.history.recorder import History, Operation
 from tests.simulation.setting import HOUR_MS, MINUTE_MS, TOPICS, Setting
@@ -176,7 +177,7 @@ class Reader(Role):
 
 @dataclass
 class Keeper(Role):
-    """Snapshots, cleans, sweeps, and moves log starts; all that is due, after hours in which nobody did."""
+    """Snapshots, cleans, sweeps, merges, moves log starts; all that is due, after idle hours."""
 
     due: list[str] = field(default_factory=list)
     dawn_us: int = 0
@@ -185,7 +186,9 @@ class Keeper(Role):
         if self.dawn_us < self.setting.idle_until_us <= process.world.now_us:
             self.dawn_us = self.setting.idle_until_us
             self.due = ["clean", "snapshot", "refresh", "snapshot"]
-        actions = ("snapshot", "clean", "clean", "sweep", "expire", "refresh")
+        actions: tuple[str, ...] = ("snapshot", "clean", "clean", "sweep", "expire", "refresh")
+        if self.setting.merges:
+            actions += ("merge", "merge", "merge")
         action = self.due.pop() if self.due else self.setting.dice.choice(actions)
         if action == "snapshot":
             log.metadata.write_snapshot()
@@ -194,11 +197,20 @@ class Keeper(Role):
         elif action == "sweep":
             log.store.sweep_temporary(older_than_ms=0)
             sweep_segments(log, self.setting)
+        elif action == "merge":
+            self._merge(log, process)
         elif action == "expire" and self.setting.expires:
             self._expire(log, history)
         else:
             log.refresh()
         return True
+
+    def _merge(self, log: SparkLog, process: SimProcess) -> None:
+        dice = self.setting.dice
+        limits = MergeLimits(fan_in=dice.choice((None, 2, 4)), shared_bytes=dice.choice((0, 1 << 20)))
+        for topic in optimize(log.metadata, process, limits=limits).topics.values():
+            self.setting.world.met["merged extents"] += topic.merged_extents
+            self.setting.world.met["merged in vain"] += topic.left_out
 
     def _expire(self, log: SparkLog, history: History) -> None:
         place = self.setting.dice.choice(TOPICS), self.setting.dice.randrange(self.setting.partitions)
@@ -220,7 +232,8 @@ class Keeper(Role):
 
 
 def sweep_segments(log: SparkLog, setting: Setting) -> None:
-    """Delete segments that no extent refers to and none can come to: old, by the storage's clock.
+    """Delete segments that no extent refers to and none can come to: old, by the storage's clock, and unused
+    for as long; who still reads, or writes to, what was merged has given up by then.
 
     First the listing, then the image: whatever the listing shows, and a later commit refers to, is in it.
     """
@@ -237,7 +250,11 @@ def sweep_segments(log: SparkLog, setting: Setting) -> None:
         now_ms = START_MS + setting.world.now_us // 1000  # the storage's own clock
     for stored in listed:
         segment = stored.name.removesuffix(".index").removesuffix(".log") + ".log"
-        if segment not in used and stored.modified_ms < now_ms - setting.sweep_after_ms:
+        if segment in used:
+            setting.unused_since_ms.pop(segment, None)
+            continue
+        since_ms = max(stored.modified_ms, setting.unused_since_ms.setdefault(segment, now_ms))
+        if since_ms < now_ms - setting.sweep_after_ms:
             setting.world.faults["segments swept"] += 1
             log.store.delete(stored.name)
 

@@ -38,6 +38,8 @@ class Setting:
     refresh_interval_ms: int
     settings: MetadataSettings
     sweep_after_ms: int
+    merges: bool
+    unused_since_ms: dict[str, int] = field(default_factory=dict)  # segments, when a sweep saw it first
     operations: int = 0
     is_over: bool = False
     idle_until_us: int = 0  # nobody begins anything until then
@@ -66,6 +68,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
     dice = world.dice
     expires = dice.random() < 0.5
     is_directory = kind == "directory"
+    merges = world.seed % 2 == 0
     return Setting(
         world=world,
         disk=Disk(world) if is_directory else None,
@@ -76,7 +79,8 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         readers=dice.choice((1, 2)),
         # What retention has removed says nothing of producers any more.
         producers=0 if expires else dice.choice((0, 0, 2, 5)),
-        producers_remembered=dice.choice((1, 3, 3, 4096)),
+        # Nor does what was merged, of those that were forgotten.
+        producers_remembered=max(dice.choice((1, 3, 3, 4096)), 4096 if merges else 0),
         request_window=dice.choice((2, 4, 8, 30, 4096)),
         publishers_remembered=dice.choice((2, 65_536, 65_536)),
         partitions=dice.choice((1, 2, 3)),
@@ -86,6 +90,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         transactional=dice.choice((0.0, 0.3, 0.8)),
         expires=expires,
         sweep_after_ms=SWEEP_AFTER_MS,
+        merges=merges,
         refresh_interval_ms=0 if is_directory else dice.choice((0, 0, 100)),
         settings=MetadataSettings(
             snapshot_bytes=4096 * dice.choice((2, 3, 7, 1000)),
