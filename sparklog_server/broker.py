@@ -95,7 +95,7 @@ class Broker:
         self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
         # In the order in which they start.
-        self._components: list[Component] = [
+        self.components: list[Component] = [
             self.http,
             self.membership,
             self.publisher,
@@ -183,7 +183,7 @@ class Broker:
         lifecycle.change(BrokerState.STARTING)
         self.network.bind()
         lifecycle.change(BrokerState.RECOVERY)
-        for component in self._components:
+        for component in self.components:
             await component.start()
             self._started.append(component)
         if lifecycle.failure is not None:

@@ -174,7 +174,7 @@ MUTANTS = (
     Mutant(
         "others have turns while an answer is made",
         "sparklog_server/protocol/answers.py",
-        "        if len(made) % _SLICE == 0:\n",
+        "        if len(made) % SLICE == 0:\n",
         "        if False:\n",
         "tests/server/protocol/test_answers.py",
     ),

@@ -86,7 +86,7 @@ MUTANTS = (
         "sparklog_server/publish/producer_ids.py",
         "            self._next += 1\n",
         "",
-        "tests/server/publish",
+        "tests/server/api/test_init_producer_id.py",
     ),
     Mutant(
         "broker: batches are fetched with the offsets that they got",

@@ -64,7 +64,7 @@ MUTANTS = (
         "sparklog/storage/local.py",
         "if os.path.samestat(found, self._own(fd, path, error)):",
         "if self._own(fd, path, error).st_nlink >= 2:",
-        "tests/storage/test_local_durability.py",
+        "tests/storage/test_local_links.py",
     ),
     Mutant(
         "a put never overwrites: link, not rename",
@@ -200,7 +200,7 @@ MUTANTS = (
         "sparklog/storage/s3_probe.py",
         "    if winners > 1:\n",
         "    if False:\n",
-        "tests/storage/test_s3_faults.py",
+        "tests/storage/test_s3_patience.py",
     ),
     Mutant(
         "S3: after a lost answer, taken means ours only with our bytes",

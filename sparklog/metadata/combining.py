@@ -97,8 +97,8 @@ class Combiner:
 
     def start_anew(self) -> None:
         """Also in a forked child, which must not continue the parent's sequence."""
-        self._publisher = new_id()
-        self._sequence = -1
+        self.publisher = new_id()
+        self.sequence = -1
         self._open: Posted | None = None  # what was posted and is not known to be settled
         # Until when each request may be the first. From its first look on, over all calls: neither a log
         # that moves without it nor a call that gives up may start its time anew.
@@ -163,18 +163,18 @@ class Combiner:
             posted, or nobody came to it while it could be applied.
         Raises: what the plan raises, with nothing published; StorageError PUBLISH_UNRESOLVED.
         """
-        if image.has_settled(self._publisher, self._sequence + 1):
+        if image.has_settled(self.publisher, self.sequence + 1):
             # By a clone of this process. A request of ours under this number would have a base above the
             # commit that has settled it, and so be open for longer than images remember that.
             self.start_anew()
         box = RequestBox(self._store, self._clock, image.cluster_id)
         posted = Posted(
-            publisher=self._publisher, sequence=self._sequence + 1, base=image.commit, nonce=new_id()
+            publisher=self.publisher, sequence=self.sequence + 1, base=image.commit, nonce=new_id()
         )
         data = box.encode(posted, shared.payload(), version=shared.version)
         if len(data) > MAX_REQUEST_BYTES or not can_settle(image.publishers, posted.publisher):
             return None
-        self._sequence = posted.sequence
+        self.sequence = posted.sequence
         self._open = posted  # and what an earlier call gave up: this sequence, once settled, settles that too
         one = _Round(posted=posted, plan=plan, others=OtherRequests(box, shared.interpret))
         name: str | None = None
@@ -227,7 +227,7 @@ class Combiner:
 
     def _look_who_waits(self, image: Image, box: RequestBox) -> list[Ticket]:
         waiting = box.waiting(image)
-        if any(ticket.publisher != self._publisher for ticket in waiting):
+        if any(ticket.publisher != self.publisher for ticket in waiting):
             self.note_crowd()
         known = self._patience_until_ms
         self._patience_until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
@@ -235,7 +235,7 @@ class Combiner:
 
     def _patience_with_others(self, image: Image, waiting: Sequence[Ticket], one: _Round) -> float | None:
         """Until when to wait for who is ahead of us, by this listing; None when nobody is."""
-        mine = (self._publisher, one.posted.sequence)
+        mine = (self.publisher, one.posted.sequence)
         if all(ticket.key != mine for ticket in waiting):
             return None  # ours is too old, or somebody removed it: nobody else will publish it
         now_ms = self._clock.monotonic_ms()
@@ -288,8 +288,8 @@ class Combiner:
         newest = _newest_of_each(waiting)
         others = one.others.actions(
             draft,
-            [one for one in newest if one.publisher != self._publisher],
-            remembered={*image.publishers, self._publisher},
+            [one for one in newest if one.publisher != self.publisher],
+            remembered={*image.publishers, self.publisher},
         )
         mine = self._marked(image, one, own)
         candidate = make_candidate(image, [*mine, *others], self._clock.now_ms())
@@ -305,7 +305,7 @@ class Combiner:
         """Our actions as what the request asked for; or, where there was room for one more publisher when we
         posted it, and is none now, beside the request, which is taken back.
         """
-        if can_settle(image.publishers, self._publisher):
+        if can_settle(image.publishers, self.publisher):
             return one.posted.marked(own)
         return [one.posted.marker(), *own]
 
@@ -319,7 +319,7 @@ class Combiner:
             self._open = None
             raise StorageError(
                 "PUBLISH_UNRESOLVED",
-                f"{self._store.url}: unknown whether request {one.posted.sequence} of {self._publisher} was "
+                f"{self._store.url}: unknown whether request {one.posted.sequence} of {self.publisher} was "
                 "published: the commits that could tell were cleaned meanwhile",
                 fix="Look whether the records are there before you write them again",
             ) from error
@@ -336,7 +336,7 @@ class Combiner:
             # Nobody but us takes a request back. Should it have happened, we have published nothing.
             raise RetriableError(
                 "PUBLISH_CONTENDED",
-                f"{self._store.url}: request {one.posted.sequence} of {self._publisher} was taken back in "
+                f"{self._store.url}: request {one.posted.sequence} of {self.publisher} was taken back in "
                 f"commit {commit}",
                 fix="Publish again",
             )
@@ -351,7 +351,7 @@ class Combiner:
     def _unresolved(self, one: _Round, problem: str) -> StorageError:
         return StorageError(
             "PUBLISH_UNRESOLVED",
-            f"{self._store.url}: unknown whether request {one.posted.sequence} of {self._publisher} is "
+            f"{self._store.url}: unknown whether request {one.posted.sequence} of {self.publisher} is "
             f"published: {problem}",
             fix="Repair the storage, or publish less often or from fewer processes; the next publish of this "
             "process makes sure that it will not be published after that",

@@ -79,7 +79,7 @@ class MetadataLog:
         if backoff_ms is None:
             backoff_ms = _REMOTE_BACKOFF_MS if self._is_remote else _BACKOFF_MS
         self._creator = CommitCreator(store, clock, self._random, self._follower, backoff_ms)
-        self._combiner = Combiner(store, clock, self._random, self._follower, self._creator)
+        self.combiner = Combiner(store, clock, self._random, self._follower, self._creator)
         self._company_until_ms: int | None = None
         self._refreshed_ms: int | None = None
         self._looked = self._follower.now()  # before the look that found the image's commit to be the last
@@ -215,7 +215,7 @@ class MetadataLog:
         image, error = self._follower.newest(self._image)
         if image is not self._image:
             self._note_company()
-            self._combiner.note_commits(self._follower.followed)
+            self.combiner.note_commits(self._follower.followed)
         self._show_durably(image)
         if error is not None:
             raise error
@@ -275,9 +275,9 @@ class MetadataLog:
         image, losses = self._image, 0
         if not self._is_remote or not self._settings.combine:
             shared = None
-        if shared is not None and not self._combiner.is_crowded:
-            self._combiner.look_around(image)
-        if shared is not None and self._combiner.is_crowded:
+        if shared is not None and not self.combiner.is_crowded:
+            self.combiner.look_around(image)
+        if shared is not None and self.combiner.is_crowded:
             # Whoever publishes it will look. But it must say where the log ends, or its window is soon over.
             look = not self._follower.is_confirmed(image.commit, within_ms=CROWDED_MS)
         while True:
@@ -286,11 +286,11 @@ class MetadataLog:
                 if error is not None:
                     self._show_durably(image)
                     raise error
-                self._combiner.note_commits(self._follower.followed)
+                self.combiner.note_commits(self._follower.followed)
             try:
                 actions = tuple(plan(image))
                 candidate = make_candidate(
-                    image, (*self._combiner.fencing_actions(image), *actions), self._clock.now_ms()
+                    image, (*self.combiner.fencing_actions(image), *actions), self._clock.now_ms()
                 )
             except Exception:
                 # "Exists already" is an answer too: it must rest on the newest commits, and on durable ones.
@@ -305,8 +305,8 @@ class MetadataLog:
                     return PublishResult(commit=image.commit, actions=()), False
                 look = True
                 continue
-            if shared is not None and self._combiner.is_crowded:
-                settled = self._combiner.publish(image, plan, shared, deadline_ms)
+            if shared is not None and self.combiner.is_crowded:
+                settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
                     self._show_durably(settled.image)
                     return PublishResult(commit=settled.commit, actions=settled.actions), settled.made
@@ -314,13 +314,13 @@ class MetadataLog:
                 continue
             self._before_linking(image)
             if self._creator.create(candidate, deadline_ms):
-                self._combiner.note_fenced()
+                self.combiner.note_fenced()
                 self._image = candidate.image  # and all before it: the put has synced the directory
                 return PublishResult(commit=candidate.image.commit, actions=actions), True
             losses, look = losses + 1, True
             self._note_company()
             if shared is not None:
-                self._combiner.note_crowd()
+                self.combiner.note_crowd()
                 continue
             if self._clock.monotonic_ms() > deadline_ms:
                 raise RetriableError(
@@ -335,7 +335,7 @@ class MetadataLog:
         self._lock = threading.RLock()
         self._random.seed()  # else all children would wait for the same moments
         self._creator.forget_open_put()
-        self._combiner.start_anew()
+        self.combiner.start_anew()
         self._upkeep.runner.start_anew()
 
 

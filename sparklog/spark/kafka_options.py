@@ -24,7 +24,7 @@ _SERVED = {
 _ACCESS = "without a broker, access is what the storage's permissions say"
 _EXACTLY_ONCE = "every commit of the sink is atomic and exactly once already"
 # Setting -> (the values that what is done anyway satisfies, what is done anyway).
-_SATISFIED = {
+SATISFIED = {
     "acks": ({"all", "-1", "1", "0"}, "a commit is always on storage before it is acknowledged"),
     "enable.auto.commit": ({"false"}, "the query's checkpoint holds its progress; kafka.group.id shows it"),
     "enable.idempotence": ({"true", "false"}, _EXACTLY_ONCE),
@@ -37,7 +37,7 @@ _SATISFIED = {
     "transaction.two.phase.commit.enable": ({"false"}, _EXACTLY_ONCE),
 }
 # Reasons Kafka's connector itself gives for refusing, and ours.
-_REFUSED = {
+REFUSED = {
     "auto.offset.reset": "use startingOffsets: the query's checkpoint decides where to go on",
     "bootstrap.controllers": "name the root with path, or a broker with kafka.bootstrap.servers",
     "config.providers": "values are taken as they are, and nothing in them is replaced",
@@ -51,7 +51,7 @@ _REFUSED = {
 }
 _REFUSED_PREFIXES = {"security.": _ACCESS, "sasl.": _ACCESS, "ssl.": _ACCESS}
 # Tuning of a network client: no promise depends on it, so a migrated job may keep it.
-_WITHOUT_EFFECT = frozenset(
+WITHOUT_EFFECT = frozenset(
     {
         "allow.auto.create.topics",
         "auto.commit.interval.ms",
@@ -122,10 +122,10 @@ def check_kafka_option(name: str, value: str, side: str, warn: Callable[[str], N
     if name in _SERVED[side]:
         return
     bare = name.removeprefix("kafka.")
-    satisfied, reason = _SATISFIED.get(bare, (set(), None))
+    satisfied, reason = SATISFIED.get(bare, (set(), None))
     if value.strip().lower() in satisfied:
         return
-    reason = reason or _REFUSED.get(bare)
+    reason = reason or REFUSED.get(bare)
     reason = reason or next((why for start, why in _REFUSED_PREFIXES.items() if bare.startswith(start)), None)
     if reason is not None:
         raise InvalidRequestError(
@@ -135,14 +135,14 @@ def check_kafka_option(name: str, value: str, side: str, warn: Callable[[str], N
         )
     if name in _SERVED[OTHER_SIDE[side]]:
         warn(f"{name} has no effect: it is an option of the {OTHER_SIDE[side]}")
-    elif bare in _WITHOUT_EFFECT:
+    elif bare in WITHOUT_EFFECT:
         warn(f"{name} has no effect: sparklog reads and writes the storage itself")
     else:
         raise _unknown(name, bare, side)
 
 
 def _unknown(name: str, bare: str, side: str) -> InvalidRequestError:
-    known = _WITHOUT_EFFECT | set(_SATISFIED) | {served.removeprefix("kafka.") for served in _SERVED[side]}
+    known = WITHOUT_EFFECT | set(SATISFIED) | {served.removeprefix("kafka.") for served in _SERVED[side]}
     nearest = difflib.get_close_matches(bare, known, n=1, cutoff=0.6)
     hint = f"; did you mean kafka.{nearest[0]}?" if nearest else ""
     return InvalidRequestError(

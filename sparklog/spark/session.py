@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # would show the option "key", and what Kafka's clients have besides (kafka.ssl.keystore.key).
 _REDACTION = "spark.sql.redaction.options.regex"
 _REDACTION_DEFAULT = "(?i)url"
-_REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$|jaas|credential|passphrase|^kafka\.(sasl|ssl)\."
+REDACTION_WITH_KEYS = r"(?i)url|^(s3\.)?key$|jaas|credential|passphrase|^kafka\.(sasl|ssl)\."
 # Over TCP every hand-over of a task to a Python worker waits 40 ms: the JVM's second small write (Nagle) for
 # an acknowledgement that the other end delays. The directory is named because Java's may be too long for a
 # socket (107 bytes, of which Spark uses 43), and because it must be there on every executor.
@@ -53,7 +53,7 @@ def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
     """
     require_pyspark()
     if _REDACTION not in builder._options:
-        builder.config(_REDACTION, _REDACTION_WITH_KEYS)
+        builder.config(_REDACTION, REDACTION_WITH_KEYS)
     remote = builder._options.get("spark.remote", os.environ.get("SPARK_REMOTE"))
     if remote is not None:
         if str(remote).startswith("local"):  # its server is started by this process
@@ -108,7 +108,7 @@ def register(spark: "SparkSession") -> None:
     if not _is_known(spark, SparklogDataSource.name()):
         spark.dataSource.register(SparklogDataSource)
     if spark.conf.get(_REDACTION, _REDACTION_DEFAULT) == _REDACTION_DEFAULT:
-        spark.conf.set(_REDACTION, _REDACTION_WITH_KEYS)
+        spark.conf.set(_REDACTION, REDACTION_WITH_KEYS)
 
 
 def _activate(spark: "SparkSession") -> None:

@@ -31,7 +31,7 @@ from sparklog.redaction import shown
 OPTION = "allow_unsafe_filesystem"
 VARIABLE = "SPARKLOG_ALLOW_UNSAFE_FILESYSTEM"
 _log = logging.getLogger("sparklog.storage")
-_MOUNTINFO = "/proc/self/mountinfo"
+MOUNTINFO = "/proc/self/mountinfo"
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _BOOLEANS = {"true": True, "false": False}
 
@@ -92,7 +92,7 @@ def mount_of(path: str) -> Mount:
     real = os.path.realpath(path)
     device = _device(real)  # looked up first, so that an automounter has mounted what we want to know of
     try:
-        with open(_MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
             lines = file.read().splitlines()
     except OSError:
         return Mount(kind="")
@@ -175,13 +175,13 @@ def validate_filesystem(path: str, *, allow_unsafe: bool) -> None:
             f"sparklog.allow.unsafe.filesystem, or {VARIABLE}=true in the environment of every process; see "
             "docs/filesystems.md",
         )
-    if (mount.kind, mount.point) not in _spoken_of:
-        _spoken_of.add((mount.kind, mount.point))
+    if (mount.kind, mount.point) not in spoken_of:
+        spoken_of.add((mount.kind, mount.point))
         advice = "allowed by the user" if trust is Trust.UNSAFE else "see docs/filesystems.md"
         _log.warning("root %s: %s: %s (%s)", path, where, why, advice)
 
 
-_spoken_of: set[tuple[str, str]] = set()
+spoken_of: set[tuple[str, str]] = set()
 
 
 def allows_unsafe(options: Mapping[str, Any] | None, environment: Mapping[str, str]) -> bool:

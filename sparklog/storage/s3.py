@@ -36,7 +36,7 @@ from sparklog.storage.s3_probe import probe_put_if_absent
 from sparklog.storage.s3_read import S3ReadFile
 
 _DELETE_KEYS = 1000
-_LIST_KEYS = 1000
+LIST_KEYS = 1000
 
 
 class S3Store:
@@ -148,7 +148,7 @@ class S3Store:
     ) -> list[StoredFile]:
         prefix = validate_prefix(prefix)
         start = f"{self._prefix}{prefix}/" if prefix else self._prefix
-        arguments: dict[str, Any] = {"Prefix": start, "MaxKeys": _LIST_KEYS}
+        arguments: dict[str, Any] = {"Prefix": start, "MaxKeys": LIST_KEYS}
         if not recursive:
             arguments["Delimiter"] = "/"
         if start_after is not None:

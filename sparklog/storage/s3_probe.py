@@ -16,7 +16,7 @@ from sparklog.storage.names import TEMPORARY_DIRECTORY
 from sparklog.storage.s3_client import S3Client
 
 RACERS = 2  # three or more wait for seconds on some stores
-_passed: set[str] = set()
+passed: set[str] = set()
 
 
 def probe_put_if_absent(client: S3Client, prefix: str, url: str) -> None:
@@ -27,7 +27,7 @@ def probe_put_if_absent(client: S3Client, prefix: str, url: str) -> None:
     """
     with client.probe_lock:
         bucket = client.identity
-        if bucket in _passed:
+        if bucket in passed:
             return
         try:
             client.resolve(lambda: _probe(client, prefix, url))
@@ -37,7 +37,7 @@ def probe_put_if_absent(client: S3Client, prefix: str, url: str) -> None:
                 f"{url}: no definite answers while probing for conditional writes; the last: {error.message}",
                 fix="Check the store, and try again",
             ) from error
-        _passed.add(bucket)
+        passed.add(bucket)
 
 
 def _probe(client: S3Client, prefix: str, url: str) -> None:

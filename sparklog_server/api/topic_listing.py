@@ -23,6 +23,10 @@ class TopicListing:
         self._image: Image | None = None
         self._kept: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
 
+    def __len__(self) -> int:
+        """How many answers are kept."""
+        return len(self._kept)
+
     def of(self, image: Image, version: int, operations: int) -> list[bytes]:
         """The array of all topics in a Metadata response."""
         if image is not self._image:

@@ -22,9 +22,9 @@ from sparklog_server.protocol.messages import Examined
 
 WORK_BYTES: Final = 32 << 20  # of all requests that are worked on
 ELEMENT_BYTES: Final = 600  # measured: 590 for a part of Produce, 320 for a topic of CreateTopics
-_FEW_ELEMENTS = 64  # are not counted: queued.max.requests times as many are 20 MB
-_MANY_ELEMENTS = 500  # whose walk others notice
-_SMALL_FRAME_BYTES = 4096  # a request that is no larger is never put off
+FEW_ELEMENTS = 64  # are not counted: queued.max.requests times as many are 20 MB
+MANY_ELEMENTS = 500  # whose walk others notice
+SMALL_FRAME_BYTES = 4096  # a request that is no larger is never put off
 
 
 class Turns:
@@ -36,7 +36,7 @@ class Turns:
 
     async def examine(self, frame_bytes: int, walk: Callable[[], Examined]) -> Examined:
         """What `walk` returns; after one that took long, the next in another turn of the event loop."""
-        if frame_bytes <= _SMALL_FRAME_BYTES or not (self._is_crowded or self._lock.locked()):
+        if frame_bytes <= SMALL_FRAME_BYTES or not (self._is_crowded or self._lock.locked()):
             return self._walk(walk)
         async with self._lock:
             if self._is_crowded:
@@ -45,7 +45,7 @@ class Turns:
 
     def _walk(self, walk: Callable[[], Examined]) -> Examined:
         examined = walk()
-        if examined.elements > _MANY_ELEMENTS and not self._is_crowded:
+        if examined.elements > MANY_ELEMENTS and not self._is_crowded:
             self._is_crowded = True
             asyncio.get_running_loop().call_soon(self._end_turn)
         return examined
@@ -61,5 +61,5 @@ class HeldWork(HeldRoom):
 
     async def reserve(self, elements: int) -> None:
         """Wait until there is room for a request of so many."""
-        if elements > _FEW_ELEMENTS:
+        if elements > FEW_ELEMENTS:
             await self.take(elements * ELEMENT_BYTES)

@@ -24,6 +24,10 @@ class FollowedPartitions:
         self._read_ms: dict[tuple[str, int], int] = {}
         self._sweep_ms = now_ms() + FOLLOWED_MS
 
+    def __len__(self) -> int:
+        """How many partitions are remembered."""
+        return len(self._read_ms)
+
     def note(self, topic_id: str, partition: int) -> None:
         """Somebody reads it."""
         now_ms = self._now_ms()

@@ -88,6 +88,12 @@ class OpenSegments:
         for segment in closing:
             segment.close()
 
+    @property
+    def leases(self) -> int:
+        """How many are held of the segments that others may lease, too."""
+        with self._lock:
+            return sum(held.leases for held in self._table.values())
+
     def __len__(self) -> int:
         return len(self._table)
 

@@ -53,11 +53,11 @@ class StoredReader:
 
     def __init__(self, store: Store, leadership: Leadership, segments: OpenSegments | None = None) -> None:
         self._leadership = leadership
-        self._segments = segments if segments is not None else OpenSegments(store)
+        self.segments = segments if segments is not None else OpenSegments(store)
 
     def close(self) -> None:
         """Close the files that are open."""
-        self._segments.close()
+        self.segments.close()
 
     def read(
         self, topic: str, state: PartitionState, offset: int, *, max_bytes: int, at_least_one: bool = True
@@ -104,7 +104,7 @@ class StoredReader:
             span = extent_span(topic, extent)
             position = span.position
             if offset > extent.base_offset and not pieces:
-                with self._segments.lease(span) as lease:
+                with self.segments.lease(span) as lease:
                     position, header = lease.segment.locate(span, offset - extent.offset_delta)
                 if header is None:
                     continue  # the extent's last offsets were compacted away
@@ -121,7 +121,7 @@ class StoredReader:
         data = np.empty(total, np.uint8).data
         at = 0
         for span, position, size in _runs(pieces):
-            with self._segments.lease(span) as lease:
+            with self.segments.lease(span) as lease:
                 lease.segment.read_into(span, position, data[at : at + size])
             at += size
         return data
@@ -153,7 +153,7 @@ class StoredReader:
 
         Only headers are read: their pages are few where batches are large. None: read the bytes instead.
         """
-        lease = self._segments.lease(piece.span)
+        lease = self.segments.lease(piece.span)
         region: FetchedBatches | None = None
         try:
             region = _walk_region(lease, piece, max_bytes, leader_epoch)

@@ -120,6 +120,9 @@ class FetchSessions:
         self.partition_count = 0
         self.evictions = 0
 
+    def __contains__(self, session_id: int) -> bool:
+        return session_id in self._sessions
+
     def __len__(self) -> int:
         return len(self._sessions)
 

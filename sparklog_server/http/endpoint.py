@@ -87,6 +87,11 @@ class HttpEndpoint:
         ]
         _log.info("metrics at http://%s:%d/metrics", *self.address)
 
+    @property
+    def connection_count(self) -> int:
+        """How many are open."""
+        return 0 if self._server is None else len(self._server.server_state.connections)
+
     async def stop(self) -> None:
         """Stop listening."""
         if self._server is None or self._listening is None:

@@ -104,7 +104,7 @@ class FrameReader:
         self.waits_for_memory = False
         self.active_ms = clock.monotonic_ms()
         self.capacity = 0  # memory taken for a frame that has begun
-        self._received = 0  # of it
+        self.received_bytes = 0  # of it
         self._pace = _Pace()
 
     def is_too_slow(self, now_ms: int, patience_ms: int) -> bool:
@@ -114,7 +114,7 @@ class FrameReader:
         """
         if not self.capacity or self.waits_for_memory:
             self._pace.begin()
-        return self._pace.is_too_slow(now_ms, patience_ms, done=self._received, whole=self.capacity)
+        return self._pace.is_too_slow(now_ms, patience_ms, done=self.received_bytes, whole=self.capacity)
 
     async def read(self) -> Frame | None:
         """The next frame; None at the end of the stream between two frames.
@@ -158,7 +158,7 @@ class FrameReader:
         capacity = min(size, _FIRST_BYTES)
         await self._take(frame, capacity)
         data = np.empty(capacity, np.uint8)
-        self._received = position = self._end - self._start - _LENGTH.size
+        self.received_bytes = position = self._end - self._start - _LENGTH.size
         self.capacity = capacity
         self._pace.begin()
         data.data[:position] = self._buffer[self._start + _LENGTH.size : self._end]
@@ -175,7 +175,7 @@ class FrameReader:
             if not count:
                 raise FrameError(f"the connection ended at byte {position} of a frame of {size}")
             position += count
-            self._received = position
+            self.received_bytes = position
             self.active_ms = self._clock.monotonic_ms()
         self.capacity = 0
         frame.data = data.data.toreadonly()
@@ -226,7 +226,7 @@ class FrameWriter:
         self._run_blocking = run_blocking
         self.waiting_since_ms: int | None = None  # the client does not take what is there for it
         self.counted_bytes = 0  # of a response that is being sent, and whose memory others may wait for
-        self._sent = 0  # of it
+        self.sent_bytes = 0  # of it
         self._pace = _Pace()
         self._writable: asyncio.Future[None] | None = None
         self._queued: _Queued | None = None
@@ -236,7 +236,7 @@ class FrameWriter:
         """Is a counted response taken too slowly? It should be gone in time. To be asked every so often."""
         if not self.counted_bytes or self.waiting_since_ms is None:
             self._pace.begin()
-        return self._pace.is_too_slow(now_ms, patience_ms, done=self._sent, whole=self.counted_bytes)
+        return self._pace.is_too_slow(now_ms, patience_ms, done=self.sent_bytes, whole=self.counted_bytes)
 
     def queue(self, chunks: Sequence[Chunk], *, is_counted: bool = False) -> Awaitable[None]:
         """Send after all that was queued before; the result must be awaited, and is done when all is sent."""
@@ -288,7 +288,7 @@ class FrameWriter:
         """
         if not is_counted:
             return await self._send(chunks)
-        self.counted_bytes, self._sent = sum(map(_size, chunks)), 0
+        self.counted_bytes, self.sent_bytes = sum(map(_size, chunks)), 0
         self._pace.begin()
         try:
             return await self._send(chunks)
@@ -318,7 +318,7 @@ class FrameWriter:
                 await self._wait_writable()
                 continue
             total += count
-            self._sent += count
+            self.sent_bytes += count
             while first < len(buffers) and count >= len(buffers[first]):
                 count -= len(buffers[first])
                 first += 1

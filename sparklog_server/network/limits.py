@@ -38,6 +38,11 @@ class ByteBudget:
         """How many frames wait for room."""
         return len(self._waiting)
 
+    @property
+    def owners(self) -> set[str]:
+        """Who holds some, or waits to hold more than a share."""
+        return {*self._used_by, *self._over_share}
+
     def try_take(self, size: int, owner: str = "") -> bool:
         """Take room if there is some and nobody waits."""
         if self._waiting or self.used_bytes + size > self.limit_bytes:

@@ -17,7 +17,7 @@ from sparklog_server.protocol.held_room import Budget, HeldRoom
 T = TypeVar("T")
 MAX_ANSWER_BYTES = 32 << 20
 SMALL_BYTES = 64 << 10  # answers below are not counted
-_SLICE = 256  # some milliseconds of making entities
+SLICE = 256  # some milliseconds of making entities
 
 
 class HeldAnswer(HeldRoom):
@@ -48,6 +48,6 @@ async def in_slices(pieces: Iterable[T]) -> list[T]:
     made: list[T] = []
     for piece in pieces:
         made.append(piece)
-        if len(made) % _SLICE == 0:
+        if len(made) % SLICE == 0:
             await asyncio.sleep(0)
     return made

@@ -21,7 +21,7 @@ from sparklog.errors import (
 
 __all__ = ["ErrorCode", "error_code"]
 
-_BY_CODE = {
+BY_CODE = {
     "APPEND_TOO_LARGE": ErrorCode.record_list_too_large,
     "BATCH_TOO_LARGE": ErrorCode.message_too_large,
     "CONFIG_OUT_OF_BOUNDS": ErrorCode.invalid_config,
@@ -65,8 +65,8 @@ _BY_CLASS: tuple[tuple[type[BaseException], ErrorCode], ...] = (
 
 def error_code(error: BaseException) -> ErrorCode:
     """Kafka's code of an error; UNKNOWN_SERVER_ERROR for what is no error of ours."""
-    if isinstance(error, SparklogError) and error.code in _BY_CODE:
-        return _BY_CODE[error.code]
+    if isinstance(error, SparklogError) and error.code in BY_CODE:
+        return BY_CODE[error.code]
     for kind, code in _BY_CLASS:
         if isinstance(error, kind):
             return code

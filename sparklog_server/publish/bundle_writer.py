@@ -79,7 +79,7 @@ class BundleWriter:
         self._epoch = epoch
         self._config_of = config_of
         self._on_appended = on_appended
-        self._floors: dict[ProducerKey, tuple[int, int]] = {}
+        self.floors: dict[ProducerKey, tuple[int, int]] = {}
         self.times = BundleTimes()
 
     def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
@@ -89,7 +89,7 @@ class BundleWriter:
             FatalStorageError, FencedError: stop the broker; nothing was acknowledged.
         """
         image = self._log.image
-        verdicts = judge(image, parts, self._floors)
+        verdicts = judge(image, parts, self.floors)
         outcomes: dict[int, PartOutcome] = {}
         started = time.perf_counter()
         written = self._append(image, parts, verdicts, outcomes)
@@ -187,14 +187,14 @@ class BundleWriter:
                 continue
             key = producer_key(part)
             if outcomes[index].error is None:
-                self._floors.pop(key, None)
+                self.floors.pop(key, None)
             elif not _is_known(image, key) and not self._has_floor(key, part.producer_epoch):
-                if len(self._floors) >= MAX_FLOORS:
-                    del self._floors[next(iter(self._floors))]
-                self._floors[key] = (part.producer_epoch, part.base_sequence)
+                if len(self.floors) >= MAX_FLOORS:
+                    del self.floors[next(iter(self.floors))]
+                self.floors[key] = (part.producer_epoch, part.base_sequence)
 
     def _has_floor(self, key: ProducerKey, producer_epoch: int) -> bool:
-        return self._floors.get(key, (-1, 0))[0] == producer_epoch
+        return self.floors.get(key, (-1, 0))[0] == producer_epoch
 
 
 class _BundlePlan:

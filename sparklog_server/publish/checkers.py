@@ -120,7 +120,7 @@ class Checkers:
 
     def _check(self, jobs: Sequence[_Job]) -> None:
         parts = [submission.parts[index] for submission, index in jobs]
-        outcomes = _outcomes([part for part in parts if isinstance(part, UncheckedPart)])
+        outcomes = check_all([part for part in parts if isinstance(part, UncheckedPart)])
         for (submission, index), outcome in zip(jobs, outcomes, strict=True):
             if isinstance(outcome, AppendPart):
                 submission.parts[index] = outcome
@@ -160,7 +160,7 @@ def _panic(error: BaseException) -> SparklogError:
     )
 
 
-def _outcomes(parts: Sequence[UncheckedPart]) -> Sequence[AppendPart | Exception]:
+def check_all(parts: Sequence[UncheckedPart]) -> Sequence[AppendPart | Exception]:
     """What became of each; a bug must neither stop the thread nor hit the parts beside it."""
     try:
         return check_together(parts)

@@ -87,7 +87,7 @@ class Publisher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: BundleWriter | None = None
         self._failure: Exception | None = None
-        self._stopping = False
+        self.is_stopping = False
         self._last_parts = 0
         self._busy_until = 0.0
         self._epoch: BrokerEpoch | None = None
@@ -108,7 +108,7 @@ class Publisher:
 
     async def stop(self) -> None:
         """Publish what was submitted, and end."""
-        self._stopping = True
+        self.is_stopping = True
         self._inbox.put(_WAKE)
         self._checkers.finish()
         if self._thread is not None:
@@ -149,7 +149,7 @@ class Publisher:
         """
         assert self._loop is not None
         future: asyncio.Future[PublishResult] = self._loop.create_future()
-        if self._failure is not None or self._stopping:
+        if self._failure is not None or self.is_stopping:
             _set_exception(future, self._failure or _stopping_error())
             return future
         self._inbox.put(_PlanSubmission(plan, future))
@@ -158,7 +158,7 @@ class Publisher:
     def _why_not(self, size: int) -> Exception | None:
         if self._failure is not None:
             return self._failure
-        if self._stopping:
+        if self.is_stopping:
             return _stopping_error()
         settings = self._settings
         if (
@@ -181,10 +181,10 @@ class Publisher:
             if self._failure is not None:
                 self._refuse_pending(self._failure)
             elif not self._publish_some():
-                if self._stopping and not self._pending and self._inbox.empty():
+                if self.is_stopping and not self._pending and self._inbox.empty():
                     return
                 self._wait()
-            if self._failure is not None and self._stopping and self._inbox.empty():
+            if self._failure is not None and self.is_stopping and self._inbox.empty():
                 return
 
     def _receive(self) -> None:
@@ -322,7 +322,7 @@ class Publisher:
         self._pending.clear()
         if pending:
             self._tell(lambda: self._reject(pending, error))
-        elif not self._stopping:
+        elif not self.is_stopping:
             self._wait()
 
     def _tell(self, callback: Callable[[], None]) -> None:

@@ -110,7 +110,7 @@ _FOR_EVER = "records are kept for ever here, unless retention.ms of the topic or
 _KEPT = _SAME + ", and this version removes records only by `sparklog expire`"
 _ONE = "there is one copy, and the storage under the root keeps it safe"
 # Exact keys first, then prefixes: which values are accepted, and why they change nothing.
-_HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
+HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "process.roles": (lambda text: "broker" in text.split(","), _ELECTION),
     "controller.listener.names": (_is_any, _ELECTION + "; listeners of these names are left out"),
     "inter.broker.listener.name": (_is_any, _REASONS["inter.broker.listener.name"]),
@@ -143,8 +143,8 @@ _HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
 
 def why_harmless(key: str, text: str) -> str | None:
     """Why a setting of Kafka's may be left in the file although it does nothing; None if it may not."""
-    found = _HARMLESS.get(key) or next(
-        (one for prefix, one in _HARMLESS.items() if prefix.endswith(".") and key.startswith(prefix)), None
+    found = HARMLESS.get(key) or next(
+        (one for prefix, one in HARMLESS.items() if prefix.endswith(".") and key.startswith(prefix)), None
     )
     if found is None:
         return None

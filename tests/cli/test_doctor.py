@@ -140,7 +140,7 @@ def on_nfs(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     table.write_text(
         f"9 1 {os.major(number)}:{os.minor(number)} / {root.parent} rw - nfs4 host:/export rw,noac\n"
     )
-    monkeypatch.setattr(filesystems, "_MOUNTINFO", str(table))
+    monkeypatch.setattr(filesystems, "MOUNTINFO", str(table))
 
 
 def test_the_file_system_of_a_root_is_told(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

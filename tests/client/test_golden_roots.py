@@ -15,8 +15,9 @@ import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import UnsupportedVersionError
 from sparklog.metadata import MetadataLog, new_id, plan_register_broker
-from sparklog.metadata.documents.document import VERSION, CommitBody, Header, encode_document
+from sparklog.metadata.documents.document import CommitBody, Header, encode_document
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, manifest_name
+from sparklog.metadata.model.actions import VERSION
 from sparklog.storage import open_store
 from tests.golden.make_roots import contents, rows
 

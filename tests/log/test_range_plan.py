@@ -97,12 +97,12 @@ def test_the_end_of_a_limited_read_is_found_without_looking_at_all_of_it(
     state: PartitionState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    original = extent_list_module.ExtentList._range
+    original = extent_list_module.ExtentList.range_of
 
     def counted(self: ExtentList, start: int, stop: int) -> list[Extent]:
         made.append(stop - start)
         return original(self, start, stop)
 
-    monkeypatch.setattr(extent_list_module.ExtentList, "_range", counted)
+    monkeypatch.setattr(extent_list_module.ExtentList, "range_of", counted)
     assert 0 < end_offset_for_bytes(state, 0, 100_000) < 1000
     assert sum(made) < 5_000

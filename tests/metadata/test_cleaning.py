@@ -4,20 +4,13 @@ A stall is a hook inside the put of a real LocalStore (the same steps as in prod
 not calling refresh while others publish and clean.
 """
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sparklog.clock import ManualClock
-from sparklog.errors import AlreadyExistsError, RetriableError, StorageError
-from sparklog.metadata import Action, Image, MetadataLog, MetadataSettings, SetConfigs
-from sparklog.metadata import cleaning as cleaning_module
+from sparklog.metadata import MetadataLog
 from sparklog.metadata.cleaning import commit_was_cleaned
 from sparklog.metadata.documents.paths import (
     CLEANED_MARKER,
@@ -28,51 +21,13 @@ from sparklog.metadata.documents.paths import (
     manifest_of,
     snapshot_directory,
 )
-from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore, StoredFile
-
-FUTURE_MS = 4_102_444_800_000  # 2100: every file is older than any grace period
-SETTINGS = MetadataSettings(snapshot_bytes=10 * 4096, clean_grace_ms=3_600_000, clean_interval_ms=0)
-
-
-class StalledStore(LocalStore):
-    """Runs `meanwhile` once, at one step of the next put of a commit."""
-
-    def __init__(self, root: Path, step: str, meanwhile: Callable[[], None]) -> None:
-        super().__init__(root)
-        self.step = step
-        self.meanwhile: Callable[[], None] | None = meanwhile
-
-    def _step(self, point: str, name: str) -> None:
-        if point == self.step and commit_of(name) is not None and self.meanwhile is not None:
-            meanwhile, self.meanwhile = self.meanwhile, None
-            meanwhile()
-
-
-def opened(store: LocalStore | MemoryStore, now_ms: int = FUTURE_MS) -> MetadataLog:
-    return MetadataLog.open(store, ManualClock(now_ms), create=True, settings=SETTINGS)
-
-
-def publish(log: MetadataLog, count: int = 1) -> int:
-    commit = -1
-    for _ in range(count):
-        commit = log.publish(lambda image: [SetConfigs(configs={"last": str(image.commit + 1)})]).commit
-    return commit
-
-
-def publishing(log: MetadataLog, count: int) -> None:
-    publish(log, count)
-
-
-def commits(store: LocalStore | MemoryStore) -> list[int]:
-    return [number for file in store.list(DIRECTORY) if (number := commit_of(file.name)) is not None]
+from sparklog.storage import LocalStore, MemoryStore, StoredFile
+from tests.metadata.cleaned_logs import FUTURE_MS, SETTINGS, commits, opened, publish
 
 
 def snapshots(store: LocalStore | MemoryStore) -> list[int]:
     names = (manifest_of(file.name) for file in store.list(DIRECTORY, recursive=True))
     return [number for number in names if number is not None]
-
-
-# --- what is removed ---------------------------------------------------------------------------------
 
 
 def test_the_snapshot_that_is_kept_is_durable_before_anything_is_removed() -> None:
@@ -159,9 +114,6 @@ def test_marker_is_durable_before_the_first_removal(memory: MemoryStore) -> None
     ]
 
 
-# --- sleeping followers ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("asleep_at", [-1, 0, 1, 2, 9, 10, 15, 19, 20, 35])
 def test_follower_that_slept_through_the_cleaning(local: LocalStore, asleep_at: int) -> None:
     log = opened(local)
@@ -204,256 +156,6 @@ def test_follower_stays_right_while_cleaning_is_under_way(memory: MemoryStore) -
     assert checked == 36
     memory.hook = None
     assert all(follower.refresh() == log.image for follower in followers)
-
-
-# --- stalled publishers ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stalled_at", [0, 1, 2, 7, 15])
-@pytest.mark.parametrize("step", ["temporary_synced", "guard_passed", "linked"])
-def test_publisher_that_stalled_through_the_cleaning(local: LocalStore, stalled_at: int, step: str) -> None:
-    others = opened(local)
-    publish(others, stalled_at)
-    store = StalledStore(Path(local.root), step, lambda: None)
-    stalled = opened(store)
-    store.meanwhile = lambda: publishing(others, 40 - stalled_at)
-    result = stalled.publish(lambda image: [SetConfigs(configs={"stalled": "x"})])
-    assert others.refresh() == stalled.refresh()
-    assert others.image.configs["stalled"] == "x"  # acknowledged, and there
-    if step == "linked":
-        assert result.commit == stalled_at
-    else:
-        assert result.commit >= 40
-        if stalled_at:
-            assert stalled_at not in commits(local)  # the number is never used again
-    assert opened(local).image == others.image
-
-
-def test_open_put_whose_number_was_cleaned(memory: MemoryStore) -> None:
-    """No answer, then a stall: whether it happened can no longer be found out, and the caller is told so."""
-    others = opened(memory)
-    publish(others, 5)
-    slow = opened(memory)
-    calls: list[str] = []
-
-    def hook(operation: str, name: str) -> None:
-        if operation == "put_if_absent" and name == commit_name(5):
-            calls.append(name)
-            if len(calls) == 1:
-                memory.hook = None
-                publish(others, 40)
-                raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
-
-    memory.hook = hook
-    with pytest.raises(StorageError, match="cleaned before we could see") as raised:
-        slow.publish(lambda image: [SetConfigs(configs={"slow": "x"})])
-    assert raised.value.code == "PUBLISH_UNRESOLVED"
-    memory.hook = None
-    assert publish(slow) == 45  # and the log is of use again
-
-
-def test_open_put_that_a_sweep_stops_is_repeated(memory: MemoryStore) -> None:
-    log = opened(memory)
-    errors: list[Exception] = [
-        IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat"),
-        RetriableError("PUT_ABORTED", "swept", fix="repeat"),
-    ]
-
-    def hook(operation: str, name: str) -> None:
-        if operation == "put_if_absent" and errors:
-            raise errors.pop(0)
-
-    memory.hook = hook
-    assert publish(log) == 0
-
-
-def test_publisher_that_planned_long_ago(local: LocalStore) -> None:
-    """Stalled before its put began, so that no temporary file was there to be aborted."""
-    others = opened(local)
-    publish(others, 5)
-    slow = opened(local)
-    plans: list[int] = []
-
-    def plan(image: Image) -> list[Action]:
-        plans.append(image.commit)
-        if len(plans) == 1:
-            publish(others, 40)
-        return [SetConfigs(configs={"slow": "x"})]
-
-    assert slow.publish(plan).commit == 45
-    assert plans == [4, 44]
-    assert others.refresh().configs["slow"] == "x"
-
-
-def test_publisher_whose_last_commit_goes_before_it_is_made_sure_of(local: LocalStore) -> None:
-    """
-    1. A publisher finds the commits of others, plans behind the last of them, and is suspended.
-    2. Others publish on, and a cleaner removes that commit.
-    3. The publisher goes on: it makes sure that the commit is durable. It is gone, which is no error.
-    """
-    others = opened(local)
-
-    class Suspended(LocalStore):
-        is_suspended = False
-
-        def sync_name(self, name: str) -> None:
-            if not self.is_suspended:
-                self.is_suspended = True
-                publish(others, 40)
-            super().sync_name(name)
-
-    store = Suspended(Path(local.root))
-    log = opened(store)
-    publish(log)
-    store.is_suspended = False
-    publish(others, 3)
-    assert publish(log) == 44
-    assert store.is_suspended
-    assert 3 not in commits(local)
-
-
-def test_number_stays_taken_at_every_moment_of_the_cleaning(local: LocalStore) -> None:
-    """Publishers of every old number, started at every moment, wake up at every later moment: none succeeds.
-
-    The moments are between any two of the cleaner's steps. A publisher is a temporary file plus the answer
-    of its guard, and its end is a link; all through the store's own code.
-    """
-
-    class Paused(LocalStore):
-        def __init__(self, name: str) -> None:
-            super().__init__(Path(local.root))
-            self.target = name
-
-    log = opened(local, now_ms=0)
-    publish(log, 30)
-    waiting: list[tuple[int, str]] = []
-    real_abort, real_delete = local.abort_puts, local.delete
-    outcomes: list[str] = []
-
-    def start_all() -> None:
-        for number in range(1, 20):
-            if len([1 for other, _ in waiting if other == number]) < 3 and not commit_was_cleaned(
-                local, number - 1
-            ):
-                from sparklog.storage.local import _put_key
-
-                path, fd = local._create_temporary(_put_key(commit_name(number)))
-                os.close(fd)
-                waiting.append((number, path))
-
-    def wake(sample: int) -> None:
-        for number, path in waiting[:: max(1, len(waiting) // sample)]:
-            target = f"{local.root}/{commit_name(number)}"
-            try:
-                os.link(path, target)
-            except FileExistsError:
-                outcomes.append("exists")
-            except FileNotFoundError:
-                outcomes.append("aborted")
-            else:
-                pytest.fail(f"commit {number} was created again")
-
-    class Stepping:
-        """The store, with publishers starting and waking between any two steps."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(local, name)
-
-        def abort_puts(self, name: str) -> None:
-            start_all()
-            real_abort(name)
-            wake(20)
-            start_all()
-
-        def delete(self, name: str) -> None:
-            start_all()
-            real_delete(name)
-            wake(20)
-            start_all()
-
-    cleaning_module.clean_metadata(
-        Stepping(),  # type: ignore[arg-type]
-        log.image,
-        grace_ms=-(1 << 60),
-        snapshots_kept=2,
-        now_ms=0,
-    )
-    wake(10**9)
-    assert "aborted" in outcomes
-    assert "exists" in outcomes
-    assert commits(local) == [0, *range(19, 30)]
-    local.sweep_temporary(older_than_ms=0)
-
-
-def test_guard_and_abort_are_both_needed(local: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take either away, and the stalled publisher's commit is lost: the tests above can fail."""
-    for broken in ("abort", "guard"):
-        root = Path(local.root) / broken
-        root.mkdir()
-        store = LocalStore(root)
-        others = opened(store)
-        publish(others, 5)
-        with monkeypatch.context() as patch:
-            if broken == "abort":
-                patch.setattr(LocalStore, "abort_puts", lambda self, name: None)
-                step = "guard_passed"
-            else:
-                step = "temporary_synced"
-                patch.setattr("sparklog.metadata.following.commit_was_cleaned", lambda store, commit: False)
-                patch.setattr(LocalStore, "abort_puts", lambda self, name: None)
-            stalled_store = StalledStore(root, step, lambda: None)
-            stalled = opened(stalled_store)
-            stalled_store.meanwhile = partial(publishing, others, 40)
-            assert stalled.publish(lambda image: [SetConfigs(configs={"stalled": "x"})]).commit == 5
-        assert "stalled" not in opened(store).image.configs  # acknowledged, and lost
-
-
-def test_aborted_put_is_not_an_error_of_the_store(local: LocalStore) -> None:
-    local.put_if_absent(commit_name(0), b"x")
-    store = StalledStore(Path(local.root), "guard_passed", lambda: local.abort_puts(commit_name(1)))
-    with pytest.raises(RetriableError):
-        store.put_if_absent(commit_name(1), b"x")
-    with pytest.raises(AlreadyExistsError):
-        store.put_if_absent(commit_name(0), b"x")
-
-
-STOPPED_PUBLISHER = """
-import os, signal, sys
-from pathlib import Path
-from sparklog.clock import SystemClock
-from sparklog.metadata import MetadataLog, SetConfigs
-from sparklog.storage import LocalStore
-
-class Store(LocalStore):
-    def _step(self, point, name):
-        if point == sys.argv[2] and "__cluster_metadata" in name:
-            print("stopping", flush=True)
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-log = MetadataLog.open(Store(Path(sys.argv[1])), SystemClock())
-print(log.publish(lambda image: [SetConfigs(configs={"stopped": "x"})]).commit, flush=True)
-"""
-
-
-@pytest.mark.parametrize("step", ["temporary_synced", "guard_passed"])
-def test_process_stopped_through_the_cleaning(local: LocalStore, step: str) -> None:
-    """The real thing: SIGSTOP inside the put, while the turn is held too; then SIGCONT."""
-    others = opened(local)
-    publish(others, 5)
-    command = [sys.executable, "-c", STOPPED_PUBLISHER, local.root, step]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "stopping\n"
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        publish(others, 40)
-        process.send_signal(signal.SIGCONT)
-        # It stops once more in its second put, which nobody overtakes.
-        assert process.stdout.readline() == "stopping\n"
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        process.send_signal(signal.SIGCONT)
-        assert process.stdout.readline() == "45\n"
-    assert others.refresh().configs["stopped"] == "x"
-    assert 5 not in commits(local)
 
 
 class KilledAtManifests(LocalStore):

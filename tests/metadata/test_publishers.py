@@ -14,7 +14,7 @@ from sparklog.metadata.model import publishers
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.image import PublisherState, empty_image
-from tests.metadata.test_request_window import NONCE, PUBLISHER, WINDOW
+from tests.metadata.held_requests import NONCE, PUBLISHER, WINDOW
 
 
 @pytest.fixture(autouse=True)

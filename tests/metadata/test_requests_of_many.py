@@ -84,7 +84,7 @@ def test_a_request_with_many_drafts_is_of_version_5_and_applied_with_ours(
     header, body = map(json.loads, store.read(name).splitlines())
     assert header["version"] == 5
     assert body["publish"]["columns"]["segments"] == ["theirs"]
-    log._combiner.note_crowd()
+    log.combiner.note_crowd()
     result = publish(log, [staged("ours")])
     assert result.commit == 1
     assert {found.record_count for found in result.ranges.values()} == {2}
@@ -114,9 +114,9 @@ def test_what_is_combined_is_bounded_by_its_extents(
         name = leave_request(store, log, clock, staged("theirs"))
     assert len(store.read(name)) < 1000 < PARTITIONS * others_module.EXTENT_BYTES
     monkeypatch.setattr(others_module, "MAX_COMBINED_BYTES", 3 * PARTITIONS * others_module.EXTENT_BYTES)
-    log._combiner.note_crowd()
+    log.combiner.note_crowd()
     clock.advance_ms(5_000)
-    log._combiner.note_crowd()
+    log.combiner.note_crowd()
     publish(log, [staged("ours")])
     assert ends(log) == [8] * PARTITIONS  # ours, and three of theirs
 
@@ -152,7 +152,7 @@ def test_our_own_request_is_posted_with_its_version(
 
     monkeypatch.setattr(store, "put_hint", note)
     for count in (PARTITIONS, 7):
-        log._combiner.note_crowd()
+        log.combiner.note_crowd()
         publish(log, [staged("ours", count)])
     assert posted == [5, 4]
 

@@ -100,7 +100,7 @@ def test_components_stop_in_reverse_whatever_one_does(root: str, caplog: pytest.
                 raise KeyError(self._name)
 
     async def scenario(broker: Broker) -> None:
-        broker._components = [Recorder(name) for name in ("first", "second", "third", "fourth")]
+        broker.components = [Recorder(name) for name in ("first", "second", "third", "fourth")]
         with pytest.raises(FatalStorageError):
             await broker.start()
 

@@ -23,7 +23,7 @@ def test_the_setting_opens_an_unsafe_root(monkeypatch: pytest.MonkeyPatch, tmp_p
     number = tmp_path.stat().st_dev
     table = tmp_path / "mountinfo"
     table.write_text(f"9 1 {os.major(number)}:{os.minor(number)} / {tmp_path} rw - virtiofs share rw\n")
-    monkeypatch.setattr(filesystems, "_MOUNTINFO", str(table))
+    monkeypatch.setattr(filesystems, "MOUNTINFO", str(table))
     monkeypatch.setattr(running, "Broker", broker)
     root = str(tmp_path / "root")
     with pytest.raises(InvalidRequestError, match="UNSAFE_FILESYSTEM"):

@@ -166,15 +166,15 @@ def test_a_clone_shares_what_its_memory_held_and_nothing_later(world: World, set
     def main(process: SimProcess) -> None:
         log = opened(setting, process)
         log.create_topic("a", 1)
-        log.metadata._combiner._sequence = 4
+        log.metadata.combiner.sequence = 4
         twin = clone_of(log, RemoteStore(setting.server, process, refresh_interval_ms=0), process)  # type: ignore[arg-type]
-        one, other = log.metadata._combiner, twin.metadata._combiner
-        assert (one._publisher, one._sequence) == (other._publisher, other._sequence)
+        one, other = log.metadata.combiner, twin.metadata.combiner
+        assert (one.publisher, one.sequence) == (other.publisher, other.sequence)
         assert twin.image is log.image
         assert twin.metadata._random.random() == log.metadata._random.random()
         log.create_topic("b", 1)
-        other._sequence += 1
-        assert one._sequence == 4
+        other.sequence += 1
+        assert one.sequence == 4
         assert "b" not in twin.image.topics
         assert twin.refresh(force=True).commit == log.image.commit
         assert twin.metadata.store is not log.metadata.store

@@ -89,5 +89,5 @@ def test_every_setting_of_kafkas_clients_is_known() -> None:
         if kind == "PASSWORD":
             assert may_hold_secret(f"kafka.{name}"), name
     names = {name for _, name, _ in settings}
-    ours = kafka_options._WITHOUT_EFFECT | set(kafka_options._SATISFIED) | set(kafka_options._REFUSED)
+    ours = kafka_options.WITHOUT_EFFECT | set(kafka_options.SATISFIED) | set(kafka_options.REFUSED)
     assert ours - FORMER <= names, "a setting that no client has"

@@ -13,7 +13,7 @@ from sparklog.client.broker_root import find_broker_root
 from sparklog.errors import SparklogError
 from sparklog.redaction import HIDDEN, may_hold_secret, shown
 from sparklog.spark.options import parse_sink_options, parse_source_options
-from sparklog.spark.session import _REDACTION_WITH_KEYS
+from sparklog.spark.session import REDACTION_WITH_KEYS
 from sparklog.storage import open_store
 
 SECRET = "hunter2"
@@ -82,7 +82,7 @@ def test_sparks_plans_hide_what_may_hold_a_secret() -> None:
     """Its defaults hide what is called secret, password, token or access key; ours adds the rest."""
     by_default = r"(?i)secret|password|token|access[.]?key"
     for name in ("key", "s3.key", "kafka.sasl.jaas.config", "kafka.ssl.keystore.key", "s3.endpoint_url"):
-        assert re.search(_REDACTION_WITH_KEYS, name), name
+        assert re.search(REDACTION_WITH_KEYS, name), name
     for name in ("s3.secret", "s3.token", "fs.s3a.access.key", "fs.s3a.secret.key"):
         assert re.search(by_default, name), name
 

@@ -31,8 +31,8 @@ def mounted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str) -> Non
     """Let these be the mounts."""
     table = tmp_path / "mountinfo"
     table.write_text("".join(f"{line}\n" for line in lines))
-    monkeypatch.setattr(filesystems, "_MOUNTINFO", str(table))
-    monkeypatch.setattr(filesystems, "_spoken_of", set())
+    monkeypatch.setattr(filesystems, "MOUNTINFO", str(table))
+    monkeypatch.setattr(filesystems, "spoken_of", set())
 
 
 def line(path: Path, kind: str, options: str = "rw", device: str = "") -> str:
@@ -170,7 +170,7 @@ def test_a_machine_that_does_not_tell_its_mounts_is_untried(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mounted(monkeypatch, tmp_path)
-    monkeypatch.setattr(filesystems, "_MOUNTINFO", str(tmp_path / "none"))
+    monkeypatch.setattr(filesystems, "MOUNTINFO", str(tmp_path / "none"))
     open_store(tmp_path)
     assert "cannot be found out" in caplog.text
 

@@ -31,7 +31,7 @@ def make(route: Route, root: str, clock: ManualClock | None = None, **options: A
     given = {"read_timeout": 20, **route.options, **options}
     store = S3Store(root, parse_storage_options(given), clock or ManualClock())
     with route.told():
-        sparklog.storage.s3_probe._passed.add(store.client.identity)  # makes the client, too
+        sparklog.storage.s3_probe.passed.add(store.client.identity)  # makes the client, too
     return store
 
 

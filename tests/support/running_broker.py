@@ -65,6 +65,11 @@ class RunningBroker:
             self._thread.join(_TIMEOUT_SECONDS)
             assert not self._thread.is_alive()
 
+    def wait(self) -> None:
+        """Until it has ended by itself."""
+        self._thread.join(_TIMEOUT_SECONDS)
+        assert not self._thread.is_alive()
+
     def _main(self) -> None:
         asyncio.run(self._serve())
 

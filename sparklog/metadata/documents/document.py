@@ -18,13 +18,12 @@ import msgspec
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
 from sparklog.metadata.documents.extent_columns import AppendColumns, WireAction, from_wire, to_wire
 from sparklog.metadata.model.action import FIRST_VERSION, ActionBase
-from sparklog.metadata.model.actions import ACTION_TYPES, Action
+from sparklog.metadata.model.actions import ACTION_TYPES, VERSION, Action
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.image import BrokerListener
 from sparklog.metadata.model.numbers import Int64
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
-VERSION = 6  # the newest that we know
 # Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
 REQUEST_VERSION = 4
 # What stands in a commit: extents may be in columns there, and nowhere else.

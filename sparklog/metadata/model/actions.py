@@ -48,6 +48,10 @@ Action = (
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
+# The newest version of a document that we know. An action that older software must refuse by its number
+# begins another (`document_version`).
+VERSION = 6
+
 # What each kind does to an image; it refuses what does not apply.
 EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     CreateTopic: topics.create_topic,

@@ -145,11 +145,11 @@ class ExtentList(Sequence[Extent]):
         count = len(self)
         if isinstance(index, slice):
             start, stop, step = index.indices(count)
-            return self._range(start, stop) if step == 1 else list(self)[index]
+            return self.range_of(start, stop) if step == 1 else list(self)[index]
         position = index + count if index < 0 else index
         if not 0 <= position < count:
             raise IndexError(index)
-        return self._range(position, position + 1)[0]
+        return self.range_of(position, position + 1)[0]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExtentList) and len(self) == len(other) and list(self) == list(other)
@@ -164,7 +164,7 @@ class ExtentList(Sequence[Extent]):
         """Extents that hold any offset of [start_offset, end_offset)."""
         if start_offset >= end_offset:
             return []
-        return self._range(self.index_after(start_offset), self.index_from(end_offset))
+        return self.range_of(self.index_after(start_offset), self.index_from(end_offset))
 
     def index_after(self, offset: int) -> int:
         """Index of the first extent that ends after `offset`; len() when there is none."""
@@ -276,7 +276,7 @@ class ExtentList(Sequence[Extent]):
             index += len(block)
         return index + bisect.bisect_left(self._tail, offset, key=lambda extent: extent.base_offset)
 
-    def _range(self, start: int, stop: int) -> list[Extent]:
+    def range_of(self, start: int, stop: int) -> list[Extent]:
         found: list[Extent] = []
         for block in self._blocks:
             if stop <= 0:

@@ -139,11 +139,11 @@ def test_records_are_deleted_however_short_the_time(
 def test_a_publisher_that_refuses_is_told_of_for_each_part(
     running_broker: RunningBroker, asker: WireClient, log: sparklog.SparkLog, ask: Callable[[WireClient], str]
 ) -> None:
-    running_broker.broker.publisher._stopping = True  # as while the broker stops
+    running_broker.broker.publisher.is_stopping = True  # as while the broker stops
     try:
         assert ask(asker) == "request_timed_out"  # retriable: the next broker does it
     finally:
-        running_broker.broker.publisher._stopping = False
+        running_broker.broker.publisher.is_stopping = False
 
 
 @pytest.mark.parametrize("ask", [created, partitions_added])

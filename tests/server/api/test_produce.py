@@ -240,7 +240,7 @@ def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., Running
     assert one.error_code is ErrorCode.not_leader_or_follower
     (endpoint,) = response.node_endpoints
     assert (endpoint.node_id, endpoint.host, endpoint.port) == (8, "elsewhere", 1234)
-    broker._thread.join(20)
+    broker.wait()
     assert "BROKER_FENCED" in str(broker.broker.lifecycle.failure)
 
 

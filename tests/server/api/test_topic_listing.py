@@ -35,4 +35,4 @@ def test_nothing_is_made_anew_while_nothing_has_changed(
     assert len(made) == 15
     for version in range(13):
         listing.of(newer, version, 0)
-    assert len(listing._kept) == MAX_KEPT
+    assert len(listing) == MAX_KEPT

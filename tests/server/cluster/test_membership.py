@@ -43,8 +43,7 @@ def test_an_image_ends_the_role_before_anybody_was_told_of_it(root: str) -> None
 
     async def scenario(broker: Broker) -> None:
         await broker.start()
-        assert broker.follower._task is not None
-        broker.follower._task.cancel()
+        broker.follower.stop()
         with sparklog.open(root) as other:
             BrokerEpoch.register(other.metadata, 2)
         broker.root.log.refresh()
@@ -67,7 +66,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
             async def stop(self) -> None:
                 pass
 
-        broker._components.append(Deposes())
+        broker.components.append(Deposes())
         with pytest.raises(FencedError, match="BROKER_FENCED"):
             await broker.start()
 

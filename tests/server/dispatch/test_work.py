@@ -16,7 +16,7 @@ from sparklog_server.protocol.wire import CloseConnectionError, Response
 from tests.server.network.conftest import request, response, serving, until
 
 Run = Callable[[Any], Any]
-FEW, MANY = work._FEW_ELEMENTS, 20_000
+FEW, MANY = work.FEW_ELEMENTS, 20_000
 
 
 def topics(count: int) -> bytes:
@@ -93,8 +93,8 @@ def test_it_is_given_back_whatever_becomes_of_the_request(run: Run) -> None:
     run(main)
 
 
-MUCH: Any = SimpleNamespace(elements=work._MANY_ELEMENTS + 1)  # what examining a request returned
-LITTLE: Any = SimpleNamespace(elements=work._MANY_ELEMENTS)
+MUCH: Any = SimpleNamespace(elements=work.MANY_ELEMENTS + 1)  # what examining a request returned
+LITTLE: Any = SimpleNamespace(elements=work.MANY_ELEMENTS)
 
 
 def test_others_have_turns_between_requests_that_name_thousands(run: Run) -> None:
@@ -112,7 +112,7 @@ def test_others_have_turns_between_requests_that_name_thousands(run: Run) -> Non
 
             assert await turns.examine(size, walk) is found
 
-        sent = [(60_000, MUCH)] * 20 + [(60_000, LITTLE)] * 5 + [(work._SMALL_FRAME_BYTES, MUCH)] * 5
+        sent = [(60_000, MUCH)] * 20 + [(60_000, LITTLE)] * 5 + [(work.SMALL_FRAME_BYTES, MUCH)] * 5
         tasks = [asyncio.ensure_future(examine(*one)) for one in sent]
         while not all(one.done() for one in tasks):
             turn += 1

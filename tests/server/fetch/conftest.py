@@ -28,7 +28,7 @@ def broker(stored: StoredLog, running_broker: RunningBroker) -> Iterator[Running
 
     stored.after_append = catch_up
     yield running_broker
-    assert all(held.leases == 0 for held in server.fetches.reader._segments._table.values())
+    assert server.fetches.reader.segments.leases == 0
 
 
 @pytest.fixture

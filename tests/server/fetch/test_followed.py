@@ -25,5 +25,5 @@ def test_partitions_that_nobody_reads_any_more_are_forgotten() -> None:
         now[0] = minute * 60_000
         for partition in range(100):
             followed.note("t", 100 * minute + partition)
-    assert len(followed._read_ms) <= 2 * 100 * (FOLLOWED_MS // 60_000 + 1)
+    assert len(followed) <= 2 * 100 * (FOLLOWED_MS // 60_000 + 1)
     assert followed.is_followed("t", 100 * 59)

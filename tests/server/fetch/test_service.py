@@ -84,7 +84,7 @@ def test_who_leaves_while_files_are_opened_leaves_none_open(
     monkeypatch.setattr(service, "_read_round", slow)
 
     def give_back(released: asyncio.Event) -> Any:
-        loop, give = asyncio.get_running_loop(), service.reader._segments._give_back
+        loop, give = asyncio.get_running_loop(), service.reader.segments._give_back
 
         def count(held: Any) -> None:
             give(held)
@@ -101,7 +101,7 @@ def test_who_leaves_while_files_are_opened_leaves_none_open(
         with pytest.raises(asyncio.CancelledError):
             await task
         released = asyncio.Event()
-        monkeypatch.setattr(service.reader._segments, "_give_back", give_back(released))
+        monkeypatch.setattr(service.reader.segments, "_give_back", give_back(released))
         go_on.set()
         await released.wait()
 

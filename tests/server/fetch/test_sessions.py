@@ -123,7 +123,9 @@ def test_epochs_and_ids_that_do_not_fit_are_errors() -> None:
 def test_epochs_begin_anew_at_the_end_of_the_integers() -> None:
     sessions = make_sessions()
     session_id = open_session(sessions, A0)
-    sessions._sessions[session_id].epoch = MAX_EPOCH
+    session = sessions.begin(session_id, 1, [], [], now_ms=1).session
+    assert session is not None
+    session.epoch = MAX_EPOCH
     assert sessions.begin(session_id, MAX_EPOCH, [], [], now_ms=1).error is ErrorCode.none
     assert sessions.begin(session_id, 1, [], [], now_ms=1).error is ErrorCode.none
 
@@ -162,10 +164,10 @@ def test_a_full_cache_gives_way_after_a_while_and_to_larger_ones() -> None:
     assert open_session(sessions, A0, now_ms=late) == 0  # no larger than the smallest
     larger = open_session(sessions, A0, A1, B0, now_ms=late)
     assert larger != 0
-    assert first not in sessions._sessions
+    assert first not in sessions
     idle = open_session(sessions, A0, now_ms=2 * late + EVICTION_MS)
     assert idle != 0
-    assert second not in sessions._sessions
+    assert second not in sessions
     assert sessions.evictions == 2
     assert sessions.partition_count == 4
 

@@ -293,7 +293,7 @@ def test_a_large_frame_that_stalls_ends_soon(run: Run) -> None:
 
             assert not too_slow()
             writer.write(bytes(30_000))  # a twelfth of 256 KB is due in five of sixty seconds
-            await until(lambda: frames._received == 130_000)
+            await until(lambda: frames.received_bytes == 130_000)
             clock.advance_ms(RATE_WINDOW_MS)  # from here on nobody else looks
             assert not too_slow()
             clock.advance_ms(RATE_WINDOW_MS - 1)
@@ -332,8 +332,8 @@ def test_a_large_answer_that_is_taken_at_a_trickle_ends_soon(run: Run) -> None:
                 return counted.is_too_slow(clock.monotonic_ms(), 60_000)
 
             assert not too_slow()
-            before = counted._sent
-            while counted._sent - before < 2 << 20:  # a twelfth is due in five of sixty seconds
+            before = counted.sent_bytes
+            while counted.sent_bytes - before < 2 << 20:  # a twelfth is due in five of sixty seconds
                 if select.select([taking], [], [], 0)[0]:
                     taking.recv(1 << 20)
                 await asyncio.sleep(0)

@@ -87,8 +87,7 @@ def test_an_address_with_stalled_frames_keeps_nobody_else_out() -> None:
             await settle()
         budget.give_back(stalled[0], 20, "bad")
         assert (budget.used_bytes, budget.waiting) == (0, 0)
-        assert not budget._used_by
-        assert not budget._over_share
+        assert budget.owners == set()
 
     asyncio.run(scenario())
 

@@ -72,7 +72,7 @@ def test_others_have_turns_while_many_pieces_are_made() -> None:
 
     assert asyncio.run(main()) == list(range(2_000))
     gaps = [later - earlier for earlier, later in itertools.pairwise(turns)]
-    assert max(gaps) <= answers._SLICE
+    assert max(gaps) <= answers.SLICE
 
 
 @pytest.mark.parametrize("size", [0, answers.SMALL_BYTES])

@@ -14,7 +14,7 @@ import sparklog.errors
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.metadata import new_id
 from sparklog_server.protocol.entities import field, make, maker, topic_id_text, topic_uuid
-from sparklog_server.protocol.errors import _BY_CODE, error_code
+from sparklog_server.protocol.errors import BY_CODE, error_code
 
 
 def types(key: int, version: int) -> Any:
@@ -69,7 +69,7 @@ def test_every_class_of_errors_has_a_code() -> None:
 
 
 def test_exact_codes_win_and_are_declared() -> None:
-    assert set(_BY_CODE) <= set(sparklog.errors.CODES)
+    assert set(BY_CODE) <= set(sparklog.errors.CODES)
     assert error_code(InvalidRequestError("TOPIC_EXISTS", "x", fix="y")) is ErrorCode.topic_already_exists
     assert error_code(InvalidRequestError("INVALID_ROWS", "x", fix="y")) is ErrorCode.invalid_request
     assert error_code(KeyError()) is ErrorCode.unknown_server_error

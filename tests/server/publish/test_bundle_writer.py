@@ -277,7 +277,7 @@ def test_a_new_epoch_forgets_the_failed_batch(
     bundles.write([orders(log, producer=(1, 0, 0))])
     store.hook = None
     assert offsets(bundles.write([orders(log, producer=(1, 1, 3))])) == [0]
-    assert bundles._floors == {}
+    assert bundles.floors == {}
 
 
 def test_failed_batches_are_remembered_within_bounds(
@@ -287,7 +287,7 @@ def test_failed_batches_are_remembered_within_bounds(
     store.hook = failing("write", FULL)
     for number in range(9):
         bundles.write([orders(log, producer=(number, 0, 0))])
-    assert [key[2] for key in bundles._floors] == [6, 7, 8]
+    assert [key[2] for key in bundles.floors] == [6, 7, 8]
 
 
 def test_failed_fsync_acknowledges_nothing(bundles: BundleWriter, log: SparkLog, store: MemoryStore) -> None:

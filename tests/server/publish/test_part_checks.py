@@ -14,7 +14,7 @@ from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
 from sparklog.format.record_batch import HEADER, LENGTH_END
 from sparklog_server.publish.check_memory import CheckMemory, Reservation
-from sparklog_server.publish.checkers import _outcomes
+from sparklog_server.publish.checkers import check_all
 from sparklog_server.publish.part_checks import (
     MAX_GRANTED_BYTES,
     MAX_RATIO,
@@ -105,7 +105,7 @@ def kept(error: BaseException) -> list[object]:
 
 @pytest.mark.parametrize("data", [bomb(5 * MIB), bomb(MIB), bomb(MIB)[:-3], batch()[:-1], b"", batch()[:40]])
 def test_an_error_that_is_kept_holds_nothing(data: bytes) -> None:
-    for outcomes in (check_together([part_of(data)]), _outcomes([part_of(data)])):
+    for outcomes in (check_together([part_of(data)]), check_all([part_of(data)])):
         (error,) = outcomes
         assert isinstance(error, RefusedBatchError)
         assert kept(error) == []
@@ -122,7 +122,7 @@ def test_a_panic_fails_one_part_and_not_the_thread(caplog: pytest.LogCaptureFixt
 
     good = part_of(batch())
     bad = UncheckedPart(topic_id="i", topic="t", partition=0, size_bytes=1, check=panic)
-    first, error, last = _outcomes([good, bad, good])
+    first, error, last = check_all([good, bad, good])
     assert isinstance(first, AppendPart)
     assert isinstance(last, AppendPart)
     assert isinstance(error, SparklogError)

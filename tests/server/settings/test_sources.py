@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog_server.settings.config import SETTINGS, ServerConfig, render_server_properties
-from sparklog_server.settings.kafka_only import _HARMLESS, why_kafka_only
+from sparklog_server.settings.kafka_only import HARMLESS, why_kafka_only
 from sparklog_server.settings.sources import load_config
 
 PROPERTIES = Path(__file__).parents[3] / "conf" / "server.properties"
@@ -160,10 +160,10 @@ def test_kafkas_own_file_is_accepted_with_one_warning(
         assert (f"{key} (" in warning) == (key not in declared), key
 
 
-@pytest.mark.parametrize("key", [key for key in _HARMLESS if not key.endswith(".")])
+@pytest.mark.parametrize("key", [key for key in HARMLESS if not key.endswith(".")])
 def test_what_is_accepted_by_one_value_is_refused_by_another(tmp_path: Path, key: str) -> None:
     """Whatever is passed over is named; what is not may not be passed over."""
-    is_harmless, _ = _HARMLESS[key]
+    is_harmless, _ = HARMLESS[key]
     for text in ("1", "-1", "3", "true", "false", "delete", "compact", "controller", "broker"):
         if is_harmless(text):
             load(tmp_path, f"{key}={text}")

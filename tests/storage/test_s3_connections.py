@@ -1,0 +1,155 @@
+"""An S3 store's connections: how many, in which process, and what is told of them."""
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import sparklog.storage.s3
+import sparklog.storage.s3_probe
+from sparklog.clock import Clock, ManualClock
+from sparklog.errors import NotFoundError, StorageError
+from sparklog.storage import Store, open_store
+from sparklog.storage.s3 import S3Store
+from sparklog.storage.s3_options import parse_storage_options
+from tests.seaweed import KEY, SECRET, SeaweedServer
+from tests.storage import s3_proxy as faults
+from tests.storage.faulty_s3 import MakeStore
+from tests.storage.s3_proxy import Fault, FaultyProxy, Request
+
+
+@pytest.fixture
+def proxy(s3_server: SeaweedServer) -> Iterator[FaultyProxy]:
+    with FaultyProxy(s3_server.endpoint_url) as running:
+        yield running
+
+
+@pytest.fixture
+def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
+    """Makes stores behind the proxy, raced already unless told otherwise. They wait without waiting."""
+
+    def make(fault: str = "", *, clock: Clock | None = None, ready: bool = True, **options: Any) -> S3Store:
+        given: dict[str, Any] = {"key": KEY, "secret": SECRET, "endpoint_url": proxy.endpoint_url}
+        given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
+        store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
+        if ready:
+            sparklog.storage.s3_probe.passed.add(store.client.identity)
+            store.exists("ready")
+            proxy.requests.clear()
+        return store
+
+    return make
+
+
+def is_get(request: Request) -> bool:
+    return request.method == "GET"
+
+
+def test_no_more_requests_at_a_time_than_allowed(make: MakeStore, proxy: FaultyProxy) -> None:
+    store = make(max_concurrency=3)
+    store.put_if_absent("a", b"x" * 1000)
+    lock = threading.Lock()
+    under_way, most = 0, 0
+    all_there = threading.Event()
+
+    def count(_: Request) -> Fault | None:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        return None
+
+    real = proxy.forward
+
+    def forward(request: Request, strip: str | None = None) -> Any:
+        nonlocal under_way
+        if under_way >= 3:
+            all_there.set()
+        all_there.wait(5)
+        try:
+            return real(request, strip)
+        finally:
+            with lock:
+                under_way -= 1
+
+    proxy.fault, proxy.forward = count, forward  # type: ignore[method-assign]
+    with ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(lambda _: store.read("a"), range(24)))) == 24
+    assert most == 3
+
+
+def test_ranges_are_fetched_ahead_in_parallel(make: MakeStore, proxy: FaultyProxy) -> None:
+    store = make()
+    content = os.urandom(20 << 20)
+    store.put_hint("a", content)
+    with store.open_read("a") as file:
+        proxy.requests.clear()
+        file.will_need(0, 16 << 20)
+        assert file.read(1000, 5000) == content[1000:6000]
+        for start in range(0, 16 << 20, 1 << 20):
+            if start:
+                assert file.read(start, 1 << 20) == content[start : start + (1 << 20)]
+        assert len(proxy.requests) == 4
+        assert file.read(16 << 20, 4 << 20) == content[16 << 20 :]
+        assert len(proxy.requests) == 5
+
+
+def test_a_range_that_failed_ahead_is_told_when_it_is_read(make: MakeStore, proxy: FaultyProxy) -> None:
+    store = make()
+    store.put_if_absent("a", b"0123456789")
+    with store.open_read("a") as file:
+        proxy.times(1, faults.DENIED, is_get)
+        file.will_need(0, 10)
+        with pytest.raises(StorageError, match="STORAGE_REFUSED"):
+            file.read(0, 5)
+
+
+def test_a_forked_child_has_connections_of_its_own(s3_root: str, s3_server: SeaweedServer) -> None:
+    store = open_store(s3_root)
+    store.put_if_absent("parent", b"1")
+    with store.open_read("parent") as file:
+        file.will_need(0, 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                assert file.read(0, 1) == b"1"
+                store.put_if_absent("child", b"2")
+                assert store.read_many(["parent", "child"], max_bytes=9) == [b"1", b"2"]
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert file.read(0, 1) == b"1"
+    assert store.read("child") == b"2"
+
+
+def test_requests_are_counted(s3_root: str, s3_server: SeaweedServer) -> None:
+    store = open_store(s3_root)
+    assert isinstance(store, S3Store)
+    store.put_if_absent("a", b"12345")
+    before = store.requests
+    store.put_if_absent("b", b"12345")
+    store.read("b", 1, 2)
+    store.list("")
+    with pytest.raises(NotFoundError):
+        store.read("none")
+    more = Counter(store.requests)
+    more.subtract(before)
+    assert +more == {
+        "put_object": 1,
+        "get_object": 2,
+        "list_objects_v2": 1,
+        "sent_bytes": 5,
+        "received_bytes": 2,
+    }
+
+
+def test_a_store_shows_no_credentials(s3_server: SeaweedServer, s3_root: str) -> None:
+    store: Store = open_store(s3_root, storage_options=s3_server.storage_options)
+    assert SECRET not in repr(store)
+    assert KEY not in repr(store)
+    assert SECRET not in store.url
