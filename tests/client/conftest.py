@@ -6,8 +6,8 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
+from tests.support.roots import opened
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
-    with SparkLog(store, MetadataLog.open(store, clock, create=True), clock) as opened:
-        yield opened
+    with opened(store, clock) as log:
+        yield log
 
 
 @pytest.fixture
 def other(store: MemoryStore, clock: ManualClock) -> SparkLog:
     """Another process's view of the same root (open it after `log`)."""
-    return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
+    return opened(store, clock)

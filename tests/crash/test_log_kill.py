@@ -14,8 +14,8 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
+from tests.support.roots import opened
 
 PARTITIONS = 3
 ROWS_EACH = 40
@@ -82,11 +82,6 @@ def test_killed_appenders_lose_and_repeat_nothing(root: str, seed: int) -> None:
         assert sorted(found) == sorted(expected)
 
 
-def memory_log(store: MemoryStore) -> SparkLog:
-    clock = ManualClock()
-    return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
-
-
 class PowerCutError(Exception):
     """The process is gone."""
 
@@ -112,13 +107,13 @@ def test_a_power_cut_before_or_after_any_operation_loses_nothing_acknowledged() 
         nonlocal calls
         calls += 1
 
-    log = memory_log(store)
+    log = opened(store, ManualClock())
     store.hook = count
     assert list(appends(log)) == [0, 1, 2, 3]
     assert calls > 50
     for fatal in range(calls):
         store = MemoryStore(f"cut-{fatal}")
-        log = memory_log(store)
+        log = opened(store, ManualClock())
         left = fatal
 
         def hook(operation: str, name: str) -> None:
@@ -138,7 +133,7 @@ def test_a_power_cut_before_or_after_any_operation_loses_nothing_acknowledged() 
             pytest.fail("the power was not cut")
         store.hook = None
         store.crash()
-        again = memory_log(store)
+        again = opened(store, ManualClock())
         found = everything(again) if "t" in again.topics() else []
         versions = len(found) // 5
         assert versions in {acknowledged + 1, acknowledged + 2}, fatal
@@ -157,7 +152,7 @@ def test_a_power_cut_before_or_after_any_operation_loses_nothing_acknowledged() 
 )
 def test_a_full_disk_is_told_and_nothing_is_published(operation: str, suffix: str) -> None:
     store = MemoryStore("full")
-    log = memory_log(store)
+    log = opened(store, ManualClock())
     log.append("t", pa.table({"value": ["a"]}))
     hit = []
 

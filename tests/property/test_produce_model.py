@@ -11,17 +11,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
-from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
+from tests.support.roots import opened
 
 PARTITIONS = 2
 IN_FLIGHT = 5
@@ -87,7 +86,7 @@ class ProduceMachine(RuleBasedStateMachine):
                 producer.sequences = [NEAR_THE_WRAP] * PARTITIONS
 
     def open(self) -> None:
-        self.log = SparkLog(self.store, MetadataLog.open(self.store, self.clock, create=True), self.clock)
+        self.log = opened(self.store, self.clock)
         epoch = BrokerEpoch.register(self.log.metadata, 1)
         self.writer = BundleWriter(self.log, epoch, lambda topic: CONFIG)
 
@@ -183,7 +182,7 @@ class ProduceMachine(RuleBasedStateMachine):
     @rule(partition=st.integers(0, PARTITIONS - 1))
     def spark_appends(self, partition: int) -> None:
         self.others += 1
-        with SparkLog(self.store, MetadataLog.open(self.store, self.clock), self.clock) as other:
+        with opened(self.store, self.clock) as other:
             other.append("t", pa.table({"value": [b"spark %d" % self.others]}), partition=partition)
 
     @rule(snapshot=st.booleans())

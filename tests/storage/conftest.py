@@ -1,13 +1,19 @@
-"""All stores, for the contract that they share; and a record of what reaches the disk."""
+"""All stores, for the contract that they share; a record of what reaches the disk; S3 behind a proxy."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sparklog.clock import ManualClock
-from sparklog.storage import LocalStore, MemoryStore, Store, open_store
+from sparklog.clock import Clock, ManualClock
+from sparklog.storage import LocalStore, MemoryStore, Store, open_store, s3_probe
+from sparklog.storage.s3 import S3Store
+from sparklog.storage.s3_options import parse_storage_options
+from tests.seaweed import KEY, SECRET, SeaweedServer
+from tests.storage.faulty_s3 import MakeStore
+from tests.storage.s3_proxy import FaultyProxy
 
 
 @pytest.fixture
@@ -54,3 +60,26 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     record("unlink", lambda path, **_: kind(path))
     record("pwritev", lambda fd, *_: fd_kind(fd))
     return seen
+
+
+@pytest.fixture
+def proxy(s3_server: SeaweedServer) -> Iterator[FaultyProxy]:
+    with FaultyProxy(s3_server.endpoint_url) as running:
+        yield running
+
+
+@pytest.fixture
+def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
+    """Makes stores behind the proxy, raced already unless told otherwise. They wait without waiting."""
+
+    def make(fault: str = "", *, clock: Clock | None = None, ready: bool = True, **options: Any) -> S3Store:
+        given: dict[str, Any] = {"key": KEY, "secret": SECRET, "endpoint_url": proxy.endpoint_url}
+        given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
+        store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
+        if ready:
+            s3_probe.passed.add(store.client.identity)
+            store.exists("ready")
+            proxy.requests.clear()
+        return store
+
+    return make

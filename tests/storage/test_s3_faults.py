@@ -1,47 +1,17 @@
 """An S3 store when things go wrong on the way: patient where that is harmless, honest where it is not."""
 
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import sparklog.storage.s3
 import sparklog.storage.s3_probe
-from sparklog.clock import Clock, ManualClock
 from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
 from sparklog.storage import IndefinitePutError
-from sparklog.storage.s3 import S3Store
 from sparklog.storage.s3_append import PART_BYTES
-from sparklog.storage.s3_options import parse_storage_options
-from tests.seaweed import KEY, SECRET, SeaweedServer
 from tests.storage import s3_proxy as faults
 from tests.storage.faulty_s3 import UNSURE, MakeStore, is_put
 from tests.storage.s3_proxy import Fault, FaultyProxy, Request
-
-
-@pytest.fixture
-def proxy(s3_server: SeaweedServer) -> Iterator[FaultyProxy]:
-    with FaultyProxy(s3_server.endpoint_url) as running:
-        yield running
-
-
-@pytest.fixture
-def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
-    """Makes stores behind the proxy, raced already unless told otherwise. They wait without waiting."""
-
-    def make(fault: str = "", *, clock: Clock | None = None, ready: bool = True, **options: Any) -> S3Store:
-        given: dict[str, Any] = {"key": KEY, "secret": SECRET, "endpoint_url": proxy.endpoint_url}
-        given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
-        store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
-        if ready:
-            sparklog.storage.s3_probe.passed.add(store.client.identity)
-            store.exists("ready")
-            proxy.requests.clear()
-        return store
-
-    return make
-
 
 HARMLESS = [
     "SLOW_DOWN",

@@ -1,15 +1,13 @@
 """An S3 store that is denied or not answered: how patient it is, and what time it is there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import botocore.auth
 import pytest
 
-import sparklog.storage.s3
-import sparklog.storage.s3_probe
-from sparklog.clock import Clock, ManualClock
+from sparklog.clock import ManualClock
 from sparklog.errors import NotFoundError, StorageError
 from sparklog.storage import open_store
 from sparklog.storage.s3 import S3Store
@@ -18,29 +16,6 @@ from tests.seaweed import KEY, READER_KEY, READER_SECRET, SECRET, SeaweedServer
 from tests.storage import s3_proxy as faults
 from tests.storage.faulty_s3 import UNSURE, MakeStore, is_put
 from tests.storage.s3_proxy import Fault, FaultyProxy, Request
-
-
-@pytest.fixture
-def proxy(s3_server: SeaweedServer) -> Iterator[FaultyProxy]:
-    with FaultyProxy(s3_server.endpoint_url) as running:
-        yield running
-
-
-@pytest.fixture
-def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
-    """Makes stores behind the proxy, raced already unless told otherwise. They wait without waiting."""
-
-    def make(fault: str = "", *, clock: Clock | None = None, ready: bool = True, **options: Any) -> S3Store:
-        given: dict[str, Any] = {"key": KEY, "secret": SECRET, "endpoint_url": proxy.endpoint_url}
-        given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
-        store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
-        if ready:
-            sparklog.storage.s3_probe.passed.add(store.client.identity)
-            store.exists("ready")
-            proxy.requests.clear()
-        return store
-
-    return make
 
 
 def test_a_denial_is_told_at_once_and_is_not_for_ever(make: MakeStore, proxy: FaultyProxy) -> None:

@@ -10,19 +10,8 @@ from tests.support.running_broker import RunningBroker
 
 
 @pytest.fixture
-def broker(running_broker: RunningBroker) -> RunningBroker:
-    log = running_broker.broker.root.log
-    log.create_topic("orders", 3)
-    log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
-    log.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
-    log.create_topic("__consumer_offsets", 1)
-    running_broker.call_soon(running_broker.broker.root.show)
-    return running_broker
-
-
-@pytest.fixture
-def client(broker: RunningBroker) -> Iterator[ProducingClient]:
-    with ProducingClient(broker.host, broker.port) as client:
+def client(running_broker: RunningBroker) -> Iterator[ProducingClient]:
+    with ProducingClient(running_broker.host, running_broker.port) as client:
         yield client
 
 

@@ -15,7 +15,7 @@ from sparklog.metadata import BrokerListener, plan_create_topic
 from sparklog.storage import MemoryStore, open_store
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.cluster.root_lock import LOCK_NAME, RootLock
-from tests.server.publish.conftest import opened
+from tests.support.roots import opened
 
 
 def test_every_start_gets_the_next_epoch(log: SparkLog) -> None:

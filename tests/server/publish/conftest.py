@@ -7,15 +7,10 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
-from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_writer import BundleWriter
-
-
-def opened(store: MemoryStore, clock: ManualClock) -> SparkLog:
-    """What another process would open."""
-    return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
+from tests.support.roots import opened
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import batch, part
-from tests.server.publish.conftest import opened
+from tests.support.roots import opened
 
 
 def orders(log: SparkLog, partition: int = 0, **fields: object) -> AppendPart:

@@ -12,8 +12,8 @@ from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
-from tests.server.publish.conftest import opened
 from tests.server.publish.test_bundle_writer import offsets, orders, values
+from tests.support.roots import opened
 
 
 def before_first_commit(store: MemoryStore, action: Callable[[], object]) -> None:

@@ -18,8 +18,8 @@ from sparklog_server.publish.part_checks import QUICK_BYTES
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.producer_ids import BLOCK_IDS, ProducerIds
 from tests.server.publish.batches import batch, part
-from tests.server.publish.conftest import opened
 from tests.server.publish.surroundings import Surroundings
+from tests.support.roots import opened
 
 Scenario = Callable[[Surroundings], Coroutine[Any, Any, None]]
 

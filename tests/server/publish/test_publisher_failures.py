@@ -13,9 +13,9 @@ from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.part_checks import QUICK_BYTES
-from tests.server.publish.conftest import opened
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_publisher import Gate, orders, run, unchecked
+from tests.support.roots import opened
 
 
 def test_failed_fsync_stops_the_broker(log: SparkLog, store: MemoryStore) -> None:

@@ -8,17 +8,18 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import Image, MetadataLog
+from sparklog.metadata import Image
 from sparklog.storage import MemoryStore
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
+from tests.support.roots import opened
 
 
 @pytest.fixture
 def log() -> Iterator[SparkLog]:
     clock = ManualClock()
     store = MemoryStore("root", clock=clock)
-    with SparkLog(store, MetadataLog.open(store, clock, create=True), clock) as log:
+    with opened(store, clock) as log:
         yield log
 
 
