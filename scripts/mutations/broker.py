@@ -255,4 +255,18 @@ MUTANTS = (
         "        elif False:\n",
         "tests/server/network/test_connection_ends.py",
     ),
+    Mutant(
+        "broker: what killed writers left is looked for once a day",
+        "sparklog_server/root/leftovers.py",
+        "        if now_ms < self._due_ms:\n",
+        "        if False:\n",
+        "tests/server/root/test_leftovers.py",
+    ),
+    Mutant(
+        "broker: a listener that fails keeps no failed broker from stopping",
+        "sparklog_server/runtime/lifecycle.py",
+        "except Exception:  # noqa: BLE001 - the others must still hear of it",
+        "except ZeroDivisionError:  # noqa: BLE001 - the others must still hear of it",
+        "tests/server/runtime/test_lifecycle.py",
+    ),
 )

@@ -200,4 +200,18 @@ MUTANTS = (
         "",
         "tests/log/test_append_partitions.py",
     ),
+    Mutant(
+        "broker: batches that are read carry the epoch of their leader",
+        "sparklog_server/fetch/reader.py",
+        "if deltas.any() or (table.partition_leader_epoch != leader_epoch).any():",
+        "if deltas.any():",
+        "tests/server/fetch/test_reader.py",
+    ),
+    Mutant(
+        "broker: batches of another epoch are not sent from their file",
+        "sparklog_server/fetch/reader.py",
+        "        if header.partition_leader_epoch != leader_epoch:\n",
+        "        if False:\n",
+        "tests/server/fetch/test_reader.py",
+    ),
 )
