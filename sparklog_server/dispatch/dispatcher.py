@@ -56,8 +56,9 @@ class Dispatcher:
         self.answers = ByteBudget(limit, limit // SHARES)
         self.work = ByteBudget(WORK_BYTES, WORK_BYTES // SHARES)
         self._turns = Turns()
-        slots = self.slots = asyncio.Semaphore(settings.queued_max_requests)
-        metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: len(slots._waiters or ()))
+        self.slots = asyncio.Semaphore(settings.queued_max_requests)
+        self._queued = 0  # wait for a slot
+        metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: self._queued)
 
     async def begin(self, frame: Frame, origin: Origin) -> "DispatchedRequest":
         """Read a request, and wait until there is room for it; see network/exchange.py, `Dispatch`."""
@@ -77,7 +78,7 @@ class Dispatcher:
                 frame.release()
             else:
                 frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
-                await self.slots.acquire()
+                await self._take_slot()
         except BaseException:
             work.release()
             raise
@@ -94,6 +95,13 @@ class Dispatcher:
             answer=HeldAnswer(self.answers, origin.peer_host),
         )
         return DispatchedRequest(self, entry, codec, context, body, frame, work, origin, received)
+
+    async def _take_slot(self) -> None:
+        self._queued += 1
+        try:
+            await self.slots.acquire()
+        finally:
+            self._queued -= 1
 
 
 class DispatchedRequest:

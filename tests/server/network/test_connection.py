@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparklog_server.api.registry import declared_apis
+from sparklog_server.metrics import Gauge
 from sparklog_server.network.connection import MAX_PIPELINED
 from sparklog_server.protocol.wire import FileRegion, Response
 from tests.server.network.conftest import METADATA_V0, request, response, serving, until
@@ -99,12 +100,13 @@ def test_requests_beyond_the_queue_wait(run: Run) -> None:
             clients = [await served.connect() for _ in range(5)]
             for number, (_, writer) in enumerate(clients):
                 writer.write(request(number))
-            await until(lambda: served.dispatcher.slots.locked())
-            await asyncio.sleep(0.02)  # nothing to wait for: nothing else must happen
+            waiting = served.dispatcher.metrics.gauges[Gauge.REQUEST_QUEUE_SIZE]
+            await until(lambda: waiting() == 3)
             assert begun == 2
             gate.set()
             for number, (reader, _) in enumerate(clients):
                 assert (await response(reader))[0] == number
+            assert waiting() == 0
 
     run(main)
 
