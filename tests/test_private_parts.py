@@ -38,6 +38,7 @@ REACHES = {
     "metadata/test_lost_answers.py": 1,
     "metadata/test_remote.py": 1,
     "metadata/test_remote_end.py": 1,
+    "metadata/test_replacing.py": 1,
     "metadata/test_request_window.py": 2,
     "metadata/test_upkeep.py": 3,
     "property/test_metadata_model.py": 1,
@@ -46,7 +47,6 @@ REACHES = {
     "server/fetch/test_service.py": 8,
     "server/groups/test_coordinator.py": 2,
     "server/groups/test_coordinator_bounds.py": 3,
-    "server/groups/test_group.py": 1,
     "server/groups/test_group_schedules.py": 6,
     "server/metrics/test_histogram.py": 2,
     "server/publish/test_publisher.py": 2,
@@ -58,6 +58,7 @@ REACHES = {
     "spark/test_bootstrap_servers.py": 4,
     "spark/test_features.py": 1,
     "spark/test_sink_roots.py": 3,
+    "spark/test_sink_upkeep.py": 1,
     "storage/test_s3_faults.py": 1,
     "twins.py": 3,
 }
