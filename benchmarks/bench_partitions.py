@@ -16,6 +16,7 @@ import io
 import json
 import os
 import pstats
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ FIGURES = (
     "append_ms",
     "commit_bytes",
     "data_bytes",
-    "open_cpu_ms",
+    "replay_cpu_ms",
 )
 
 
@@ -105,6 +106,8 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         for _ in range(options.commits - 2 * options.appends - WARM_APPENDS - 2):
             append()
         log.close()
+        for snapshot in (root / "__cluster_metadata").glob("*.snapshot"):
+            shutil.rmtree(snapshot)  # so that opening replays all commits
         opened = cpu_ms(lambda: sparklog.open(str(root), create=False).close(), 3)
         return {
             "append_cpu_ms": round(append_cpu, 1),
@@ -113,7 +116,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
             "append_ms": round(append_ms, 1),
             "commit_bytes": newest.stat().st_size,
             "data_bytes": round(written),
-            "open_cpu_ms": round(opened, 1),
+            "replay_cpu_ms": round(opened, 1),
         }
 
 

@@ -185,7 +185,9 @@ def plan_publish(image: Image, staged: Sequence[StagedAppend], writer: WriterVer
     image, creates = _plan_topics(image, staged)
     actions: list[Action] = list(creates)
     drafts = [
-        msgspec.structs.replace(draft, topic_id=real_ids.get(draft.topic_id, draft.topic_id))
+        msgspec.structs.replace(draft, topic_id=real_ids[draft.topic_id])
+        if draft.topic_id in real_ids
+        else draft
         for one in staged
         for draft in one.drafts
     ]

@@ -7,7 +7,7 @@ Concurrency: a draft belongs to one thread; the images it takes and gives are im
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.extent import Extent
@@ -32,11 +32,14 @@ class PartitionDraft:
     def flushed(self) -> PartitionState:
         """With everything that was appended."""
         if self.pending:
-            self.state = replace(
-                self.state,
+            before = self.state
+            self.state = PartitionState(
+                topic_id=before.topic_id,
+                partition=before.partition,
+                log_start_offset=before.log_start_offset,
                 log_end_offset=self.log_end_offset,
-                extents=self.state.extents.appended(self.pending),
-                producers=self.state.producers if self.own_producers is None else self.own_producers,
+                extents=before.extents.appended(self.pending),
+                producers=before.producers if self.own_producers is None else self.own_producers,
             )
             self.pending, self.own_producers = [], None
         return self.state
