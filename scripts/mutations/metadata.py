@@ -307,6 +307,13 @@ MUTANTS = (
         "tests/metadata/test_requests_of_many.py",
     ),
     Mutant(
+        "extents: the name of a segment is kept once, however many commits say it",
+        "sparklog/metadata/model/packed_extents.py",
+        "sys.intern(one.segment)",
+        "one.segment",
+        "tests/metadata/test_extent_list.py",
+    ),
+    Mutant(
         "columns: a commit weighs its extents, so that opening replays no more of them",
         "sparklog/metadata/model/image.py",
         "max(size, _BLOCK_BYTES, _EXTENT_BYTES * extents)",

@@ -2,24 +2,23 @@
 
 A root may hold a million extents. As Python objects of some 400 bytes they would cost hundreds of megabytes,
 and seconds to load; as columns they take 80, and an Arrow file hands them over without copying. New extents
-gather in a short tail of objects, and become columns when it is full: short, since each partition has one.
+gather in a short packed tail, and become columns when it is full: short, since it is copied each time.
 
 Invariants: base offsets ascend and extents do not overlap (checked by whoever appends, extents.py).
 Concurrency: immutable; every change makes a new list that shares the columns.
 """
 
 import bisect
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import crc32c
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from sparklog.metadata.model.extent import Extent
+from sparklog.metadata.model.packed_extents import NO_EXTENTS, NUMBERS, PackedExtents
 
 NUMBER_COLUMNS = (
     "position",
@@ -34,11 +33,12 @@ NUMBER_COLUMNS = (
 )
 _FIRST_NUMBER = Extent.__struct_fields__.index(NUMBER_COLUMNS[0])
 assert Extent.__struct_fields__[_FIRST_NUMBER:] == NUMBER_COLUMNS
+assert len(NUMBER_COLUMNS) == NUMBERS
 _BASE_OFFSET = NUMBER_COLUMNS.index("base_offset")
 _RECORD_COUNT = NUMBER_COLUMNS.index("record_count")
 _PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
 SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
-# Shorter: more arrays to make; longer: more memory, with 10,000 partitions 4 MB for each extent of it.
+# Shorter: more arrays to make; longer: more to copy with each append.
 _MAX_TAIL = 16
 # A block that came from a snapshot stays as it is; younger ones merge until this size.
 _MAX_MERGED_BLOCK = 1 << 16
@@ -90,11 +90,14 @@ def checksum_of(columns: ExtentColumns) -> int:
 
 def columns_of(extents: Sequence[Extent]) -> ExtentColumns:
     """Columns from objects. Each name of a segment is kept once in the process, as many as refer to it."""
-    segment = np.empty(len(extents), dtype=object)
-    segment[:] = [sys.intern(extent.segment) for extent in extents]
-    rows = [msgspec.structs.astuple(extent)[_FIRST_NUMBER:] for extent in extents]
-    numbers = np.array(rows, np.int64).reshape(len(rows), len(NUMBER_COLUMNS))
-    return ExtentColumns(segment, np.ascontiguousarray(numbers.T))
+    return _unpacked(NO_EXTENTS.joined(extents))
+
+
+def _unpacked(packed: PackedExtents) -> ExtentColumns:
+    segment = np.empty(len(packed), dtype=object)
+    segment[:] = packed.segments
+    rows = np.frombuffer(packed.numbers, np.int64).reshape(len(packed), len(NUMBER_COLUMNS))
+    return ExtentColumns(segment, np.ascontiguousarray(rows.T))
 
 
 def concat_columns(blocks: Sequence[ExtentColumns]) -> ExtentColumns:
@@ -109,7 +112,7 @@ def concat_columns(blocks: Sequence[ExtentColumns]) -> ExtentColumns:
     return ExtentColumns(np.concatenate([block.segment for block in blocks]), numbers)
 
 
-_Parts = tuple[tuple[ExtentColumns, ...], tuple[Extent, ...]]
+_Parts = tuple[tuple[ExtentColumns, ...], PackedExtents]
 
 
 class ExtentList(Sequence[Extent]):
@@ -122,7 +125,7 @@ class ExtentList(Sequence[Extent]):
         topic_id: str,
         partition: int,
         blocks: tuple[ExtentColumns, ...] = (),
-        tail: tuple[Extent, ...] = (),
+        tail: PackedExtents = NO_EXTENTS,
     ) -> None:
         self.topic_id = topic_id
         self.partition = partition
@@ -135,7 +138,7 @@ class ExtentList(Sequence[Extent]):
     def __iter__(self) -> Iterator[Extent]:
         for block in self._blocks:
             yield from block.extents(self.topic_id, self.partition)
-        yield from self._tail
+        yield from self._tail_extents()
 
     @overload
     def __getitem__(self, index: int) -> Extent: ...
@@ -179,14 +182,14 @@ class ExtentList(Sequence[Extent]):
                     inner -= 1
                 return index + inner
             index += len(block)
-        return index + bisect.bisect_right(self._tail, offset, key=lambda extent: extent.end_offset)
+        return index + bisect.bisect_right(range(len(self._tail)), offset, key=self._tail.end_offset)
 
     def with_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> Extent | None:
         """The newest extent of this producer and epoch that holds the record of this sequence number.
 
         Cost: a scan from the end; a millisecond for a million extents.
         """
-        for extent in reversed(self._tail):
+        for extent in reversed(self._tail_extents()):
             if (
                 extent.producer_id == producer_id
                 and extent.producer_epoch == producer_epoch
@@ -203,13 +206,13 @@ class ExtentList(Sequence[Extent]):
 
     def refers_to(self, segment: str) -> bool:
         """Is an extent in this segment? Cost: a scan."""
-        return any(extent.segment == segment for extent in self._tail) or any(
+        return segment in self._tail.segments or any(
             bool(np.any(block.segment == segment)) for block in self._blocks
         )
 
     def last_of_producer(self, producer_id: int) -> Extent | None:
         """The newest extent of this producer. Cost: as `with_sequence`."""
-        for extent in reversed(self._tail):
+        for extent in reversed(self._tail_extents()):
             if extent.producer_id == producer_id:
                 return extent
         for block in reversed(self._blocks):
@@ -240,15 +243,15 @@ class ExtentList(Sequence[Extent]):
         for block in self._blocks:
             yield index, block
             index += len(block)
-        if self._tail:
-            yield index, columns_of(self._tail)
+        if len(self._tail):
+            yield index, _unpacked(self._tail)
 
     def appended(self, extents: Sequence[Extent]) -> "ExtentList":
         """A list with `extents` behind these."""
-        tail = (*self._tail, *extents)
+        tail = self._tail.joined(extents)
         if len(tail) < _MAX_TAIL:
             return self._with(self._blocks, tail)
-        return self._with(_merged(self._blocks, columns_of(tail)), ())
+        return self._with(_merged(self._blocks, _unpacked(tail)), NO_EXTENTS)
 
     def dropped_before(self, offset: int) -> "ExtentList":
         """A list without the extents that end at or before `offset`."""
@@ -257,15 +260,18 @@ class ExtentList(Sequence[Extent]):
     def replaced(self, start: int, stop: int, added: Sequence[Extent]) -> "ExtentList":
         """A list with `added` instead of the extents [start:stop]."""
         (before, before_tail), rest = self._split(start)
-        middle = (*before_tail, *added)
+        middle = before_tail.joined(added)
         after, after_tail = self._with(*rest)._split(stop - start)[1]
         if not after:
-            return self._with(before, middle).appended(after_tail)
-        blocks = _merged(before, columns_of(middle)) if middle else before
+            return self._with(before, middle).appended(after_tail.extents(self.topic_id, self.partition))
+        blocks = _merged(before, _unpacked(middle)) if len(middle) else before
         return self._with((*blocks, *after), after_tail)
 
-    def _with(self, blocks: tuple[ExtentColumns, ...], tail: tuple[Extent, ...]) -> "ExtentList":
+    def _with(self, blocks: tuple[ExtentColumns, ...], tail: PackedExtents) -> "ExtentList":
         return ExtentList(self.topic_id, self.partition, blocks, tail)
+
+    def _tail_extents(self) -> list[Extent]:
+        return self._tail.extents(self.topic_id, self.partition)
 
     def index_from(self, offset: int) -> int:
         """Index of the first extent that starts at or after `offset`."""
@@ -274,7 +280,7 @@ class ExtentList(Sequence[Extent]):
             if offset <= int(block.base_offset[-1]):
                 return index + int(np.searchsorted(block.base_offset, offset, side="left"))
             index += len(block)
-        return index + bisect.bisect_left(self._tail, offset, key=lambda extent: extent.base_offset)
+        return index + bisect.bisect_left(range(len(self._tail)), offset, key=self._tail.base_offset)
 
     def range_of(self, start: int, stop: int) -> list[Extent]:
         found: list[Extent] = []
@@ -287,7 +293,8 @@ class ExtentList(Sequence[Extent]):
             start -= len(block)
             stop -= len(block)
         if stop > 0:
-            found.extend(self._tail[max(start, 0) : stop])
+            tail = self._tail.slice(max(start, 0), stop)
+            found.extend(tail.extents(self.topic_id, self.partition))
         return found
 
     def _split(self, index: int) -> tuple[_Parts, _Parts]:
@@ -297,10 +304,11 @@ class ExtentList(Sequence[Extent]):
                 if index:
                     before.append(block.slice(0, index))
                 after = (block.slice(index, len(block)), *self._blocks[number + 1 :])
-                return (tuple(before), ()), (after, self._tail)
+                return (tuple(before), NO_EXTENTS), (after, self._tail)
             before.append(block)
             index -= len(block)
-        return (tuple(before), self._tail[:index]), ((), self._tail[index:])
+        before_tail, after_tail = self._tail.slice(0, index), self._tail.slice(index, len(self._tail))
+        return (tuple(before), before_tail), ((), after_tail)
 
 
 def _last_end(block: ExtentColumns) -> int:

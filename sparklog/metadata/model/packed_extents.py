@@ -1,0 +1,102 @@
+"""A few extents of one partition in little memory: their numbers in one bytes object.
+
+An extent as an object takes 415 bytes, its nine numbers here 72. With 200,000 partitions, each with a few new
+extents, that is the difference between 1.2 GB and 250 MB.
+
+Invariants: the numbers are those of the extents, in the order of their fields.
+Not here: many extents as columns, and what stands for which (extent_list.py).
+Concurrency: immutable.
+"""
+
+import struct
+import sys
+from collections.abc import Sequence
+
+from sparklog.metadata.model.extent import Extent
+
+NUMBERS = 9  # the fields of an extent from `position` on
+_ROW = struct.Struct(f"={NUMBERS}q")
+_OFFSET_AND_COUNT = struct.Struct("=qq")
+_BASE_OFFSET = 2 * 8  # where they are in a row
+
+
+class PackedExtents:
+    """See the module's docstring."""
+
+    __slots__ = ("numbers", "segments")
+
+    def __init__(self, segments: tuple[str, ...] = (), numbers: bytes = b"") -> None:
+        self.segments = segments
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def joined(self, extents: Sequence[Extent]) -> "PackedExtents":
+        """These, and `extents` behind them. Each name of a segment is kept once in the process."""
+        rows = [
+            _ROW.pack(
+                one.position,
+                one.size,
+                one.base_offset,
+                one.record_count,
+                one.max_timestamp_ms,
+                one.offset_delta,
+                one.producer_id,
+                one.producer_epoch,
+                one.base_sequence,
+            )
+            for one in extents
+        ]
+        names = [sys.intern(one.segment) for one in extents]
+        return PackedExtents((*self.segments, *names), b"".join((self.numbers, *rows)))
+
+    def slice(self, start: int, stop: int) -> "PackedExtents":
+        """Some of them, 0 <= start <= stop."""
+        return PackedExtents(self.segments[start:stop], self.numbers[_ROW.size * start : _ROW.size * stop])
+
+    def extents(self, topic_id: str, partition: int) -> list[Extent]:
+        """As objects, of this partition."""
+        return [
+            Extent(
+                topic_id=topic_id,
+                partition=partition,
+                segment=segment,
+                position=position,
+                size=size,
+                base_offset=base_offset,
+                record_count=record_count,
+                max_timestamp_ms=max_timestamp_ms,
+                offset_delta=offset_delta,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+            )
+            for segment, (
+                position,
+                size,
+                base_offset,
+                record_count,
+                max_timestamp_ms,
+                offset_delta,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+            ) in zip(self.segments, _ROW.iter_unpack(self.numbers), strict=True)
+        ]
+
+    def base_offset(self, index: int) -> int:
+        """Of the extent at an index."""
+        return self._offset_and_count(index)[0]
+
+    def end_offset(self, index: int) -> int:
+        """Likewise; exclusive."""
+        offset, count = self._offset_and_count(index)
+        return offset + count
+
+    def _offset_and_count(self, index: int) -> tuple[int, int]:
+        offset, count = _OFFSET_AND_COUNT.unpack_from(self.numbers, _ROW.size * index + _BASE_OFFSET)
+        return offset, count
+
+
+NO_EXTENTS = PackedExtents()
