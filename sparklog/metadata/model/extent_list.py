@@ -8,7 +8,6 @@ Invariants: base offsets ascend and extents do not overlap (checked by whoever a
 Concurrency: immutable; every change makes a new list that shares the columns.
 """
 
-import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -182,7 +181,7 @@ class ExtentList(Sequence[Extent]):
                     inner -= 1
                 return index + inner
             index += len(block)
-        return index + bisect.bisect_right(range(len(self._tail)), offset, key=self._tail.end_offset)
+        return index + self._tail.index_after(offset)
 
     def with_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> Extent | None:
         """The newest extent of this producer and epoch that holds the record of this sequence number.
@@ -280,7 +279,7 @@ class ExtentList(Sequence[Extent]):
             if offset <= int(block.base_offset[-1]):
                 return index + int(np.searchsorted(block.base_offset, offset, side="left"))
             index += len(block)
-        return index + bisect.bisect_left(range(len(self._tail)), offset, key=self._tail.base_offset)
+        return index + self._tail.index_from(offset)
 
     def range_of(self, start: int, stop: int) -> list[Extent]:
         found: list[Extent] = []
@@ -293,8 +292,7 @@ class ExtentList(Sequence[Extent]):
             start -= len(block)
             stop -= len(block)
         if stop > 0:
-            tail = self._tail.slice(max(start, 0), stop)
-            found.extend(tail.extents(self.topic_id, self.partition))
+            found.extend(self._tail.extents(self.topic_id, self.partition, max(start, 0), stop))
         return found
 
     def _split(self, index: int) -> tuple[_Parts, _Parts]:

@@ -8,6 +8,7 @@ Not here: many extents as columns, and what stands for which (extent_list.py).
 Concurrency: immutable.
 """
 
+import bisect
 import struct
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from sparklog.metadata.model.extent import Extent
 NUMBERS = 9  # the fields of an extent from `position` on
 _ROW = struct.Struct(f"={NUMBERS}q")
 _OFFSET_AND_COUNT = struct.Struct("=qq")
-_BASE_OFFSET = 2 * 8  # where they are in a row
+_BASE_OFFSET = 2  # which number of a row it is; the count follows
 
 
 class PackedExtents:
@@ -55,8 +56,9 @@ class PackedExtents:
         """Some of them, 0 <= start <= stop."""
         return PackedExtents(self.segments[start:stop], self.numbers[_ROW.size * start : _ROW.size * stop])
 
-    def extents(self, topic_id: str, partition: int) -> list[Extent]:
-        """As objects, of this partition."""
+    def extents(self, topic_id: str, partition: int, start: int = 0, stop: int | None = None) -> list[Extent]:
+        """Those from `start` on, as objects, of this partition."""
+        last = len(self) if stop is None else stop
         return [
             Extent(
                 topic_id=topic_id,
@@ -82,21 +84,31 @@ class PackedExtents:
                 producer_id,
                 producer_epoch,
                 base_sequence,
-            ) in zip(self.segments, _ROW.iter_unpack(self.numbers), strict=True)
+            ) in zip(
+                self.segments[start:last],
+                _ROW.iter_unpack(self.numbers[_ROW.size * start : _ROW.size * last]),
+                strict=True,
+            )
         ]
 
-    def base_offset(self, index: int) -> int:
-        """Of the extent at an index."""
-        return self._offset_and_count(index)[0]
+    def index_after(self, offset: int) -> int:
+        """Index of the first extent that ends after `offset`; len() when there is none."""
+        index = bisect.bisect_right(self._column(_BASE_OFFSET), offset)
+        if index:
+            # Ends ascend as well, and only the extent that starts at or before `offset` is in question.
+            start, count = _OFFSET_AND_COUNT.unpack_from(
+                self.numbers, _ROW.size * (index - 1) + 8 * _BASE_OFFSET
+            )
+            if offset < start + count:
+                return index - 1
+        return index
 
-    def end_offset(self, index: int) -> int:
-        """Likewise; exclusive."""
-        offset, count = self._offset_and_count(index)
-        return offset + count
+    def index_from(self, offset: int) -> int:
+        """Index of the first extent that starts at or after `offset`."""
+        return bisect.bisect_left(self._column(_BASE_OFFSET), offset)
 
-    def _offset_and_count(self, index: int) -> tuple[int, int]:
-        offset, count = _OFFSET_AND_COUNT.unpack_from(self.numbers, _ROW.size * index + _BASE_OFFSET)
-        return offset, count
+    def _column(self, number: int) -> memoryview:
+        return memoryview(self.numbers).cast("q")[number::NUMBERS]
 
 
 NO_EXTENTS = PackedExtents()
