@@ -12,7 +12,6 @@ Concurrency: one thread, the reader's.
 import collections
 from collections.abc import Iterable, Iterator
 
-from sparklog.log.byte_range import ByteRange
 from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.span import Span
 
@@ -22,11 +21,11 @@ PIECE_BYTES = 4 << 20
 
 
 class ReadAhead:
-    """Announces the pieces of `ranges`, which are then read in their order."""
+    """Announces `spans`, piece by piece, which are then read in their order."""
 
-    def __init__(self, files: SegmentFiles, ranges: Iterable[ByteRange]) -> None:
+    def __init__(self, files: SegmentFiles, spans: Iterable[Span]) -> None:
         self._files = files
-        self._pieces = _pieces(ranges)
+        self._pieces = _pieces(spans)
         self._announced: collections.deque[Span] = collections.deque()
         self._announced_bytes = 0
         self._next = next(self._pieces, None)
@@ -58,11 +57,10 @@ def _lies_in(position: int, span: Span, piece: Span) -> bool:
     return piece.segment == span.segment and piece.position <= position < piece.end_position
 
 
-def _pieces(ranges: Iterable[ByteRange]) -> Iterator[Span]:
-    """The ranges in pieces of at most PIECE_BYTES; those that continue each other are joined."""
+def _pieces(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans in pieces of at most PIECE_BYTES; those that continue each other are joined."""
     joined: Span | None = None
-    for one in ranges:
-        span = one.span
+    for span in spans:
         if (
             joined is not None
             and joined.segment == span.segment

@@ -60,7 +60,7 @@ def read_ranges(
         ahead: ReadAhead | None = None
         if store.traits.is_remote:
             announced, ranges = itertools.tee(ranges)
-            ahead = ReadAhead(files, announced)
+            ahead = ReadAhead(files, (one.span for one in announced))
         reader = _Reader(files, include_headers, step_bytes, ahead)
         for gathered in _gather(ranges, step_bytes):
             if len(gathered) == 1:

@@ -14,10 +14,9 @@ from collections.abc import Callable
 
 from sparklog.clock import Clock
 from sparklog.format.encoded_batches import join_batches
-from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.writer import LogWriter
 from sparklog.maintenance.merged_segment import MergedSegment
-from sparklog.maintenance.rewrite import STEP_BYTES, rewritten
+from sparklog.maintenance.rewrite import STEP_BYTES, Source, rewritten
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import NO_HORIZON, DraftExtent, Extent, ReplaceExtents, replacement
 from sparklog.storage import Store
@@ -34,20 +33,20 @@ def run_merge(
         DataLossError, CorruptLogError: a segment is gone, or is damaged; publish nothing of the work.
         StorageError, FatalStorageError: it could not be written.
     """
-    with SegmentFiles(store) as files:
+    with Source(store, work.pieces) as source:
         if work.pieces[0].is_shared:
-            return _merge_shared(store, clock, files, work, told)
-        return [_merge_apart(store, files, piece, told) for piece in work.pieces]
+            return _merge_shared(store, clock, source, work, told)
+        return [_merge_apart(store, source, piece, told) for piece in work.pieces]
 
 
 def _merge_shared(
-    store: Store, clock: Clock, files: SegmentFiles, work: MergeWork, told: Told
+    store: Store, clock: Clock, source: Source, work: MergeWork, told: Told
 ) -> list[ReplaceExtents]:
     writer = LogWriter(store, clock, seen=lambda: (work.pieces[0].born, NO_HORIZON))
     with contextlib.closing(writer):
         drafts = []
         for piece in work.pieces:
-            drafts.append(_append_piece(writer, files, piece))
+            drafts.append(_append_piece(writer, source, piece))
             told(piece.size)
         writer.sync(drafts)
     return [
@@ -56,9 +55,9 @@ def _merge_shared(
     ]
 
 
-def _append_piece(writer: LogWriter, files: SegmentFiles, piece: Piece) -> DraftExtent:
+def _append_piece(writer: LogWriter, source: Source, piece: Piece) -> DraftExtent:
     """All batches of a piece, small enough for one extent."""
-    made = list(rewritten(files, piece, origin=piece.start_offset))
+    made = list(rewritten(source, piece, origin=piece.start_offset))
     draft = writer.append(piece.topic_id, piece.partition, join_batches(made), piece.config)
     assert draft is not None  # it extends nothing
     return draft
@@ -69,13 +68,13 @@ def _sequenced(draft: DraftExtent, base_offset: int) -> Extent:
     return Extent(base_offset=base_offset, offset_delta=base_offset, **fields)
 
 
-def _merge_apart(store: Store, files: SegmentFiles, piece: Piece, told: Told) -> ReplaceExtents:
+def _merge_apart(store: Store, source: Source, piece: Piece, told: Told) -> ReplaceExtents:
     added: list[Extent] = []
     with contextlib.ExitStack() as unfinished:
         segment: MergedSegment | None = None
         # A step is never larger than a segment may be, but for one batch.
         step_bytes = min(STEP_BYTES, piece.config.segment_bytes)
-        for batches in rewritten(files, piece, step_bytes=step_bytes):
+        for batches in rewritten(source, piece, step_bytes=step_bytes):
             if segment is not None and not segment.has_room(batches):
                 added.append(segment.finish(piece.topic_id, piece.partition))
                 segment = None

@@ -17,6 +17,7 @@ Concurrency: a generator belongs to one thread; it holds a few open files.
 import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +38,14 @@ from sparklog.format.record_batch import (
 )
 from sparklog.format.schema import RecordColumns
 from sparklog.log.plain_parts import plain_parts
+from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import extent_span
-from sparklog.log.segment_file import SegmentFiles
+from sparklog.log.segment_file import SegmentFile, SegmentFiles
 from sparklog.log.span import Span
 from sparklog.log.stored_batches import Stretches, first_batch_bytes, scan_stretches
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Extent
+from sparklog.storage import Store
 
 STEP_BYTES = 4 << 20
 SMALL_BATCH_BYTES = 8 << 10  # larger ones gain little: a header is less than a hundredth of them
@@ -50,15 +53,44 @@ _GATHERED = 2048
 _KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK
 
 
+class Source:
+    """The segments that pieces lie in. A remote store fetches them ahead, in the order of the pieces."""
+
+    def __init__(self, store: Store, pieces: Sequence[Piece]) -> None:
+        self.files = SegmentFiles(store)
+        self._ahead: ReadAhead | None = None
+        if store.traits.is_remote:
+            self._ahead = ReadAhead(
+                self.files,
+                (
+                    extent_span(piece.topic, extent)
+                    for piece in pieces
+                    for extent in piece.extents.extents(piece.topic_id, piece.partition)
+                ),
+            )
+
+    def open(self, span: Span, position: int) -> SegmentFile:
+        """The span's segment, about to be read from `position` on."""
+        if self._ahead is not None:
+            self._ahead.reached(span, position)
+        return self.files.open(span)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.files.close()
+
+
 def rewritten(
-    files: SegmentFiles, piece: Piece, *, origin: int = 0, step_bytes: int = STEP_BYTES
+    source: Source, piece: Piece, *, origin: int = 0, step_bytes: int = STEP_BYTES
 ) -> Iterator[EncodedBatches]:
     """The batches of all extents, in order, their base offsets counted from `origin`.
 
     Raises:
         DataLossError, CorruptLogError: a segment is gone, or is not what metadata say.
     """
-    for data, table in _steps(files, piece, step_bytes):
+    for data, table in _steps(source, piece, step_bytes):
         view = memoryview(data)
         where = f"{piece.topic}-{piece.partition} from offset {int(table.base_offset[0])}"
         for run, is_small in _runs(table):
@@ -73,34 +105,34 @@ def rewritten(
 # --- reading -----------------------------------------------------------------------------------------------
 
 
-def _steps(files: SegmentFiles, piece: Piece, step_bytes: int) -> Iterator[tuple[bytearray, BatchTable]]:
+def _steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[bytearray, BatchTable]]:
     """(buffer, its whole batches) of about `step_bytes`; offsets in the table are absolute."""
     group: list[Extent] = []
     size = 0
     for extent in piece.extents.extents(piece.topic_id, piece.partition):
         if extent.size > step_bytes:
             if group:
-                yield _read_group(files, piece, group)
+                yield _read_group(source, piece, group)
             group, size = [], 0
-            yield from _read_large(files, piece, extent, step_bytes)
+            yield from _read_large(source, piece, extent, step_bytes)
             continue
         if group and (size + extent.size > step_bytes or len(group) == _GATHERED):
-            yield _read_group(files, piece, group)
+            yield _read_group(source, piece, group)
             group, size = [], 0
         group.append(extent)
         size += extent.size
     if group:
-        yield _read_group(files, piece, group)
+        yield _read_group(source, piece, group)
 
 
-def _read_group(files: SegmentFiles, piece: Piece, group: Sequence[Extent]) -> tuple[bytearray, BatchTable]:
+def _read_group(source: Source, piece: Piece, group: Sequence[Extent]) -> tuple[bytearray, BatchTable]:
     """Extents that follow each other, at once."""
     data = bytearray(sum(extent.size for extent in group))
     view = memoryview(data)
     at = 0
     for extent in group:
         span = extent_span(piece.topic, extent)
-        files.open(span).read_into(span, span.position, view[at : at + extent.size])
+        source.open(span, span.position).read_into(span, span.position, view[at : at + extent.size])
         at += extent.size
     sizes = [extent.size for extent in group]
     stretches = _stretches(piece, group, sizes, group[0].position, begins_at=group[0].base_offset)
@@ -108,13 +140,13 @@ def _read_group(files: SegmentFiles, piece: Piece, group: Sequence[Extent]) -> t
 
 
 def _read_large(
-    files: SegmentFiles, piece: Piece, extent: Extent, step_bytes: int
+    source: Source, piece: Piece, extent: Extent, step_bytes: int
 ) -> Iterator[tuple[bytearray, BatchTable]]:
     """One extent, step by step."""
     span = extent_span(piece.topic, extent)
     position, begins_at = span.position, extent.base_offset
     while position < span.end_position:
-        data = _read_step(files, span, position, step_bytes)
+        data = _read_step(source, span, position, step_bytes)
         stretches = _stretches(piece, [extent], [len(data)], position, begins_at=begins_at)
         table = _absolute(*scan_stretches(memoryview(data), stretches))
         position += len(data)
@@ -122,9 +154,9 @@ def _read_large(
         yield data, table
 
 
-def _read_step(files: SegmentFiles, span: Span, position: int, step_bytes: int) -> bytearray:
+def _read_step(source: Source, span: Span, position: int, step_bytes: int) -> bytearray:
     """Whole batches: as many as fit, at least one."""
-    segment = files.open(span)
+    segment = source.open(span, position)
     data = segment.read_exactly(span, position, min(step_bytes, span.end_position - position))
     whole = whole_batches_bytes(memoryview(data))
     if whole:

@@ -169,7 +169,7 @@ def embedded(life: Life) -> None:
         log.store.sweep_temporary(older_than_ms=SWEEP_OLDER_MS)
         if number % 2:  # everybody's topics, in segments of their own or in shared ones
             optimize(
-                log.metadata, log.clock, limits=MergeLimits(fan_in=2, shared_bytes=number % 4 // 2 << 20)
+                log.metadata, log.clock, limits=MergeLimits(fan_in=6, shared_bytes=number % 4 // 2 << 20)
             )
     life.poll()
 

@@ -195,7 +195,7 @@ def test_read_ahead_keeps_to_its_budget(remote: OnePartition, monkeypatch: pytes
         remote.append([b"a"])
     ranges = list(plan_read(remote.store, remote.state, 0, AHEAD_PIECES + 10, topic="t"))
     with SegmentFiles(remote.store) as files:
-        ahead = ReadAhead(files, ranges)
+        ahead = ReadAhead(files, [one.span for one in ranges])
         ahead.reached(ranges[0].span, 0)
         assert len(announced) == AHEAD_PIECES
         ahead.reached(ranges[5].span, 0)
