@@ -32,6 +32,13 @@ MUTANTS = (
         "tests/maintenance/test_merge.py",
     ),
     Mutant(
+        "an append leaves them",
+        "sparklog/metadata/model/draft.py",
+        "                merged_batches=before.merged_batches,\n",
+        "",
+        "tests/maintenance/test_merge.py",
+    ),
+    Mutant(
         "a snapshot has them",
         "sparklog/metadata/documents/snapshot.py",
         "merged_batches=topic.merged_batches.get(partition, {}),\n",

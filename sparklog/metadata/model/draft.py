@@ -40,6 +40,7 @@ class PartitionDraft:
                 log_end_offset=self.log_end_offset,
                 extents=before.extents.appended(self.pending),
                 producers=before.producers if self.own_producers is None else self.own_producers,
+                merged_batches=before.merged_batches,
             )
             self.pending, self.own_producers = [], None
         return self.state
