@@ -70,9 +70,16 @@ MUTANTS = (
     ),
     Mutant(
         "broker: what is loaded after the role was lost is not taken up",
-        "sparklog_server/coordination/shards.py",
-        "        if self.is_active:  # else it is loaded anew, by whoever resumes\n",
-        "        if True:\n",
+        "sparklog_server/coordination/state_log.py",
+        "        if self.status is LogStatus.LOADING:\n            self.close()\n        elif",
+        "        if",
         "tests/server/coordination/test_shards.py tests/server/groups/test_coordinator_expiry.py",
+    ),
+    Mutant(
+        "broker: one that has lost its role appends nothing more",
+        "sparklog_server/coordination/shards.py",
+        "            log.release()\n",
+        "            pass\n",
+        "tests/server/coordination/test_shards.py",
     ),
 )

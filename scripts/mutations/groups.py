@@ -4,6 +4,13 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "broker: groups of a partition that is handed over are sent away",
+        "sparklog_server/groups/table.py",
+        "            if handle.shard in gone:\n",
+        "            if False:\n",
+        "tests/server/groups/test_hand_over.py",
+    ),
+    Mutant(
         "broker: members that waited are told nothing by one that lost its role meanwhile",
         "sparklog_server/groups/table.py",
         "        if not result.error and not self._host.role.is_in_charge:\n",

@@ -63,6 +63,8 @@ class Shards(Generic[RecordT, StateT]):
         """Answer for nothing from now on. Nothing more is written; what is on its way arrives."""
         self.is_active = False
         self._on_resigned(list(self))
+        for log in self:
+            log.release()
 
     def resume(self) -> None:
         """After `release`: begin anew, with what the log says by now; others may have had it meanwhile."""
@@ -91,7 +93,7 @@ class Shards(Generic[RecordT, StateT]):
         return self._logs.get(self._topic.partition_of(name, self.count)) if self.count else None
 
     def of(self, name: str) -> StateLog[RecordT, StateT]:
-        """The log in which `name` lies, for whom `error_of` has nothing against it."""
+        """The log in which `name` lies; whoever asks has asked `error_of` before."""
         log = self.find(name)
         assert log is not None
         return log
@@ -141,7 +143,7 @@ class Shards(Generic[RecordT, StateT]):
                 self._host, self._topic, partition.topic_id, partition.partition, self._make_state()
             )
             self._logs[partition.partition] = log
-            log.start(self._loaded)
+            log.start(self._on_loaded)
 
     def _hand_over(self, partitions: Sequence[int]) -> None:
         logs = [self._logs.pop(partition) for partition in partitions]
@@ -149,10 +151,6 @@ class Shards(Generic[RecordT, StateT]):
             self._on_resigned(logs)
         for log in logs:
             log.close()
-
-    def _loaded(self, log: StateLog[RecordT, StateT]) -> None:
-        if self.is_active:  # else it is loaded anew, by whoever resumes
-            self._on_loaded(log)
 
     # The topic
 

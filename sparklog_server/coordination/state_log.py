@@ -51,9 +51,10 @@ StateT = TypeVar("StateT", bound=State[Any])
 class LogStatus(enum.Enum):
     """May anybody be answered from this partition?"""
 
-    LOADING = "being loaded"
+    LOADING = "loading"
     READY = "ready"
-    FAILED = "damaged"
+    FAILED = "failed"  # the log is damaged there
+    RELEASED = "released"  # what is on its way is still applied
     CLOSED = "closed"
 
 
@@ -98,11 +99,18 @@ class StateLog(Generic[RecordT, StateT]):
         else:
             self._background.spawn(self._load(on_loaded))
 
+    def release(self) -> None:
+        """Append and follow nothing more; what is on its way arrives. One that is loading is closed."""
+        if self.status is LogStatus.LOADING:
+            self.close()
+        elif self.status is LogStatus.READY:
+            self.status = LogStatus.RELEASED
+
     def close(self) -> None:
         """Stop whatever goes on; who waits for an append is told by an error."""
         self.status = LogStatus.CLOSED
         for waiting in (self._waiting, *self._in_flight):
-            _fail(waiting, self._closed())
+            _fail(waiting, self._not_ready())
         self._background.cancel()
 
     def append(self, records: Sequence[RecordT]) -> asyncio.Future[None]:
@@ -115,7 +123,7 @@ class StateLog(Generic[RecordT, StateT]):
         future: asyncio.Future[None] = loop.create_future()
         try:
             if self.status is not LogStatus.READY:
-                raise self._closed()
+                raise self._not_ready()
             encoded = [encode_record(self._topic, record, self.name) for record in records]
         except SparklogError as error:
             _tell(future, error)
@@ -149,7 +157,7 @@ class StateLog(Generic[RecordT, StateT]):
             return None
         return topic.partitions[self.partition]
 
-    def _closed(self) -> RetriableError:
+    def _not_ready(self) -> RetriableError:
         return RetriableError(
             "COORDINATOR_CLOSED",
             f"{self.name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",

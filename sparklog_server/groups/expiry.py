@@ -101,6 +101,8 @@ class Expiry:
             ids = [*offsets.groups()]
             ids += [name for name, one in handles.items() if one.shard is shard and name not in offsets]
             for at in range(0, len(ids), GROUPS_AT_ONCE):
+                if shard.status is not LogStatus.READY:
+                    break  # no longer ours
                 await asyncio.gather(
                     asyncio.sleep(0),
                     *(self._expire_group(shard, group_id) for group_id in ids[at : at + GROUPS_AT_ONCE]),

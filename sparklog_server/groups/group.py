@@ -38,7 +38,7 @@ from sparklog_server.groups.replies import Replies
 from sparklog_server.groups.roster import Member, Roster
 from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from sparklog_server.groups.transitions import ANSWERS, GroupState, Request, Trigger
-from sparklog_server.groups.writes import Stores, Write, Writes
+from sparklog_server.groups.writes import Stores, Writes
 from sparklog_server.protocol.errors import ErrorCode
 
 
@@ -91,14 +91,8 @@ class Group:
         member.sync_ticket = ticket
         if self.roster.leader == member.member_id and not self._writes.have_assignment:
             given = dict(request.assignments)
-            self._writes.begin(
-                Write(
-                    purpose=Stores.ASSIGNMENT,
-                    generation_id=self.generation_id,
-                    assignments={one.member_id: given.get(one.member_id, b"") for one in self.roster},
-                ),
-                now,
-            )
+            assignments = {one.member_id: given.get(one.member_id, b"") for one in self.roster}
+            self._writes.begin(Stores.ASSIGNMENT, assignments, now)
         return self._drain()
 
     def heartbeat(

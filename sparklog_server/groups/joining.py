@@ -176,15 +176,12 @@ class Joining:
             self._rebalancing.begin(now)
             return
         self._writes.begin(
-            Write(
-                purpose=Stores.STATIC_MEMBER,
-                generation_id=generation.generation_id,
-                assignments={one.member_id: one.assignment for one in roster},
-                member_id=member.member_id,
-                leader_before=leader_before,
-                can_skip_assignment=request.can_skip_assignment,
-            ),
+            Stores.STATIC_MEMBER,
+            {one.member_id: one.assignment for one in roster},
             now,
+            member_id=member.member_id,
+            leader_before=leader_before,
+            can_skip_assignment=request.can_skip_assignment,
         )
 
     def static_member_stored(self, write: Write, error: ErrorCode, now: Instant) -> None:

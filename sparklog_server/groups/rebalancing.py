@@ -17,7 +17,7 @@ from sparklog_server.groups.messages import Instant
 from sparklog_server.groups.replies import Replies
 from sparklog_server.groups.roster import Member, Roster
 from sparklog_server.groups.transitions import GroupState, Trigger
-from sparklog_server.groups.writes import Stores, Write, Writes
+from sparklog_server.groups.writes import Stores, Writes
 from sparklog_server.protocol.errors import ErrorCode
 
 
@@ -126,8 +126,7 @@ class Rebalancing:
         if not roster:
             generation.protocol = None
             generation.move(Trigger.ALL_LEFT, now)
-            empty = Write(purpose=Stores.EMPTY, generation_id=generation.generation_id, assignments={})
-            self._writes.begin(empty, now)
+            self._writes.begin(Stores.EMPTY, {}, now)
             return
         generation.protocol = roster.choose_protocol()
         generation.move(Trigger.ALL_JOINED, now)

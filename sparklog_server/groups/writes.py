@@ -24,14 +24,18 @@ class Stores(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """A StoreGroup that is on its way, and what to do when it has arrived."""
+    """A StoreGroup that is on its way, and what to do when it has arrived.
+
+    Fields:
+        member_id, leader_before, can_skip_assignment: of a static member that waits for it.
+    """
 
     purpose: Stores
     generation_id: int
     assignments: dict[str, bytes]
-    member_id: str = ""
-    leader_before: str = ""
-    can_skip_assignment: bool = False
+    member_id: str
+    leader_before: str
+    can_skip_assignment: bool
 
     @property
     def size_bytes(self) -> int:
@@ -51,18 +55,34 @@ class Writes:
         self._writes: dict[int, Write] = {}
         self._next_write_id = 0
 
-    def begin(self, write: Write, now: Instant) -> None:
-        """Store the group as it is, with the assignments of `write`."""
-        write_id, self._next_write_id = self._next_write_id, self._next_write_id + 1
-        self._writes[write_id] = write
+    def begin(
+        self,
+        purpose: Stores,
+        assignments: dict[str, bytes],
+        now: Instant,
+        *,
+        member_id: str = "",
+        leader_before: str = "",
+        can_skip_assignment: bool = False,
+    ) -> None:
+        """Store the group as it is, with these assignments."""
         generation, roster = self._generation, self._roster
+        write_id, self._next_write_id = self._next_write_id, self._next_write_id + 1
+        self._writes[write_id] = Write(
+            purpose=purpose,
+            generation_id=generation.generation_id,
+            assignments=assignments,
+            member_id=member_id,
+            leader_before=leader_before,
+            can_skip_assignment=can_skip_assignment,
+        )
         value = GroupValue(
             protocol_type=generation.protocol_type or "",
             generation_id=generation.generation_id,
             protocol=generation.protocol,
             leader=roster.leader,
             state_timestamp_ms=now.wall_ms,
-            members=roster.stored_members(generation.protocol, write.assignments),
+            members=roster.stored_members(generation.protocol, assignments),
         )
         self._effects.append(StoreGroup(write_id=write_id, value=value))
 

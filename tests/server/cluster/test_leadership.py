@@ -21,5 +21,6 @@ def test_one_broker_is_everything(log: SparkLog) -> None:
     leadership = Leadership(7)
     orders = log.image.topics["orders"]
     assert leadership.leader_of(orders.partitions[0]) == Leader(7, 0)
+    assert leadership.leads(orders.partitions[0])
     assert leadership.leaders_of(orders) == ((Leader(7, 0), 3),)
     assert (leadership.controller_id, leadership.coordinator_id, leadership.brokers) == (7, 7, (7,))

@@ -141,14 +141,19 @@ class TestHandingOver:
 class TestTheRole:
     def test_released_it_answers_for_nothing_and_what_is_on_its_way_arrives(self, toys: Toys) -> None:
         async def scenario(toy: Toy) -> None:
+            log = toy.log_of(0)
             toy.publisher.hold = True
             on_its_way = toy.append(Entry("a0", 1))
             await toy.settle()
             toy.shards.release()
             assert sorted(toy.resigned) == [0, 1, 2]
             assert toy.shards.error_of("a0") == ErrorCode.coordinator_not_available
+            too_late = log.append([Entry("b0", 1)])
+            assert too_late.done()
             toy.publisher.release()
             await on_its_way
+            assert await outcome_of(too_late) == ErrorCode.coordinator_not_available
+            assert toy.publisher.submissions == [1]
 
         toys.run(scenario)
 
@@ -194,6 +199,7 @@ class TestTheRole:
             (LogStatus.LOADING, ErrorCode.coordinator_load_in_progress),
             (LogStatus.READY, ErrorCode.none),
             (LogStatus.FAILED, ErrorCode.coordinator_not_available),
+            (LogStatus.RELEASED, ErrorCode.coordinator_not_available),
             (LogStatus.CLOSED, ErrorCode.coordinator_not_available),
         ],
     )
