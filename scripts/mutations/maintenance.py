@@ -101,4 +101,32 @@ MUTANTS = (
         "if (",
         "tests/maintenance/test_retain.py",
     ),
+    Mutant(
+        "header keys that are not UTF-8 keep their bytes",
+        "sparklog/maintenance/rewrite.py",
+        "if records.headers is not None and _has_replaced_keys(records.headers):",
+        "if False:",
+        "tests/maintenance/test_foreign.py",
+    ),
+    Mutant(
+        "what batches expand to is bounded",
+        "sparklog/maintenance/rewrite.py",
+        "            if expanded > MAX_EXPANDED_BYTES:\n",
+        "            if False:\n",
+        "tests/maintenance/test_foreign.py",
+    ),
+    Mutant(
+        "what is appended beside a merge waits for the next one",
+        "sparklog/maintenance/run.py",
+        "limits, names, since=first)",
+        "limits, names)",
+        "tests/maintenance/test_rounds.py",
+    ),
+    Mutant(
+        "what an index has no room for is not merged again and again",
+        "sparklog/maintenance/choose.py",
+        "config.segment_bytes, _indexed_bytes(config))",
+        "config.segment_bytes)",
+        "tests/maintenance/test_rounds.py",
+    ),
 )

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sparklog.format.index import TIME_ENTRY
+from sparklog.format.record_batch import HEADER
 from sparklog.log.config import TopicConfig
 from sparklog.log.names import is_dense
 from sparklog.maintenance.work import MergeWork, Piece
@@ -44,37 +46,47 @@ class MergeLimits:
 
 
 def choose_merges(
-    image: Image, limits: MergeLimits, topics: Collection[str] | None = None
+    image: Image,
+    limits: MergeLimits,
+    topics: Collection[str] | None = None,
+    *,
+    since: Image | None = None,
 ) -> Iterator[MergeWork]:
-    """The works that are due, by topic and partition; `topics` None: all."""
+    """The works that are due, by topic and partition.
+
+    Args:
+        topics: None: all.
+        since: an older image, beyond whose offsets nothing is looked at; None: everything is.
+    """
     shared: list[Piece] = []
+    size = count = 0  # of them: to add them up for each piece would cost the square of their number
     for name in sorted(image.topics):
         if topics is not None and name not in topics:
             continue
-        for piece in _pieces(image, image.topics[name], limits):
+        for piece in _pieces(image, image.topics[name], limits, since or image):
             if not piece.is_shared:
                 yield MergeWork((piece,))
                 continue
-            if shared and not _fits(shared, piece):
+            size += piece.size
+            count += len(piece.extents)
+            if shared and (size > MAX_SHARED_BYTES or count > MAX_EXTENTS):
                 yield MergeWork(tuple(shared))
-                shared = []
+                shared, size, count = [], piece.size, len(piece.extents)
             shared.append(piece)
     if shared:
         yield MergeWork(tuple(shared))
 
 
-def _fits(shared: list[Piece], piece: Piece) -> bool:
-    work = MergeWork((*shared, piece))
-    return work.size <= MAX_SHARED_BYTES and work.extent_count <= MAX_EXTENTS
-
-
-def _pieces(image: Image, topic: Topic, limits: MergeLimits) -> Iterator[Piece]:
+def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> Iterator[Piece]:
+    known = since.topic_by_id.get(topic.topic_id)
+    if known is None:
+        return
     config = TopicConfig.parse(topic.configs, image.configs)
-    target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes)
-    for state in topic.partitions:
+    target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes, _indexed_bytes(config))
+    for state, old in zip(topic.partitions, known.partitions, strict=False):
         if len(state.extents) < (limits.fan_in or 2):
             continue
-        columns = state.extents.columns()
+        columns = state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))
         for start, stop in runs_to_merge(columns.column("size"), target, limits.fan_in):
             extents = columns.slice(start, stop)
             yield Piece(
@@ -86,6 +98,14 @@ def _pieces(image: Image, topic: Topic, limits: MergeLimits) -> Iterator[Piece]:
                 extents=extents,
                 is_shared=int(extents.column("size").sum()) < limits.shared_bytes and _is_dense(extents),
             )
+
+
+def _indexed_bytes(config: TopicConfig) -> int:
+    """So large a segment's indexes surely have room; what is larger may be cut (merged_segment.py), into
+    parts that would be chosen again and again.
+    """
+    entries = config.segment_index_bytes // TIME_ENTRY.size
+    return max(1, entries * HEADER.size, (entries - 1) * config.index_interval_bytes)
 
 
 def _is_dense(extents: ExtentColumns) -> bool:
@@ -125,9 +145,10 @@ def _class_bounds(target: int, fan_in: int | None) -> npt.NDArray[np.int64]:
 
 
 def _stretches(wanted: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where `wanted` is true without a break."""
+    """Where `wanted` is true without a break, for two at least."""
     edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
-    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+    pairs = edges.reshape(-1, 2)
+    return [(start, stop) for start, stop in pairs[pairs[:, 1] - pairs[:, 0] >= 2].tolist()]
 
 
 def _cut(size: npt.NDArray[np.int64], target: int) -> Iterator[tuple[int, int]]:

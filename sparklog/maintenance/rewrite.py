@@ -7,9 +7,9 @@ nine tenths of the speed of reading.
 Invariants: every record keeps its offset, key, value, headers, timestamp and type of timestamp; the CRC of
     every batch is verified before it is written anywhere. Batches that say more than their records do (of
     transactions, with a delete horizon, with gaps) keep their bytes, and so does what cannot be decoded: this
-    is not the place to judge it.
+    is not the place to judge it. So do header keys that are not UTF-8, which decoding replaces.
     With log append time a batch has one timestamp for all: those are never put together.
-Memory: a few times `step_bytes`, and what one batch may decompress to.
+Memory: a few times `step_bytes`, MAX_EXPANDED_BYTES, and what one batch may decompress to.
 Not here: which extents (choose.py), where the batches go (merge.py).
 Concurrency: a generator belongs to one thread; it holds a few open files.
 """
@@ -21,6 +21,8 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.errors import SparklogError
 from sparklog.format.batch_table import BatchTable
@@ -49,6 +51,9 @@ from sparklog.storage import Store
 
 STEP_BYTES = 4 << 20
 SMALL_BATCH_BYTES = 8 << 10  # larger ones gain little: a header is less than a hundredth of them
+# Of batches that are put together, as they are written: more only where compression.type has changed to one
+# that compresses less. Larger: more memory; smaller: more of them keep the codec that they have.
+MAX_EXPANDED_BYTES = 64 << 20
 _GATHERED = 2048
 _KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK
 
@@ -242,12 +247,14 @@ def _kept(view: memoryview, table: BatchTable, origin: int) -> EncodedBatches:
 def _put_together(
     view: memoryview, table: BatchTable, piece: Piece, where: str, step_bytes: int, origin: int
 ) -> list[EncodedBatches] | None:
-    """Small batches as full ones; None if they cannot be decoded."""
-    made = []
+    """Small batches as full ones; None if they cannot be decoded, or would be something else then."""
+    made, expanded = [], 0
     try:
         for data, part, indices in plain_parts(view, table, step_bytes, where):
             base = table.base_offset[indices]
             records = decode_records(data, part, include_headers=True, where=where)
+            if records.headers is not None and _has_replaced_keys(records.headers):
+                return None
             columns = RecordColumns(
                 key=records.key,
                 value=records.value,
@@ -255,9 +262,17 @@ def _put_together(
                 headers=records.headers,
             )
             made.append(encode_batches(columns, _options(piece, table), base_offset=int(base[0]) - origin))
+            expanded += made[-1].size_bytes
+            if expanded > MAX_EXPANDED_BYTES:
+                return None
     except SparklogError:
         return None
     return made
+
+
+def _has_replaced_keys(headers: pa.ListArray) -> bool:
+    """Has any key the character that stands for what is not UTF-8? Who wrote it there cannot be told."""
+    return bool(pc.any(pc.match_substring(headers.flatten().field("key"), "\ufffd")).as_py())
 
 
 def _options(piece: Piece, table: BatchTable) -> EncodeOptions:

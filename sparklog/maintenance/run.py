@@ -1,7 +1,8 @@
 """Maintenance as a whole: choose, do, publish, until nothing is due.
 
 Invariants: works are done and published one by one, so that whoever ends it loses one of them at most. The
-    choice is made anew from the newest image until there is none, or MAX_ROUNDS are over.
+    choice is made anew from the newest image until there is none, or MAX_ROUNDS are over; of what was there
+    when it began, or else beside a writer each round would merge what the one before it has made.
 Not here: running it in several processes (each work can be done anywhere), or all the time.
 Concurrency: one at a time on a machine, if the store can hold names: two would do the same work, and all but
     one of each pair in vain; it would do no harm.
@@ -41,7 +42,7 @@ class TopicReport:
         extents_before, extents_after: of all its partitions.
         merged_extents: that were replaced; merged_bytes: stored bytes that were read for it.
         added_extents, added_bytes: that stand in their place.
-        left_out: pieces that were done in vain, since their extents changed meanwhile.
+        left_out: pieces that were done in vain, since their extents changed meanwhile, or are no fewer now.
     """
 
     extents_before: int
@@ -107,10 +108,13 @@ def _merge_all(
     progress: Callable[[Progress], None],
 ) -> None:
     done = 0
+    first = metadata.refresh(force=True)
+    has_changed = True
     for _ in range(MAX_ROUNDS):
-        works = list(choose_merges(metadata.refresh(force=True), limits, names))
-        if not works:
+        works = list(choose_merges(metadata.refresh(force=True), limits, names, since=first))
+        if not (works and has_changed):
             return
+        has_changed = False
         total = done + sum(work.size for work in works)
         for work in works:
             started = done
@@ -126,7 +130,9 @@ def _merge_all(
                 if all(_is_there(metadata.refresh(force=True), piece) for piece in work.pieces):
                     raise
                 replacements = []  # its files went with its extents: others have changed them
-            there = set(publish_replacements(metadata, replacements).actions)
+            fewer = [action for action in replacements if len(action.added) < action.removed_count]
+            there = set(publish_replacements(metadata, fewer).actions)
+            has_changed |= bool(fewer or not replacements)
             done = started + work.size
             progress(Progress(done, total))
             for piece, action in itertools.zip_longest(work.pieces, replacements):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sparklog.client import SparkLog
 from sparklog.maintenance import MergeLimits
 from sparklog.maintenance.choose import MAX_EXTENTS, choose_merges, runs_to_merge
+from sparklog.maintenance.work import Piece
 from tests.maintenance.conftest import Append
 
 MIB = 1 << 20
@@ -114,3 +115,23 @@ def test_small_pieces_share_a_work_and_large_ones_do_not(log: SparkLog, append: 
     apart = list(choose_merges(log.image, MergeLimits(fan_in=None, shared_bytes=0), ["t"]))
     assert [[piece.is_shared for piece in work.pieces] for work in apart] == [[False], [False]]
     assert list(choose_merges(log.image, MergeLimits(fan_in=5))) == []
+
+
+def test_what_it_costs_grows_with_the_pieces_alone(
+    log: SparkLog, append: Append, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create_topic("many", 40)
+    for partition in range(40):
+        append([b"x"], topic="many", partition=partition)
+        append([b"x"], topic="many", partition=partition)
+    image, asked = log.refresh(), 0
+
+    def counted(piece: Piece) -> int:
+        nonlocal asked
+        asked += 1
+        return int(piece.extents.column("size").sum())
+
+    monkeypatch.setattr(Piece, "size", property(counted))
+    (work,) = choose_merges(image, MergeLimits(fan_in=None))
+    assert len(work.pieces) == 40
+    assert asked <= 2 * 40

@@ -330,7 +330,7 @@ def choose_once(work: MergeWork) -> Callable[..., list[MergeWork]]:
     """What was chosen from an older image; and then nothing."""
     left = [work]
 
-    def choose(*_: object) -> list[MergeWork]:
+    def choose(*_: object, **__: object) -> list[MergeWork]:
         return [left.pop()] if left else []
 
     return choose
