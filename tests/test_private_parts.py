@@ -45,8 +45,6 @@ REACHES = {
     "server/fetch/test_bounds.py": 1,
     "server/fetch/test_reader.py": 1,
     "server/fetch/test_service.py": 8,
-    "server/groups/test_coordinator.py": 2,
-    "server/groups/test_coordinator_bounds.py": 3,
     "server/groups/test_group_schedules.py": 6,
     "server/metrics/test_histogram.py": 2,
     "server/publish/test_publisher.py": 2,

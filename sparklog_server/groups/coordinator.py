@@ -77,57 +77,57 @@ class GroupCoordinator:
         self._host = host
         self._settings = settings
         self._background = Background()
-        self._shards = Shards(
+        self.shards = Shards(
             host, OFFSETS_LOG, GroupsState, on_loaded=self._loaded, on_resigned=self._resigned
         )
-        self._table = GroupTable(host, settings, self._shards, self._background)
-        self._expiry = Expiry(host, settings, self._shards, self._table, self._background)
+        self.table = GroupTable(host, settings, self.shards, self._background)
+        self._expiry = Expiry(host, settings, self.shards, self.table, self._background)
 
     # Life
 
     async def start(self) -> None:
         """Begin to load; requests are answered from now on."""
         self._host.root.on_image(self._follow_image)
-        self._shards.open()
+        self.shards.open()
         self._expiry.start()
 
     async def stop(self) -> None:
         """Answer whoever waits, and stop. Members find the group as it is in the log after a restart."""
         self._expiry.stop()
-        self._shards.close()
+        self.shards.close()
         self._background.cancel()
 
     def release(self) -> None:
         """Refuse everything from now on, and send away whoever waits. Nothing is written."""
         self._expiry.stop()
-        self._shards.release()
+        self.shards.release()
 
     def resume(self) -> None:
         """After `release`: load everything anew; other brokers may have had the groups meanwhile."""
-        self._shards.resume()
+        self.shards.resume()
         self._expiry.start()
 
     async def ensure_topic(self) -> ErrorCode:
         """Make __consumer_offsets if there is none: FindCoordinator does, as in Kafka."""
         if not self._host.role.is_in_charge:
             return ErrorCode.coordinator_not_available
-        return await self._shards.ensure_topic()
+        return await self.shards.ensure_topic()
 
     async def expire(self) -> None:
         """Forget offsets whose retention is over, and groups that are empty and have none left."""
         await self._expiry.expire()
 
     def _follow_image(self, old: Image, new: Image) -> None:
-        if self._shards.is_active:
-            self._shards.follow(old, new)
+        if self.shards.is_active:
+            self.shards.follow(old, new)
             self._expiry.follow(old, new)
 
     def _loaded(self, shard: Shard) -> None:
-        self._table.take_up(shard)
+        self.table.take_up(shard)
         self._expiry.loaded(shard)
 
     def _resigned(self, shards: Collection[Shard]) -> None:
-        self._table.send_away(shards)
+        self.table.send_away(shards)
 
     # Membership
 
@@ -138,10 +138,10 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """JoinGroup: answered when the rebalance is over."""
-        table = self._table
+        table = self.table
         error = self._status_error(group_id) or self._refuse_join(request)
-        if not error and not self._shards.count:
-            error = await self._shards.ensure_topic() or self._status_error(group_id)
+        if not error and not self.shards.count:
+            error = await self.shards.ensure_topic() or self._status_error(group_id)
         handle = None if error else table.groups.get(group_id)
         if not error and handle is None:
             if request.member_id != UNKNOWN_MEMBER:
@@ -170,7 +170,7 @@ class GroupCoordinator:
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         """SyncGroup: answered when the leader's assignment is durable."""
-        table = self._table
+        table = self.table
         error = self._status_error(group_id)
         if error == ErrorCode.coordinator_load_in_progress:
             # Older clients do not expect that here; what they know is to join again.
@@ -195,21 +195,21 @@ class GroupCoordinator:
         if error:
             # Sessions begin anew when the group is loaded.
             return ErrorCode.none if error == ErrorCode.coordinator_load_in_progress else error
-        handle = self._table.groups.get(group_id)
+        handle = self.table.groups.get(group_id)
         if handle is None:
             return ErrorCode.unknown_member_id
-        return handle.group.heartbeat(member_id, instance_id, generation_id, self._table.now())
+        return handle.group.heartbeat(member_id, instance_id, generation_id, self.table.now())
 
     def leave(self, group_id: str, leaving: Sequence[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:
         """LeaveGroup: an error for all, and one for each."""
         error = self._status_error(group_id)
         if error:
             return error, []
-        handle = self._table.groups.get(group_id)
+        handle = self.table.groups.get(group_id)
         if handle is None:
             return ErrorCode.none, [ErrorCode.unknown_member_id] * len(leaving)
-        errors, effects = handle.group.leave(leaving, self._table.now())
-        self._table.run(handle, effects)
+        errors, effects = handle.group.leave(leaving, self.table.now())
+        self.table.run(handle, effects)
         return ErrorCode.none, errors
 
     # Offsets
@@ -225,13 +225,13 @@ class GroupCoordinator:
         retention_ms: int = -1,
     ) -> ErrorCode:
         """OffsetCommit: one answer for all of its (valid) partitions, once they are durable."""
-        table = self._table
+        table = self.table
         error = self._status_error(group_id, named=False)
-        if not error and not self._shards.count:
-            error = await self._shards.ensure_topic() or self._status_error(group_id, named=False)
+        if not error and not self.shards.count:
+            error = await self.shards.ensure_topic() or self._status_error(group_id, named=False)
         if error:
             return error
-        handle, shard = table.groups.get(group_id), self._shards.of(group_id)
+        handle, shard = table.groups.get(group_id), self.shards.of(group_id)
         if handle is not None:
             error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())
         elif generation_id >= 0:
@@ -259,9 +259,9 @@ class GroupCoordinator:
     def fetch(self, group_id: str) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetValue]]:
         """OffsetFetch: everything that the group has committed."""
         error = self._status_error(group_id, named=False)
-        if error or not self._shards.count:
+        if error or not self.shards.count:
             return error, {}
-        return ErrorCode.none, self._shards.of(group_id).state.offsets.of(group_id)
+        return ErrorCode.none, self.shards.of(group_id).state.offsets.of(group_id)
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
@@ -279,7 +279,7 @@ class GroupCoordinator:
                 return ErrorCode.non_empty_group, {}
             subscribed = group.subscribed_topics()
         results: dict[TopicPartition, ErrorCode] = {}
-        shard = self._shards.of(group_id)
+        shard = self.shards.of(group_id)
         records: list[Record] = []
         for topic, partition in partitions:
             if subscribed is None or topic in subscribed:
@@ -296,7 +296,7 @@ class GroupCoordinator:
 
     def find(self, group_id: str) -> Group | None:
         """The group, for DescribeGroups; None also for one that has nothing but offsets."""
-        handle = self._table.groups.get(group_id)
+        handle = self.table.groups.get(group_id)
         return None if handle is None else handle.group
 
     def describe_error(self, group_id: str) -> ErrorCode:
@@ -305,16 +305,16 @@ class GroupCoordinator:
 
     def exists(self, group_id: str) -> bool:
         """Has it members, a history, or offsets?"""
-        return self._table.exists(group_id)
+        return self.table.exists(group_id)
 
     def group_ids(self) -> tuple[ErrorCode, list[str]]:
         """Of all groups that are loaded, also those that have only offsets (Spark)."""
-        table = self._table
-        if not (self._shards.is_active and self._host.role.is_in_charge):
+        table = self.table
+        if not (self.shards.is_active and self._host.role.is_in_charge):
             return ErrorCode.coordinator_not_available, []
-        loading = any(shard.status is LogStatus.LOADING for shard in self._shards)
+        loading = any(shard.status is LogStatus.LOADING for shard in self.shards)
         found = list(table.groups)
-        for shard in self._shards:
+        for shard in self.shards:
             found += [one for one in shard.state.offsets.groups() if one not in table.groups]
         return ErrorCode.coordinator_load_in_progress if loading else ErrorCode.none, found
 
@@ -340,7 +340,7 @@ class GroupCoordinator:
             return ErrorCode.non_empty_group
         if not self.exists(group_id):
             return ErrorCode.group_id_not_found
-        shard = self._shards.of(group_id)
+        shard = self.shards.of(group_id)
         return await self._expiry.forget(shard, group_id, shard.state.offsets.of(group_id))
 
     # Checks
@@ -349,7 +349,7 @@ class GroupCoordinator:
         """Is the coordinator there for this group? `named`: the empty name is no group."""
         if (named and not group_id) or not _fits(group_id, MAX_GROUP_BYTES):
             return ErrorCode.invalid_group_id
-        return self._shards.error_of(group_id)
+        return self.shards.error_of(group_id)
 
     def _refuse_join(self, request: JoinRequest) -> ErrorCode:
         settings = self._settings
@@ -373,7 +373,7 @@ class GroupCoordinator:
     ) -> bool:
         member = None if handle is None else handle.group.roster.get(member_id)
         growth = more_bytes - (0 if member is None else member.held_bytes)
-        return growth > 0 and self._table.held_bytes + growth > self._settings.group_max_bytes
+        return growth > 0 and self.table.held_bytes + growth > self._settings.group_max_bytes
 
 
 def _fits(text: str, most_bytes: int) -> bool:

@@ -351,7 +351,7 @@ def test_nobody_is_told_of_a_generation_by_one_who_is_not_in_charge(roots: Roots
 def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
-        partition = host.groups._shards.of("g").partition
+        partition = host.groups.shards.of("g").partition
         await host.groups.stop()
         foreign = pa.table({"key": [b"\x00\x63"], "value": [b"x"]})
         host.log.append("__consumer_offsets", foreign, partition=partition)
@@ -370,7 +370,7 @@ def test_a_record_without_a_key_closes_nobodys_groups(roots: Roots) -> None:
     """It is passed over, and counted, by the loader, by the follower and by the embedded client."""
 
     def offsets_partition(host: Host) -> int:
-        return host.groups._shards.of("g").partition
+        return host.groups.shards.of("g").partition
 
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1)) == 0

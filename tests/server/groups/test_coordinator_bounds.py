@@ -71,7 +71,7 @@ def test_what_members_hold_is_bounded(roots: Roots) -> None:
         return {"protocols": (("range", bytes(size)),)}
 
     async def scenario(host: Host) -> None:
-        table = host.groups._table
+        table = host.groups.table
         first = await host.join("g1", **protocols(400_000))
         assert not (await host.syncs("g1", first, a0=bytes(200_000))).error
         of_member = protocols_bytes((("range", bytes(400_000)),))
@@ -160,7 +160,7 @@ def test_assignments_count_while_they_are_written(roots: Roots) -> None:
     """Many groups may write at once; none of it is a member's yet."""
 
     async def scenario(host: Host) -> None:
-        table = host.groups._table
+        table = host.groups.table
         joined = await host.join("g1")
         before = table.held_bytes
         host.publisher.hold = True
@@ -200,7 +200,7 @@ def test_a_follower_that_waits_keeps_no_assignments(roots: Roots) -> None:
 
 def test_ids_given_to_members_to_be_count(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
-        table = host.groups._table
+        table = host.groups.table
         for number in range(1, 4):
             await host.join("g1", needs_member_id=True)
             assert table.held_bytes == number * PENDING_BYTES

@@ -19,13 +19,13 @@ TOPIC = "__consumer_offsets"
 def two_groups(host: Host) -> tuple[str, str]:
     """Two that do not share a partition."""
     first, *others = (f"g{number}" for number in range(9))
-    partition = host.groups._shards.of(first).partition
-    return first, next(one for one in others if host.groups._shards.of(one).partition != partition)
+    partition = host.groups.shards.of(first).partition
+    return first, next(one for one in others if host.groups.shards.of(one).partition != partition)
 
 
 async def hand_over(host: Host, group: str) -> None:
     """A commit says that another broker leads the group's partition."""
-    partition = host.groups._shards.of(group).partition
+    partition = host.groups.shards.of(group).partition
     host.leadership.led_by_others.add(partition)
     append_foreign(host.log, TOPIC, partition, [(None, b"changes the partition, and nothing else")])
     host.root.show()
@@ -52,7 +52,7 @@ def test_requests_about_a_group_of_another_broker_are_sent_there(roots: Roots) -
         assert [one.group_id for one in host.groups.list_groups()[1]] == [ours]
         assert not host.groups.exists(theirs)
         assert host.groups.heartbeat(ours, members[ours].member_id, None, 1) == ErrorCode.none
-        assert host.groups._table.held_bytes == host.groups._table.groups[ours].held_bytes
+        assert host.groups.table.held_bytes == host.groups.table.groups[ours].held_bytes
 
     roots.run(scenario)
 
