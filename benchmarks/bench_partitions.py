@@ -135,7 +135,7 @@ def profile(options: argparse.Namespace) -> str:
         log.append(TOPIC, uneven(options.partitions))
         for _ in range(WARM_APPENDS):
             log.append(TOPIC, rows, compression_type=options.codec)
-        profiler = cProfile.Profile()
+        profiler = cProfile.Profile(time.process_time)
         profiler.enable()
         for _ in range(options.appends):
             log.append(TOPIC, rows, compression_type=options.codec)
