@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.client import SparkLog
@@ -46,6 +46,7 @@ def test_small_ones_are_merged_before_the_large_ones_beside_them_are_looked_at()
     assert runs(sizes) == [(3, 7)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(61, 3000) | st.sampled_from([20_000, 70_000, 200_000]), max_size=60),
     st.sampled_from([1_000, 100_000, 1_000_000]),
@@ -62,6 +63,7 @@ def test_runs_ascend_apart_and_are_worth_it(sizes: list[int], target: int, fan_i
         end = stop
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(61, 5000), max_size=200), st.sampled_from([2_000, 20_000, 1_000_000]))
 def test_once_everything_is_merged_there_is_nothing_to_do(sizes: list[int], target: int) -> None:
     after: list[int] = []
