@@ -280,10 +280,10 @@ def test_one_at_a_time_on_a_machine(tmp_path: Path) -> None:
 def test_a_dry_run_writes_nothing(log: SparkLog, append: Append, memory_or_s3: MemoryStore) -> None:
     append([b"a"])
     append([b"b"])
-    before = sorted(one.name for one in memory_or_s3.list(""))
+    before = sorted(one.name for one in memory_or_s3.list("", recursive=True))
     report = optimize(log.metadata, log.clock, ["t"], dry_run=True)
     assert (report.topics["t"].merged_extents, report.topics["t"].extents_after) == (2, 2)
-    assert sorted(one.name for one in memory_or_s3.list("")) == before
+    assert sorted(one.name for one in memory_or_s3.list("", recursive=True)) == before
 
 
 def test_progress_ends_with_everything_done(log: SparkLog, append: Append) -> None:

@@ -43,14 +43,17 @@ def test_what_is_appended_meanwhile_is_not_merged_with_what_has_just_been(
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
 @pytest.mark.parametrize("index_bytes", [4, 120, 1200])
-def test_segments_whose_index_is_full_are_merged_once(log: SparkLog, interval: int, index_bytes: int) -> None:
+def test_segments_whose_index_is_full_are_merged_once(
+    log: SparkLog, memory_or_s3: MemoryStore, interval: int, index_bytes: int
+) -> None:
     log.alter_topic("t", {"segment.index.bytes": str(index_bytes), "index.interval.bytes": str(interval)})
     for _ in range(12):
         value = pa.array([os.urandom(50_000) for _ in range(12)], pa.binary())
         log.append("t", pa.table({"value": value}), partition=0)
     before = records(log)
     merge(log)
-    found = extents(log)
+    found, files = extents(log), [one.name for one in memory_or_s3.list("t-0")]
     report = merge(log)
     assert (report.merged_extents, report.added_extents) == (0, 0)
     assert (extents(log), records(log)) == (found, before)
+    assert [one.name for one in memory_or_s3.list("t-0")] == files  # nor was anything done in vain
