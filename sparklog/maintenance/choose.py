@@ -21,7 +21,7 @@ from sparklog.format.record_batch import HEADER
 from sparklog.log.config import TopicConfig
 from sparklog.log.names import is_dense
 from sparklog.maintenance.work import MergeWork, Piece
-from sparklog.metadata import ExtentColumns, Image, Topic
+from sparklog.metadata import ExtentColumns, Image, Topic, mergeable
 
 MAX_EXTENTS = 16_384  # of a work; their checksum takes a millisecond
 MAX_SHARED_BYTES = 64 << 20  # of the pieces that share a segment
@@ -87,7 +87,9 @@ def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> It
         if len(state.extents) < (limits.fan_in or 2):
             continue
         columns = state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))
-        for start, stop in runs_to_merge(columns.column("size"), target, limits.fan_in):
+        # What must stay as it is parts what lies about it, as an extent does that is done.
+        size = np.where(mergeable(state, columns), columns.column("size"), target)
+        for start, stop in runs_to_merge(size, target, limits.fan_in):
             extents = columns.slice(start, stop)
             yield Piece(
                 born=image.commit,

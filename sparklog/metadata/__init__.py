@@ -37,6 +37,7 @@ from sparklog.metadata.model.sequences import (
     check_sequence,
     last_batch,
     last_sequence,
+    mergeable,
 )
 from sparklog.metadata.model.settings import SetConfigs, plan_set_configs
 from sparklog.metadata.model.sweeping import MoveSweepHorizon, born_of, plan_move_sweep_horizon
@@ -108,6 +109,7 @@ __all__ = [
     "is_internal",
     "last_batch",
     "last_sequence",
+    "mergeable",
     "new_id",
     "plan_add_partitions",
     "plan_advance_log_start",

@@ -79,8 +79,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         readers=dice.choice((1, 2)),
         # What retention has removed says nothing of producers any more.
         producers=0 if expires else dice.choice((0, 0, 2, 5)),
-        # Nor does what was merged, of those that were forgotten.
-        producers_remembered=max(dice.choice((1, 3, 3, 4096)), 4096 if merges else 0),
+        producers_remembered=dice.choice((1, 3, 3, 4096)),
         request_window=dice.choice((2, 4, 8, 30, 4096)),
         publishers_remembered=dice.choice((2, 65_536, 65_536)),
         partitions=dice.choice((1, 2, 3)),

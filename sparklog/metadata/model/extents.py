@@ -74,7 +74,8 @@ def _produce(partition: PartitionDraft, extent: Extent) -> None:
             f"{extent.base_sequence} {check.value}, known is {known}"
         )
     last = last_sequence(extent.base_sequence, extent.record_count)
-    remember(producers, extent.producer_id, ProducerState(extent.producer_epoch, last, extent.end_offset - 1))
+    known = ProducerState(extent.producer_epoch, last, extent.end_offset - 1)
+    remember(producers, extent.producer_id, known, partition.state.merged_batches)
 
 
 # --- plan --------------------------------------------------------------------------------------------

@@ -21,10 +21,13 @@ from sparklog.metadata.model.extent import Extent, why_illegal_extent
 from sparklog.metadata.model.extent_list import ExtentColumns, checksum_of
 from sparklog.metadata.model.image import Image, PartitionState
 from sparklog.metadata.model.numbers import Int64
-from sparklog.metadata.model.sequences import remember_merged
+from sparklog.metadata.model.sequences import mergeable, merged_above, remember_merged
 from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 
 REPLACEMENT_VERSION = 5
+_FORGOTTEN = (
+    "an extent to be replaced is of a producer that the partition does not know, or has no room to keep"
+)
 
 
 class ReplaceExtents(ActionBase, tag="replace_extents", frozen=True, kw_only=True):
@@ -99,6 +102,8 @@ def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -
                 f"{where}: the extents at offsets {action.start_offset} to {action.end_offset} have CRC-32C "
                 f"{found}, expected {action.removed_crc32c}"
             )
+        if not mergeable(state, state.extents.columns_between(start, stop)).all():
+            raise ActionRefusedError(f"{where}: {_FORGOTTEN}")
     return start, stop
 
 
@@ -131,6 +136,7 @@ def advance_log_start(draft: ImageDraft, action: AdvanceLogStart) -> None:
         state,
         log_start_offset=action.log_start_offset,
         extents=state.extents.dropped_before(action.log_start_offset),
+        merged_batches=merged_above(state.merged_batches, action.log_start_offset),
     )
 
 
@@ -172,6 +178,12 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
             f"partition {action.partition} of topic {action.topic_id}: offsets {action.start_offset} to "
             f"{action.end_offset} are in other extents now",
             fix="Read the extents again and redo the work; nothing was changed",
+        )
+    if not mergeable(state, there).all():
+        raise RetriableError(
+            "EXTENTS_CHANGED",
+            f"partition {action.partition} of topic {action.topic_id}: {_FORGOTTEN}",
+            fix="Choose the extents again; nothing was changed",
         )
     validate_births(image, (extent.segment for extent in action.added))
     return action

@@ -8,9 +8,10 @@ Sources: KIP-98; Kafka ProducerAppendInfo.checkSequence.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from sparklog.metadata.model.extent import NO_PRODUCER_ID, Extent
 from sparklog.metadata.model.extent_list import SEQUENCES, ExtentColumns
@@ -52,12 +53,21 @@ def last_sequence(base_sequence: int, record_count: int) -> int:
     return (base_sequence + record_count - 1) % SEQUENCES
 
 
-def remember(producers: dict[int, ProducerState], producer_id: int, state: ProducerState) -> None:
-    """Note a producer's last batch, as the most recent one of the partition."""
+def remember(
+    producers: dict[int, ProducerState],
+    producer_id: int,
+    state: ProducerState,
+    merged: Container[int] = (),
+) -> None:
+    """Note a producer's last batch, as the most recent one of the partition.
+
+    Args:
+        merged: producers that are not forgotten, since not all of their extents are there to be looked up.
+    """
     producers.pop(producer_id, None)
     producers[producer_id] = state
     if len(producers) > MAX_PRODUCERS:
-        del producers[next(iter(producers))]
+        del producers[next(one for one in producers if one not in merged)]
 
 
 def last_batch(state: PartitionState, producer_id: int) -> ProducerState | None:
@@ -98,6 +108,36 @@ def _offset_within(stored: Extent | MergedBatch, base_sequence: int, record_coun
     return stored.base_offset + skipped if skipped + record_count <= stored.record_count else None
 
 
+def mergeable(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.bool_]:
+    """Which of these extents may be merged with others.
+
+    A merged extent does not show whose batches it holds. A producer that has one must stay known: once it was
+    forgotten, older extents of it would be found, and taken for its last. So what belongs to a producer that
+    is forgotten already is not merged; and half of those that are known may have merged extents, so that
+    there is always another to be forgotten.
+    """
+    producer_ids = extents.column("producer_id")
+    of_producers = {int(one) for one in np.unique(producer_ids)} - {NO_PRODUCER_ID}
+    if not of_producers:
+        return np.ones(len(extents), np.bool_)
+    allowed = of_producers & state.producers.keys()
+    if len(allowed | state.merged_batches.keys()) > MAX_PRODUCERS // 2:
+        allowed &= state.merged_batches.keys()
+    found: npt.NDArray[np.bool_] = np.isin(producer_ids, [NO_PRODUCER_ID, *allowed])
+    return found
+
+
+def merged_above(
+    merged: Mapping[int, tuple[MergedBatch, ...]], log_start_offset: int
+) -> Mapping[int, tuple[MergedBatch, ...]]:
+    """Without the batches that are below the log start; their producers may be forgotten."""
+    kept = {
+        producer_id: tuple(one for one in batches if one.base_offset + one.record_count > log_start_offset)
+        for producer_id, batches in merged.items()
+    }
+    return {producer_id: batches for producer_id, batches in kept.items() if batches}
+
+
 def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[int, tuple[MergedBatch, ...]]:
     """What is to be remembered of producers once the extents `removed` are replaced.
 
@@ -117,11 +157,7 @@ def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[in
             batches.append(
                 MergedBatch(*(int(removed.column(field)[index]) for field in MergedBatch.__struct_fields__))
             )
-    kept = {
-        producer_id: batches
-        for producer_id, batches in state.merged_batches.items()
-        if producer_id in state.producers
-    }
+    kept = dict(state.merged_batches)
     for producer_id, newer in found.items():
         both = sorted((*kept.get(producer_id, ()), *newer), key=lambda batch: batch.base_offset)
         if both:

@@ -1,0 +1,115 @@
+"""Producers that a partition has forgotten, or will: merging never makes a repeated batch a new one."""
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.errors import InvalidRequestError, RetriableError
+from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.schema import RecordColumns
+from sparklog.maintenance import MergeLimits, optimize
+from sparklog.metadata import (
+    last_batch,
+    plan_advance_log_start,
+    plan_append,
+    plan_replace_extents,
+    replacement,
+)
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.apply import apply_actions
+from tests.maintenance.conftest import extents
+
+ALL = MergeLimits(fan_in=None)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition knows six producers; so three may have merged batches."""
+    monkeypatch.setattr("sparklog.metadata.model.sequences.MAX_PRODUCERS", 6)
+
+
+def produce(log: SparkLog, producer_id: int, sequence: int, size: int = 10) -> None:
+    """One record of an idempotent producer."""
+    import numpy as np
+
+    columns = RecordColumns(
+        key=None, value=pa.array([b"v" * size], pa.binary()), timestamp_ms=np.full(1, 5, np.int64)
+    )
+    encoded = encode_batches(columns, EncodeOptions())
+    config = log.describe_topic("t").config
+    draft = log.writer.append(log.image.topic("t").topic_id, 0, encoded, config)
+    assert draft is not None
+    log.writer.sync([draft])
+    draft = msgspec.structs.replace(draft, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    log.metadata.publish(lambda image: [plan_append(image, [draft])])
+
+
+def last(log: SparkLog, producer_id: int) -> int | None:
+    found = last_batch(log.refresh().partition("t", 0), producer_id)
+    return None if found is None else found.last_sequence
+
+
+def test_who_has_merged_batches_beside_an_older_large_one_is_not_forgotten(log: SparkLog) -> None:
+    log.alter_topic("t", {"segment.bytes": "100000"})
+    produce(log, 1, 0, size=80_000)
+    for sequence in (1, 2, 3):
+        produce(log, 1, sequence)
+    optimize(log.metadata, log.clock, limits=ALL)
+    assert len(extents(log)) == 2
+    for other in range(2, 20):
+        produce(log, other, 0)
+    assert last(log, 1) == 3
+    with pytest.raises(InvalidRequestError) as raised:
+        produce(log, 1, 1)
+    assert raised.value.code == "DUPLICATE_SEQUENCE"
+    produce(log, 1, 4)
+
+
+def test_extents_of_who_was_forgotten_stay_as_they_are(log: SparkLog) -> None:
+    produce(log, 1, 0)
+    produce(log, 1, 1)
+    for other in range(2, 9):
+        produce(log, other, 0)
+    produce(log, 8, 1)
+    before = extents(log)
+    optimize(log.metadata, log.clock, limits=ALL)
+    assert extents(log) == before  # more than three of them are known: none is merged, nor those forgotten
+    assert last(log, 1) == 1
+    state = log.image.partition("t", 0)
+    columns = state.extents.columns_between(0, 2)
+    action = replacement(columns, [], topic_id=state.topic_id, partition=0)
+    with pytest.raises(RetriableError, match="of a producer that the partition does not know"):
+        plan_replace_extents(log.image, action)
+    with pytest.raises(ActionRefusedError, match="of a producer that the partition does not know"):
+        apply_actions(log.image, [action], commit=log.image.commit + 1, commit_uuid="U" * 22)
+
+
+def test_half_of_those_known_may_have_merged_batches(log: SparkLog) -> None:
+    for producer in (1, 2, 3):
+        produce(log, producer, 0)
+    optimize(log.metadata, log.clock, limits=ALL)
+    assert len(extents(log)) == 1
+    for producer in (4, 5):
+        produce(log, producer, 0)
+    for sequence in (1, 2):
+        produce(log, 1, sequence)
+    optimize(log.metadata, log.clock, limits=ALL)
+    assert [extent.producer_id for extent in extents(log)] == [-1, 4, 5, -1]
+    # Retention makes room.
+    action = plan_advance_log_start(log.image, log.image.topic("t").topic_id, 0, 3)
+    assert action is not None
+    log.metadata.publish(lambda _: [action])
+    assert set(log.image.partition("t", 0).merged_batches) == {1}
+    optimize(log.metadata, log.clock, limits=ALL)
+    assert len(extents(log)) == 1
+    assert set(log.image.partition("t", 0).merged_batches) == {1, 4, 5}
+
+
+def test_what_has_no_producer_is_merged_all_the_same(log: SparkLog) -> None:
+    for producer in range(1, 9):
+        produce(log, producer, 0)
+    for _ in range(3):
+        log.append("t", pa.table({"value": [b"v"]}), partition=0)
+    optimize(log.metadata, log.clock, limits=ALL)
+    assert [extent.producer_id for extent in extents(log)] == [*range(1, 9), -1]
