@@ -97,8 +97,8 @@ MUTANTS = (
     Mutant(
         "batches are checked before they are merged",
         "sparklog/maintenance/rewrite.py",
-        "_absolute(*scan_stretches(view, stretches))",
-        "_absolute(*scan_stretches(view, stretches, verify_crc=False))",
+        "return data, _absolute(*scan_stretches(data, stretches))",
+        "return data, _absolute(*scan_stretches(data, stretches, verify_crc=False))",
         "tests/maintenance/test_merge.py",
     ),
     Mutant(

@@ -86,4 +86,7 @@ def show_report(report: Report, *, dry_run: bool) -> None:
     show_rows([column for column in COLUMNS if column.field not in dropped], shown)
     left_out = sum(one.left_out for one in report.topics.values())
     if left_out:
-        click.echo(f"{left_out} pieces were left out: others changed them meanwhile. Run it again.", err=True)
+        click.echo(
+            f"{left_out} pieces were left out: others changed them meanwhile, or they cannot be fewer.",
+            err=True,
+        )

@@ -1,9 +1,10 @@
 """Names of segments and of the files beside them.
 
-    segments/<writer id>/<8 digits>-<born>.log      a process's own, extents of many partitions
-    <topic>-<p>/<20 digits>-<born>-<id>.log         merged, one partition, absolute offsets
+    segments/<writer id>/<8 digits>.<born>.log      a process's own, extents of many partitions
+    <topic>-<p>/<20 digits>.<born>-<id>.log         merged, one partition, absolute offsets
 
-Births (metadata/model/sweeping.py) may be missing: the first sparklogs gave none.
+Births (metadata/model/sweeping.py) may be missing: the first sparklogs gave none. Kafka's tools take what
+stands before the first dot for the first offset, so there is a number.
 
 Sources: FORMAT.md#layout-of-a-root.
 """
@@ -13,18 +14,18 @@ import re
 SEGMENTS = "segments"
 # On object stores only segments of such a size have an index, and only for extents of such a size it is read.
 INDEXED_BYTES = 4 << 20
-_MERGED = re.compile(r"/(\d{20})-[^/]+\.log$")
+_MERGED = re.compile(r"/(\d{20})[.-][^/]+\.log$")
 
 
 def segment_name(writer_id: str, number: int, born: int | None = None) -> str:
     """A process's segment; `born`: the newest commit that the process has seen, if it has seen any."""
-    birth = "" if born is None or born < 0 else f"-{born}"
+    birth = "" if born is None or born < 0 else f".{born}"
     return f"{SEGMENTS}/{writer_id}/{number:08d}{birth}.log"
 
 
 def merged_segment_name(topic: str, partition: int, base_offset: int, born: int, unique: str) -> str:
     """A segment of one partition whose offsets are absolute; `unique`: an id."""
-    return f"{topic}-{partition}/{base_offset:020d}-{born}-{unique}.log"
+    return f"{topic}-{partition}/{base_offset:020d}.{born}-{unique}.log"
 
 
 def index_name(segment: str) -> str:

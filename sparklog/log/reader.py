@@ -32,7 +32,7 @@ from sparklog.log.span import Span
 from sparklog.log.stored_batches import Stretches, first_batch_bytes, validate_batches
 from sparklog.storage import Store
 
-__all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges"]
+__all__ = ["STEP_BYTES", "ByteRange", "plan_read", "read_ranges", "read_step"]
 
 STEP_BYTES = 4 << 20
 GATHERED_RANGES = 2048
@@ -109,7 +109,7 @@ class _Reader:
         while position < span.end_position:
             if self._ahead is not None:
                 self._ahead.reached(span, position)
-            data = _read_step(segment, span, position, self._step_bytes)
+            data = read_step(segment, span, position, self._step_bytes)
             table = scan_batches(data, where=span.where, position=position)
             deltas = validate_batches(table, _stretches([one], position, [len(data)], next_offset))
             next_offset = int(table.last_offset[-1]) + one.offset_delta + 1
@@ -187,7 +187,7 @@ class _Reader:
             del records, part_data
 
 
-def _read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int) -> memoryview:
+def read_step(segment: SegmentFile, span: Span, position: int, step_bytes: int) -> memoryview:
     """Whole batches from `position`: as many as fit into the step, at least one."""
     left = span.end_position - position
     data = memoryview(segment.read_exactly(span, position, min(max(step_bytes, HEADER.size), left)))

@@ -18,7 +18,7 @@ from sparklog.log.writer import LogWriter
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, rewritten
 from sparklog.maintenance.work import MergeWork, Piece
-from sparklog.metadata import NO_HORIZON, DraftExtent, Extent, ReplaceExtents, replacement
+from sparklog.metadata import NO_HORIZON, DraftExtent, Extent, ReplaceExtents, replacement, sequenced
 from sparklog.storage import Store
 
 Told = Callable[[int], None]  # of stored bytes that were rewritten
@@ -50,7 +50,7 @@ def _merge_shared(
             told(piece.size)
         writer.sync(drafts)
     return [
-        _replacement(piece, [_sequenced(draft, piece.start_offset)])
+        _replacement(piece, [sequenced(draft, piece.start_offset)])
         for piece, draft in zip(work.pieces, drafts, strict=True)
     ]
 
@@ -61,11 +61,6 @@ def _append_piece(writer: LogWriter, source: Source, piece: Piece) -> DraftExten
     draft = writer.append(piece.topic_id, piece.partition, join_batches(made), piece.config)
     assert draft is not None  # it extends nothing
     return draft
-
-
-def _sequenced(draft: DraftExtent, base_offset: int) -> Extent:
-    fields = {field: getattr(draft, field) for field in draft.__struct_fields__}
-    return Extent(base_offset=base_offset, offset_delta=base_offset, **fields)
 
 
 def _merge_apart(store: Store, source: Source, piece: Piece, told: Told) -> ReplaceExtents:

@@ -36,15 +36,15 @@ from sparklog.format.record_batch import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     set_base_offsets,
-    whole_batches_bytes,
 )
 from sparklog.format.schema import RecordColumns
 from sparklog.log.plain_parts import plain_parts
 from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import extent_span
+from sparklog.log.reader import read_step
 from sparklog.log.segment_file import SegmentFile, SegmentFiles
 from sparklog.log.span import Span
-from sparklog.log.stored_batches import Stretches, first_batch_bytes, scan_stretches
+from sparklog.log.stored_batches import Stretches, scan_stretches
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Extent
 from sparklog.storage import Store
@@ -96,13 +96,12 @@ def rewritten(
         DataLossError, CorruptLogError: a segment is gone, or is not what metadata say.
     """
     for data, table in _steps(source, piece, step_bytes):
-        view = memoryview(data)
         where = f"{piece.topic}-{piece.partition} from offset {int(table.base_offset[0])}"
         for run, is_small in _runs(table):
             part = table.select(run)
-            made = _put_together(view, part, piece, where, step_bytes, origin) if is_small else None
+            made = _put_together(data, part, piece, where, step_bytes, origin) if is_small else None
             if made is None:
-                yield _kept(view, part, origin)
+                yield _kept(data, part, origin)
             else:
                 yield from made
 
@@ -110,7 +109,7 @@ def rewritten(
 # --- reading -----------------------------------------------------------------------------------------------
 
 
-def _steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[bytearray, BatchTable]]:
+def _steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[memoryview, BatchTable]]:
     """(buffer, its whole batches) of about `step_bytes`; offsets in the table are absolute."""
     group: list[Extent] = []
     size = 0
@@ -130,44 +129,32 @@ def _steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[byte
         yield _read_group(source, piece, group)
 
 
-def _read_group(source: Source, piece: Piece, group: Sequence[Extent]) -> tuple[bytearray, BatchTable]:
+def _read_group(source: Source, piece: Piece, group: Sequence[Extent]) -> tuple[memoryview, BatchTable]:
     """Extents that follow each other, at once."""
-    data = bytearray(sum(extent.size for extent in group))
-    view = memoryview(data)
+    data = memoryview(bytearray(sum(extent.size for extent in group)))
     at = 0
     for extent in group:
         span = extent_span(piece.topic, extent)
-        source.open(span, span.position).read_into(span, span.position, view[at : at + extent.size])
+        source.open(span, span.position).read_into(span, span.position, data[at : at + extent.size])
         at += extent.size
     sizes = [extent.size for extent in group]
     stretches = _stretches(piece, group, sizes, group[0].position, begins_at=group[0].base_offset)
-    return data, _absolute(*scan_stretches(view, stretches))
+    return data, _absolute(*scan_stretches(data, stretches))
 
 
 def _read_large(
     source: Source, piece: Piece, extent: Extent, step_bytes: int
-) -> Iterator[tuple[bytearray, BatchTable]]:
+) -> Iterator[tuple[memoryview, BatchTable]]:
     """One extent, step by step."""
     span = extent_span(piece.topic, extent)
     position, begins_at = span.position, extent.base_offset
     while position < span.end_position:
-        data = _read_step(source, span, position, step_bytes)
+        data = read_step(source.open(span, position), span, position, step_bytes)
         stretches = _stretches(piece, [extent], [len(data)], position, begins_at=begins_at)
-        table = _absolute(*scan_stretches(memoryview(data), stretches))
+        table = _absolute(*scan_stretches(data, stretches))
         position += len(data)
         begins_at = int(table.last_offset[-1]) + 1
         yield data, table
-
-
-def _read_step(source: Source, span: Span, position: int, step_bytes: int) -> bytearray:
-    """Whole batches: as many as fit, at least one."""
-    segment = source.open(span, position)
-    data = segment.read_exactly(span, position, min(step_bytes, span.end_position - position))
-    whole = whole_batches_bytes(memoryview(data))
-    if whole:
-        del data[whole:]
-        return data
-    return segment.read_exactly(span, position, first_batch_bytes(memoryview(data), span, position))
 
 
 def _stretches(

@@ -171,8 +171,9 @@ def _alone(metadata: MetadataLog) -> Iterator[None]:
     if held.holder is not None:
         raise RetriableError(
             "MAINTENANCE_RUNNING",
-            f"{metadata.store.url}: {held.holder.decode(errors='replace')} is at it already",
-            fix="wait until it is done; its works are the same",
+            f"{metadata.store.url}: found {held.holder.decode(errors='replace')} maintaining this root, "
+            "expected nobody",
+            fix="wait until it ends, and run this again if anything is left; or stop it: nothing is lost",
         )
     try:
         yield

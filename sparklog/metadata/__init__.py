@@ -8,7 +8,7 @@ from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
 from sparklog.metadata.model.extent import DraftExtent, Extent
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
-from sparklog.metadata.model.extents import AppendExtents, plan_append
+from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
     NO_COMMIT,
@@ -123,6 +123,7 @@ __all__ = [
     "plan_set_configs",
     "plan_writer_txn",
     "replacement",
+    "sequenced",
     "validate_room",
     "why_illegal_topic_name",
     "why_illegal_writer_txn",

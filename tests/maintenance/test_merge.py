@@ -162,7 +162,7 @@ def test_a_merged_segment_is_laid_out_as_kafkas(log: SparkLog, append: Append) -
     log.alter_topic("t", {"segment.bytes": "100000"})
     merge(log, MergeLimits(fan_in=None, shared_bytes=0))
     first = extents(log)[0]
-    assert first.segment.startswith(f"t-0/{0:020d}-")
+    assert first.segment.startswith(f"t-0/{0:020d}.")
     assert (first.position, first.offset_delta, first.record_count) == (0, 0, 8)
     table = scan_batches(log.store.read(first.segment), where="test")
     assert table.base_offset.tolist() == [0, 2, 4, 6]
@@ -270,7 +270,7 @@ def test_a_store_that_fails_in_the_midst_leaves_everything_as_it_was(
 def test_one_at_a_time_on_a_machine(tmp_path: Path) -> None:
     with sparklog.open(f"{tmp_path}/log") as log:
         held = log.store.hold("maintenance.lock", b"process 77")
-        with pytest.raises(RetriableError, match="process 77 is at it already") as raised:
+        with pytest.raises(RetriableError, match="found process 77 maintaining this root") as raised:
             optimize(log.metadata, log.clock)
         assert raised.value.code == "MAINTENANCE_RUNNING"
         held.release()

@@ -34,11 +34,11 @@ Draft = Callable[..., DraftExtent]
 
 
 def segment(number: int, born: int | None = None) -> str:
-    return f"segments/{'w' * 32}/{number:08d}{'' if born is None else f'-{born}'}.log"
+    return f"segments/{'w' * 32}/{number:08d}{'' if born is None else f'.{born}'}.log"
 
 
 def merged(born: int) -> str:
-    return f"orders-0/{0:020d}-{born}-{'x' * 22}.log"
+    return f"orders-0/{0:020d}.{born}-{'x' * 22}.log"
 
 
 def applied(image: Image, *actions: Action) -> Image:
@@ -77,15 +77,17 @@ def without_horizon(image: Image) -> Image:
         (segment(3, 17), 17),
         (segment(3, 0), 0),
         (segment(3), -1),
-        (f"orders-2/00000000000000368769-41-{'x' * 22}.log", 41),
+        (f"orders-2/00000000000000368769.41-{'x' * 22}.log", 41),
         (f"orders-2/00000000000000368769-{'x' * 22}.log", -1),
         (f"orders-2/00000000000000368769-41-{'x' * 19}.log", -1),  # an id that begins with digits
         ("segments/w/0.log", -1),
-        (f"segments/w/00000000-{'9' * 18}.log", int("9" * 18)),
-        (f"segments/w/00000000-{'9' * 19}.log", -1),
-        ("segments/w/00000000-5.log.log", -1),
-        ("segments/w/00000000--5.log", -1),
-        ("segments/w/x/00000000-5.log", -1),
+        (f"segments/w/00000000.{'9' * 18}.log", int("9" * 18)),
+        (f"segments/w/00000000.{'9' * 19}.log", -1),
+        ("segments/w/00000000.5.log.log", -1),
+        ("segments/w/00000000.-5.log", -1),
+        ("segments/w/00000000-5.log", 5),
+        (f"orders-2/00000000000000368769-41-{'x' * 22}.log", 41),
+        ("segments/w/x/00000000.5.log", -1),
     ],
 )
 def test_a_name_says_when_its_segment_was_born(name: str, born: int) -> None:

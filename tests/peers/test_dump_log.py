@@ -15,6 +15,7 @@ from sparklog.client import SparkLog
 from sparklog.format.index import encode_offset_entries, encode_time_entries
 from sparklog.format.record_batch import parse_header
 from sparklog.log.reader import plan_read
+from sparklog.maintenance import MergeLimits, optimize
 from sparklog.metadata.model.image import PartitionState
 from tests.peers.conftest import Tool
 
@@ -110,19 +111,31 @@ def test_kafka_accepts_the_indexes(
 
 
 def test_kafka_reads_a_tasks_own_segment(
-    kafka_jars: Jars, log: SparkLog, new_topic: Callable[..., str], tmp_path: Path
+    kafka_jars: Jars, log: SparkLog, new_topic: Callable[..., str]
 ) -> None:
-    """Its bytes as in the root: extents of several partitions one after the other, each counting from 0."""
+    """As it lies in the root, extents of several partitions one after the other, each counting from 0."""
     topic = new_topic(3)
     log.append(topic, rows(300))
     states = log.refresh().topic(topic).partitions
     (segment,) = {part.segment for one in states for part in plan_read(log.store, one, 0, one.log_end_offset)}
-    # Kafka's tool takes what stands before the first dot for a number: ours also says when it was born.
-    path = tmp_path / f"{0:020d}.log"
-    path.write_bytes(log.store.read(segment))
+    path = Path(log.url.removeprefix("file://")) / segment
     text = run_tool(kafka_jars, "kafka-dump-log", "--files", str(path), "--deep-iteration")
     assert "isvalid: false" not in text
     assert "CRC" not in text.replace("crc:", "")
+
+
+def test_kafka_reads_a_merged_segment(kafka_jars: Jars, log: SparkLog, new_topic: Callable[..., str]) -> None:
+    """Under its own name, and with the offsets that it has in the log."""
+    topic = new_topic(1)
+    for start in range(0, 300, 100):
+        log.append(topic, rows(300).slice(start, 100))
+    optimize(log.metadata, log.clock, [topic], MergeLimits(fan_in=None, shared_bytes=0))
+    (extent,) = log.refresh().topic(topic).partitions[0].extents
+    path = Path(log.url.removeprefix("file://")) / extent.segment
+    text = run_tool(kafka_jars, "kafka-dump-log", "--files", str(path), "--print-data-log")
+    assert "Log starting offset: 0" in text
+    assert re.findall(r"offset: (\d+) CreateTime", text) == [str(offset) for offset in range(300)]
+    assert "isvalid: false" not in text
 
 
 def test_kafka_decodes_committed_offsets(

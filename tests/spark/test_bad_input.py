@@ -53,18 +53,18 @@ def refused(spark: SparkSession, root: str, pattern: str, **options: str) -> Non
 def test_a_flipped_bit_in_a_segment_is_named(spark: SparkSession, root: str, log: SparkLog) -> None:
     segment = only(root, "segments/*/*.log")
     flip(segment, segment.stat().st_size // 2)
-    refused(spark, root, r"SPARKLOG_CORRUPT_BATCH.*segments/\w+/0*0-\d+\.log@\d+")
+    refused(spark, root, r"SPARKLOG_CORRUPT_BATCH.*segments/\w+/0*0\.\d+\.log@\d+")
 
 
 def test_a_truncated_segment_is_named(spark: SparkSession, root: str, log: SparkLog) -> None:
     segment = only(root, "segments/*/*.log")
     segment.write_bytes(segment.read_bytes()[:-10])
-    refused(spark, root, r"SPARKLOG_SEGMENT_TRUNCATED.*segments/\w+/0*0-\d+\.log")
+    refused(spark, root, r"SPARKLOG_SEGMENT_TRUNCATED.*segments/\w+/0*0\.\d+\.log")
 
 
 def test_a_missing_segment_is_data_loss(spark: SparkSession, root: str, log: SparkLog) -> None:
     only(root, "segments/*/*.log").unlink()
-    refused(spark, root, r"SPARKLOG_SEGMENT_MISSING.*segments/\w+/0*0-\d+\.log")
+    refused(spark, root, r"SPARKLOG_SEGMENT_MISSING.*segments/\w+/0*0\.\d+\.log")
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove", "noise"])

@@ -13,6 +13,7 @@ Sources: FORMAT.md#metadata-log; adr/0018.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -108,25 +109,12 @@ def from_wire(wire: Sequence[WireAction]) -> tuple[Action, ...]:
 
 
 def _append_columns(extents: Sequence[Extent]) -> AppendColumns:
-    topics, topic = _names([extent.topic_id for extent in extents])
-    segments, segment = _names([extent.segment for extent in extents])
     base_offset = [extent.base_offset for extent in extents]
     offset_delta = [extent.offset_delta for extent in extents]
     return AppendColumns(
-        topics=topics,
-        segments=segments,
-        topic=_column(topic, 0),
-        partition=_array([extent.partition for extent in extents]),
-        segment=_column(segment, 0),
-        position=_column([extent.position for extent in extents]),
-        size=_column([extent.size for extent in extents]),
+        **_shared_columns(extents),
         base_offset=_column(base_offset),
-        record_count=_column([extent.record_count for extent in extents]),
-        max_timestamp_ms=_column([extent.max_timestamp_ms for extent in extents]),
         offset_delta=_LEFT_OUT if offset_delta == base_offset else _column(offset_delta),
-        producer_id=_column([extent.producer_id for extent in extents], NO_PRODUCER_ID),
-        producer_epoch=_column([extent.producer_epoch for extent in extents], -1),
-        base_sequence=_column([extent.base_sequence for extent in extents], -1),
     )
 
 
@@ -181,22 +169,7 @@ def draft_columns(drafts: Sequence[DraftExtent]) -> DraftColumns | None:
     """The drafts in columns; None where they stay objects."""
     if not goes_into_columns(len(drafts)):
         return None
-    topics, topic = _names([draft.topic_id for draft in drafts])
-    segments, segment = _names([draft.segment for draft in drafts])
-    return DraftColumns(
-        topics=topics,
-        segments=segments,
-        topic=_column(topic, 0),
-        partition=_array([draft.partition for draft in drafts]),
-        segment=_column(segment, 0),
-        position=_column([draft.position for draft in drafts]),
-        size=_column([draft.size for draft in drafts]),
-        record_count=_column([draft.record_count for draft in drafts]),
-        max_timestamp_ms=_column([draft.max_timestamp_ms for draft in drafts]),
-        producer_id=_column([draft.producer_id for draft in drafts], NO_PRODUCER_ID),
-        producer_epoch=_column([draft.producer_epoch for draft in drafts], -1),
-        base_sequence=_column([draft.base_sequence for draft in drafts], -1),
-    )
+    return DraftColumns(**_shared_columns(drafts))
 
 
 def drafts_of(columns: DraftColumns) -> tuple[DraftExtent, ...]:
@@ -232,6 +205,26 @@ def drafts_of(columns: DraftColumns) -> tuple[DraftExtent, ...]:
 
 
 # --- columns -----------------------------------------------------------------------------------------
+
+
+def _shared_columns(extents: Sequence[Extent] | Sequence[DraftExtent]) -> dict[str, Any]:
+    """The columns that extents and drafts have, by their names."""
+    topics, topic = _names([extent.topic_id for extent in extents])
+    segments, segment = _names([extent.segment for extent in extents])
+    return {
+        "topics": topics,
+        "segments": segments,
+        "topic": _column(topic, 0),
+        "partition": _array([extent.partition for extent in extents]),
+        "segment": _column(segment, 0),
+        "position": _column([extent.position for extent in extents]),
+        "size": _column([extent.size for extent in extents]),
+        "record_count": _column([extent.record_count for extent in extents]),
+        "max_timestamp_ms": _column([extent.max_timestamp_ms for extent in extents]),
+        "producer_id": _column([extent.producer_id for extent in extents], NO_PRODUCER_ID),
+        "producer_epoch": _column([extent.producer_epoch for extent in extents], -1),
+        "base_sequence": _column([extent.base_sequence for extent in extents], -1),
+    }
 
 
 def _common(columns: AppendColumns | DraftColumns, count: int) -> list[Iterable[object]]:

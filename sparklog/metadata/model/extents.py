@@ -98,7 +98,7 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
         state = image.partition_of(draft.topic_id, draft.partition)
         key = (draft.topic_id, draft.partition)
         base_offset = ends.get(key, state.log_end_offset)
-        extent = _with_offset(draft, base_offset)
+        extent = sequenced(draft, base_offset)
         reason = why_illegal_extent(extent)
         if reason is not None:
             raise invalid_plan(f"extent of partition {draft.partition} of topic {draft.topic_id}: {reason}")
@@ -115,7 +115,8 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
     return AppendExtents(extents=tuple(extents))
 
 
-def _with_offset(draft: DraftExtent, base_offset: int) -> Extent:
+def sequenced(draft: DraftExtent, base_offset: int) -> Extent:
+    """The extent that a draft is once it has its offsets, from `base_offset` on."""
     return Extent(
         topic_id=draft.topic_id,
         partition=draft.partition,

@@ -34,7 +34,7 @@ class PackedExtents:
         return len(self.segments)
 
     def joined(self, extents: Sequence[Extent]) -> "PackedExtents":
-        """These, and `extents` behind them. Each name of a segment is kept once in the process."""
+        """These, and `extents` after them. Each name of a segment is kept once in the process."""
         rows = [
             _ROW.pack(
                 one.position,

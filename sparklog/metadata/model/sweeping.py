@@ -22,8 +22,9 @@ from sparklog.metadata.model.image import NO_HORIZON, Image
 from sparklog.metadata.model.numbers import Int64
 
 NO_BIRTH = -1  # of names that do not say it: before all
-_OWN = re.compile(r"segments/[^/]+/\d{8}-(\d{1,18})\.log")
-_MERGED = re.compile(r"[^/]+/\d{20}-(\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22 may begin with digits
+# The first names with births have a dash where the dot is.
+_OWN = re.compile(r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
+_MERGED = re.compile(r"[^/]+/\d{20}[.-](\d{1,18})-[A-Za-z0-9_-]{22}\.log")  # an id of 22
 
 
 class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_only=True):
