@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sweep spares young temporary files",
-        "sparklog/storage/local.py",
+        "sparklog/storage/local_temporary.py",
         "if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116",
         "if True:",
         "tests/storage -k sweep",
@@ -166,19 +166,16 @@ MUTANTS = (
     ),
     Mutant(
         "a sweep makes durable what will look so",
-        "sparklog/storage/local.py",
-        "                        os.sync()  # with one link",
-        "                        pass  # with one link",
+        "sparklog/storage/local_temporary.py",
+        "        os.sync()  # with one link",
+        "        pass  # with one link",
         "tests/storage/test_local_durability.py",
     ),
     Mutant(
         "a sweep takes a file away before it looks at its links",
-        "sparklog/storage/local.py",
-        "                    os.rename(path, aside)  # noqa: PTH104\n"
-        "                    if os.stat(aside).st_nlink > 1:  # noqa: PTH116 - its",
-        "                    found = os.stat(path)\n"
-        "                    os.rename(path, aside)\n"
-        "                    if found.st_nlink > 1:  # its",
+        "sparklog/storage/local_temporary.py",
+        "    os.rename(path, aside)  # noqa: PTH104\n    if os.stat(aside).st_nlink > 1:  # noqa: PTH116",
+        "    found = os.stat(path)\n    os.rename(path, aside)\n    if found.st_nlink > 1:  # its",
         "tests/storage/test_local_durability.py",
     ),
     Mutant(

@@ -13,7 +13,7 @@ Concurrency: stores may be used from any thread; append files have one user at a
 Sources: docs/design.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -238,8 +238,27 @@ class Store(Protocol):
         """
         ...
 
+    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+        """The files of the root in portions of some thousand, in no order: a root may have millions.
+
+        Args:
+            enters: by its name, whether to look into a directory; asked of one at the top first.
+
+        What is there all the time is found; what comes or goes meanwhile, perhaps. An empty directory, where
+        there are such, is one whose name ends with a '/'.
+        """
+        ...
+
     def delete(self, name: str) -> None:
         """Remove a file; no error when it is gone already. Not synced: it may come back after a power cut."""
+        ...
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        """As `delete`, each of them, in as few requests as the storage allows. On an error some are gone."""
+        ...
+
+    def remove_directory(self, prefix: str) -> bool:
+        """Remove a directory if it is empty; false if not. Who makes a file in it meanwhile makes it anew."""
         ...
 
     def delete_directory(self, prefix: str) -> None:
@@ -263,8 +282,12 @@ class Store(Protocol):
         """Open for reading. NotFoundError, here or (remote stores) when it is first read."""
         ...
 
-    def sweep_temporary(self, *, older_than_ms: int) -> int:
+    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
         """Remove what interrupted puts left behind; returns how many files. Harmless to running puts:
         one that is swept fails with RetriableError.
+
+        Args:
+            older_than_ms: by the storage's clock.
+            dry_run: only count.
         """
         ...

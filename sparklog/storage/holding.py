@@ -1,4 +1,5 @@
-"""Holding a name: a lock that a process keeps for as long as it lives, with a note that says who it is.
+"""Holding a name: a lock that a process keeps for as long as it lives, with a note that says who it is. And
+turns: a lock on a directory, for as long as one piece of work takes.
 
 A courtesy to people, for processes of one machine; nothing may depend on it.
 
@@ -10,8 +11,10 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 
 from sparklog.storage.base import Hold
+from sparklog.storage.durable_names import DIRECTORY_FLAGS
 from sparklog.storage.local_files import open_regular
 from sparklog.storage.os_errors import storage_error
 
@@ -48,3 +51,31 @@ def hold_file(path: str, note: bytes) -> Hold:
         os.close(descriptor)
 
     return Hold(release=release)
+
+
+def take_directory(path: str) -> Callable[[], None] | None:
+    """Lock a directory: a function that releases it; None while another holds it."""
+    try:
+        fd = os.open(path, DIRECTORY_FLAGS)
+    except OSError:  # not there yet: no competitors either
+        return _no_release
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except OSError:  # a file system without locks
+        os.close(fd)
+        return _no_release
+
+    def release() -> None:
+        # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
+        # would leave the lock with it.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+    return release
+
+
+def _no_release() -> None:
+    """For a turn that needed no lock."""

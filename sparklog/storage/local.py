@@ -25,11 +25,10 @@ Sources: link(2), fsync(2); Pillai et al., All File Systems Are Not Created Equa
 import binascii
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sparklog.errors import (
@@ -41,14 +40,17 @@ from sparklog.errors import (
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, Hold, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.durable_names import DIRECTORY_FLAGS, DurableNames
-from sparklog.storage.holding import hold_file
+from sparklog.storage.holding import hold_file, take_directory
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
-from sparklog.storage.local_tree import list_files, remove_tree, top_names
+from sparklog.storage.local_temporary import sweep_temporary_files
+from sparklog.storage.local_tree import list_files, remove_empty, remove_tree, top_names, walk_files
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
 from sparklog.storage.whole_files import WholeFiles
 
 _FILE_MODE = 0o666  # the umask decides
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_MOST_REMOVALS = 3  # of a file's directory, while the file is being made
 _TRAITS = StoreTraits()
 
 
@@ -135,33 +137,24 @@ class LocalStore(WholeFiles):
     def put_lifetime_ms(self) -> int:
         return 0
 
-    def storage_now_ms(self, here_ms: int) -> int:
-        return here_ms
+    def storage_now_ms(self, here_ms: int) -> int:  # noqa: ARG002
+        return self._now_ns() // 1_000_000
 
-    def sweep_temporary(self, *, older_than_ms: int) -> int:
-        """Ages are by the file system's own clock: that of a file created now, not this machine's."""
+    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
         if not os.path.isdir(self._temporary):  # noqa: PTH112
             return 0
+        limit_ns = self._now_ns() - older_than_ms * 1_000_000
+        return sweep_temporary_files(self._temporary, limit_ns, dry_run=dry_run)
+
+    def _now_ns(self) -> int:
+        """By the file system's own clock: that of a file created now, not this machine's."""
         probe, fd = self._create_temporary("probe")
         try:
-            limit_ns = os.fstat(fd).st_mtime_ns - older_than_ms * 1_000_000
+            return os.fstat(fd).st_mtime_ns
         finally:
             os.close(fd)
-            os.unlink(probe)  # noqa: PTH108
-        removed = 0
-        for stored in list_files(self._temporary, "", recursive=False):
-            path = f"{self._temporary}/{stored.name}"
-            failpoint("sweep.temporary")
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116
-                    # Its put may go on any moment, and must not link it after we have looked at the links.
-                    aside = f"{self._temporary}/swept.{os.getpid()}.{secrets.token_hex(8)}"
-                    os.rename(path, aside)  # noqa: PTH104
-                    if os.stat(aside).st_nlink > 1:  # noqa: PTH116 - its put was stopped between two steps
-                        os.sync()  # with one link, the name has to be durable, wherever it is
-                    os.unlink(aside)  # noqa: PTH108
-                    removed += 1
-        return removed
+            with contextlib.suppress(OSError):
+                os.unlink(probe)  # noqa: PTH108
 
     def _step(self, point: str, name: str) -> None:  # noqa: ARG002 - for tests
         """A failpoint of its own for each step of a put; tests may override it."""
@@ -232,26 +225,7 @@ class LocalStore(WholeFiles):
         )
 
     def take_turn(self, prefix: str) -> Callable[[], None] | None:
-        try:
-            fd = os.open(self._directory(prefix), DIRECTORY_FLAGS)
-        except OSError:  # not there yet: no competitors either
-            return _no_release
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        except OSError:  # a file system without locks
-            os.close(fd)
-            return _no_release
-
-        def release() -> None:
-            # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
-            # would leave the lock with it.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
-
-        return release
+        return take_directory(self._directory(prefix))
 
     def hold(self, name: str, note: bytes) -> Hold:
         return hold_file(f"{self._root}/{name}", note)
@@ -317,6 +291,9 @@ class LocalStore(WholeFiles):
     ) -> list[StoredFile]:
         return list_files(self._root, validate_prefix(prefix), recursive=recursive, start_after=start_after)
 
+    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+        return walk_files(self._root, enters)
+
     def delete(self, name: str) -> None:
         path = self._path(name)
         try:
@@ -325,15 +302,21 @@ class LocalStore(WholeFiles):
             if error.errno not in MISSING:
                 raise storage_error("delete", path, error) from error
 
+    def delete_many(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
+
+    def remove_directory(self, prefix: str) -> bool:
+        return remove_empty(f"{self._root}/{validate_name(prefix)}")
+
     def delete_directory(self, prefix: str) -> None:
         remove_tree(f"{self._root}/{validate_name(prefix)}")
 
     def append_file(self, name: str, *, mapped: bool = False) -> LocalAppendFile:
         path = self._path(name)
         self._refuse_if_poisoned()
-        self._names.make_parents(path)
         try:
-            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE)
+            fd = self._create(path)
         except FileExistsError as error:
             raise self._taken(path) from error
         except OSError as error:
@@ -344,9 +327,21 @@ class LocalStore(WholeFiles):
             path,
             fd,
             may_shrink=not mapped,
-            sync_names=lambda: self._names.sync(directory),
+            sync_names=lambda: self._sync_name_of(fd, directory),
             poison_store=self._set_poison,
         )
+
+    def _sync_name_of(self, fd: int, directory: str) -> None:
+        if os.fstat(fd).st_nlink:  # else it was swept: it has no name, and perhaps no directory
+            self._names.sync(directory)
+
+    def _create(self, path: str) -> int:
+        for _ in range(_MOST_REMOVALS):
+            self._names.make_parents(path)
+            with contextlib.suppress(FileNotFoundError):  # it was empty, and a sweep has removed it since
+                return os.open(path, _NEW_FILE, _FILE_MODE)
+        self._names.make_parents(path)
+        return os.open(path, _NEW_FILE, _FILE_MODE)
 
     def put_hint(self, name: str, data: BytesLike) -> None:
         path = self._path(name)
@@ -393,7 +388,3 @@ def _indefinite(path: str, cause: OSError, error: OSError) -> IndefinitePutError
         f"{path}: link failed ({cause.strerror}), and looking up what became of it too ({error.strerror})",
         fix="Repeat the same put",
     )
-
-
-def _no_release() -> None:
-    """For a turn that needed no lock."""

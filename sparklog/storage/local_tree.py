@@ -1,17 +1,21 @@
-"""Directory trees of a local store: listing and removing.
+"""Directory trees of a local store: listing, walking and removing.
 
 Concurrency: files may come and go while we look; one that vanishes is left out, one that was there all
 the time is always found.
 """
 
 import contextlib
+import errno
 import itertools
 import os
 import stat
+from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.storage.base import StoredFile
 from sparklog.storage.names import TEMPORARY_DIRECTORY
 from sparklog.storage.os_errors import MISSING, storage_error
+
+PORTION = 4096  # files that a walk hands over at once
 
 
 def list_files(
@@ -42,6 +46,53 @@ def list_files(
                 raise storage_error("list", path, error) from error
     found.sort()
     return found
+
+
+def walk_files(root: str, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+    """Regular files, in portions; see Store.walk."""
+    portion: list[StoredFile] = []
+    for stored in _files_of(root, "", enters):
+        portion.append(stored)
+        if len(portion) == PORTION:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def _files_of(root: str, directory: str, enters: Callable[[str], bool]) -> Iterator[StoredFile]:
+    path = f"{root}/{directory}" if directory else root
+    is_empty = True
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                is_empty = False
+                name = f"{directory}/{entry.name}" if directory else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name != TEMPORARY_DIRECTORY and enters(name):
+                        yield from _files_of(root, name, enters)
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        yield StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
+        if is_empty and directory:
+            modified_ns = os.stat(path).st_mtime_ns  # noqa: PTH116
+            yield StoredFile(f"{directory}/", 0, modified_ns // 1_000_000)
+    except OSError as error:
+        if error.errno not in MISSING:
+            raise storage_error("list", path, error) from error
+
+
+def remove_empty(path: str) -> bool:
+    """Remove an empty directory; false when it is not empty, or gone."""
+    try:
+        os.rmdir(path)  # noqa: PTH106
+    except OSError as error:
+        if error.errno in {*MISSING, errno.ENOTEMPTY, errno.EEXIST}:
+            return False
+        raise storage_error("remove", path, error) from error
+    return True
 
 
 def top_names(root: str, limit: int) -> list[str]:

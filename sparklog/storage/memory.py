@@ -9,14 +9,16 @@ Concurrency: any thread. Not shared with other processes; after a fork each has 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.storage.base import BytesLike, Hold, StoredFile, StoreTraits
-from sparklog.storage.names import validate_name, validate_prefix
+from sparklog.storage.names import first_left_out, validate_name, validate_prefix
 from sparklog.storage.whole_files import WholeFiles
+
+_PORTION = 3  # of a walk: small, so that tests meet several
 
 
 class _File:
@@ -117,6 +119,20 @@ class MemoryStore(WholeFiles):
                 and (start_after is None or name > start_after)
             )
 
+    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+        found = self.list("", recursive=True)
+        entered = [stored for stored in found if first_left_out(stored.name, enters) is None]
+        for start in range(0, len(entered), _PORTION):
+            yield entered[start : start + _PORTION]
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
+
+    def remove_directory(self, prefix: str) -> bool:
+        validate_name(prefix)
+        return False
+
     def delete(self, name: str) -> None:
         self._call("delete", validate_name(name))
         with self._lock:
@@ -156,8 +172,8 @@ class MemoryStore(WholeFiles):
                 )
             return MemoryReadFile(name, bytes(file.content))
 
-    def sweep_temporary(self, *, older_than_ms: int) -> int:
-        del older_than_ms
+    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
+        del older_than_ms, dry_run
         return 0
 
     def crash(self) -> None:

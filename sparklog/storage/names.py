@@ -7,6 +7,7 @@ Sources: FORMAT.md#layout-of-a-root.
 """
 
 import functools
+from collections.abc import Callable
 
 from sparklog.errors import InvalidRequestError
 
@@ -33,6 +34,16 @@ def validate_name(name: str) -> str:
 def validate_prefix(prefix: str) -> str:
     """A directory name, where the empty string is the root itself."""
     return prefix if prefix == "" else validate_name(prefix.rstrip("/"))
+
+
+def first_left_out(name: str, enters: Callable[[str], bool]) -> str | None:
+    """The first directory on the way to a file that a walk does not enter (Store.walk); None: no such."""
+    end = name.find("/")
+    while end >= 0:
+        if not enters(name[:end]):
+            return name[:end]
+        end = name.find("/", end + 1)
+    return None
 
 
 def _why_illegal(name: str) -> str | None:

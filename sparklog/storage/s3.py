@@ -17,15 +17,15 @@ Sources: docs/design.md; S3's consistency model and conditional writes.
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sparklog.clock import Clock, SystemClock
-from sparklog.errors import NotFoundError
+from sparklog.errors import NotFoundError, StorageError
 from sparklog.storage.base import BytesLike, Hold, StoredFile, StoreTraits
-from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
+from sparklog.storage.names import TEMPORARY_DIRECTORY, first_left_out, validate_name, validate_prefix
 from sparklog.storage.root_urls import parse_s3_url
 from sparklog.storage.s3_append import S3AppendFile
 from sparklog.storage.s3_cache import DiskCache
@@ -157,13 +157,33 @@ class S3Store:
         while True:
             answer = self.client.call("list_objects_v2", f"{self.url}/{prefix}", **arguments)
             for entry in answer.get("Contents", ()):
-                name = str(entry["Key"])[len(self._prefix) :]
-                if not name.endswith("/") and not name.startswith(f"{TEMPORARY_DIRECTORY}/"):
-                    modified: datetime = entry["LastModified"]
-                    found.append(StoredFile(name, int(entry["Size"]), round(modified.timestamp() * 1000)))
+                stored = self._stored(entry)
+                if not stored.name.endswith("/") and not stored.name.startswith(f"{TEMPORARY_DIRECTORY}/"):
+                    found.append(stored)
             if not answer.get("IsTruncated"):
                 return sorted(found)
             arguments["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+        arguments: dict[str, Any] = {"Prefix": self._prefix, "MaxKeys": LIST_KEYS}
+        while True:
+            answer = self.client.call("list_objects_v2", self.url, **arguments)
+            portion: list[StoredFile] = []
+            left_out: str | None = None
+            for entry in answer.get("Contents", ()):
+                stored = self._stored(entry)
+                left_out = first_left_out(stored.name, _and_not_ours(enters))
+                if left_out is None and stored.name and not stored.name.endswith("/"):
+                    portion.append(stored)
+            if portion:
+                yield portion
+            if not answer.get("IsTruncated"):
+                return
+            arguments.pop("StartAfter", None)
+            arguments["ContinuationToken"] = answer["NextContinuationToken"]
+            if left_out is not None:  # it may go on for thousands: go on behind it ("0" comes after "/")
+                del arguments["ContinuationToken"]
+                arguments["StartAfter"] = f"{self._prefix}{left_out}0"
 
     def open_read(self, name: str) -> S3ReadFile:
         return S3ReadFile(self.client, name, self._key(name), self._url(name), self._cache)
@@ -173,25 +193,39 @@ class S3Store:
     def delete(self, name: str) -> None:
         self.client.call("delete_object", self._url(name), Key=self._key(name))
 
-    def delete_directory(self, prefix: str) -> None:
-        names = [file.name for file in self.list(validate_name(prefix), recursive=True)]
+    def delete_many(self, names: Sequence[str]) -> None:
         for first in range(0, len(names), _DELETE_KEYS):
             keys = [{"Key": self._key(name)} for name in names[first : first + _DELETE_KEYS]]
-            self.client.call("delete_objects", self._url(prefix), Delete={"Objects": keys, "Quiet": True})
+            answer = self.client.call("delete_objects", self.url, Delete={"Objects": keys, "Quiet": True})
+            for refused in answer.get("Errors", ()):
+                if refused.get("Code") != "NoSuchKey":
+                    raise _not_deleted(self.url, refused)
 
-    def sweep_temporary(self, *, older_than_ms: int) -> int:
+    def remove_directory(self, prefix: str) -> bool:
+        validate_name(prefix)
+        return False
+
+    def delete_directory(self, prefix: str) -> None:
+        self.delete_many([file.name for file in self.list(validate_name(prefix), recursive=True)])
+
+    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
         """Multipart uploads that nobody finished cost money until they are aborted; and what probes left."""
         limit_s = (self.client.storage_now_ms(self.client.now_ms()) - older_than_ms) / 1000
         uploads = self.client.call("list_multipart_uploads", self.url, Prefix=self._prefix).get("Uploads", ())
         old_uploads = [one for one in uploads if one["Initiated"].timestamp() <= limit_s]
-        for one in old_uploads:
+        for one in () if dry_run else old_uploads:
             self.client.call("abort_multipart_upload", self.url, Key=one["Key"], UploadId=one["UploadId"])
         temporary = f"{self._prefix}{TEMPORARY_DIRECTORY}/"
         found = self.client.call("list_objects_v2", self.url, Prefix=temporary).get("Contents", ())
         old_objects = [one for one in found if one["LastModified"].timestamp() <= limit_s]
-        for one in old_objects:
+        for one in () if dry_run else old_objects:
             self.client.call("delete_object", self.url, Key=one["Key"])
         return len(old_uploads) + len(old_objects)
+
+    def _stored(self, entry: dict[str, Any]) -> StoredFile:
+        modified: datetime = entry["LastModified"]
+        name = str(entry["Key"])[len(self._prefix) :]
+        return StoredFile(name, int(entry["Size"]), round(modified.timestamp() * 1000))
 
     def _key(self, name: str) -> str:
         return self._prefix + validate_name(name)
@@ -206,6 +240,18 @@ def _open_cache(options: S3Options) -> DiskCache | None:
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     directory = Path(options.cache_dir) if options.cache_dir else Path(home).expanduser() / "sparklog"
     return DiskCache(directory, options.cache_bytes)
+
+
+def _and_not_ours(enters: Callable[[str], bool]) -> Callable[[str], bool]:
+    """But for the directory of what is temporary."""
+    return lambda name: name != TEMPORARY_DIRECTORY and enters(name)
+
+
+def _not_deleted(url: str, refused: dict[str, Any]) -> StorageError:
+    found = f"{url}: cannot delete {refused.get('Key')}: the store answered {refused.get('Code')}"
+    if refused.get("Code") == "AccessDenied":
+        return StorageError("STORAGE_REFUSED", found, fix="Allow s3:DeleteObject, or keep the files")
+    return StorageError("STORAGE_FAILED", found, fix="Try again; what was deleted before is gone")
 
 
 def _no_release() -> None:

@@ -8,7 +8,7 @@ fsync. Others can act between any two of them.
 Concurrency: processes of one world; each has its own DirectoryStore over one Disk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -24,10 +24,12 @@ from sparklog.metadata.documents.paths import commit_of
 from sparklog.storage import BytesLike, StoredFile
 from sparklog.storage.base import Hold, StoreTraits
 from sparklog.storage.memory import MemoryReadFile
+from sparklog.storage.names import first_left_out
 from sparklog.storage.whole_files import WholeFiles
 from tests.simulation.world import START_MS, SimProcess, World
 
 _TRAITS = StoreTraits()
+_PORTION = 3  # of a walk
 _CALL_US, _FSYNC_US, _SLOW_FSYNC_US = 20, 300, 20_000
 
 
@@ -193,7 +195,8 @@ class DirectoryStore(WholeFiles):
         return 0
 
     def storage_now_ms(self, here_ms: int) -> int:
-        return here_ms
+        del here_ms
+        return START_MS + self._world.now_us // 1000
 
     def take_turn(self, prefix: str) -> Callable[[], None] | None:
         self._step()
@@ -240,6 +243,20 @@ class DirectoryStore(WholeFiles):
             and (start_after is None or name > start_after)
         )
 
+    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+        """In portions, so that others act between them."""
+        found = [file for file in self.list("", recursive=True) if first_left_out(file.name, enters) is None]
+        for start in range(0, len(found), _PORTION):
+            self._step()
+            yield [file for file in found[start : start + _PORTION] if file.name in self._disk.files]
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
+
+    def remove_directory(self, prefix: str) -> bool:
+        return False
+
     def delete(self, name: str) -> None:
         self._step()
         self._disk.unlink(name)
@@ -268,9 +285,9 @@ class DirectoryStore(WholeFiles):
             raise NotFoundError("FILE_NOT_FOUND", f"{name}: not found", fix="Look again")
         return MemoryReadFile(name, bytes(file.content))
 
-    def sweep_temporary(self, *, older_than_ms: int) -> int:
+    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
         """All of them, whatever their age: running puts must survive even that."""
-        del older_than_ms
+        del older_than_ms, dry_run
         removed = 0
         for directory in sorted({directory_of(name) for name in self._disk.temporary}):
             self._disk.sync_directory(directory)

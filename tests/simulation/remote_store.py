@@ -6,7 +6,7 @@ connection was made. What the network does to a request is in network.py.
 Concurrency: processes of one world; each has its own RemoteStore over one Server.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from sparklog.metadata.documents.paths import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
 from sparklog.storage.base import Hold, StoreTraits
 from sparklog.storage.memory import MemoryReadFile
+from sparklog.storage.names import first_left_out
 from sparklog.storage.s3_errors import Outcome, outcome_of
 from tests.simulation.network import LATE_US, Network
 from tests.simulation.world import MINUTE_US, START_MS, SimProcess, World
@@ -28,6 +29,7 @@ T = TypeVar("T")
 MAX_SKEW_US = 15 * MINUTE_US
 PUT_LIFETIME_MS = 30 * 60_000  # of one that was dated as far ahead as is accepted
 _ATTEMPTS = 8
+_PORTION = 50  # of a walk
 
 
 @dataclass(slots=True)
@@ -200,6 +202,23 @@ class RemoteStore:
             ),
         )
 
+    def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+        """A request for each portion, each as of its own moment."""
+        after: str | None = None
+        while True:
+            page = self.list("", recursive=True, start_after=after)[:_PORTION]
+            if not page:
+                return
+            yield [file for file in page if first_left_out(file.name, enters) is None]
+            after = page[-1].name
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
+
+    def remove_directory(self, prefix: str) -> bool:
+        return False
+
     def delete(self, name: str) -> None:
         """It may be delivered twice."""
 
@@ -220,8 +239,8 @@ class RemoteStore:
             raise NotFoundError("FILE_NOT_FOUND", f"{name}: not found", fix="Look again")
         return MemoryReadFile(name, stored.content)
 
-    def sweep_temporary(self, *, older_than_ms: int) -> int:
-        del older_than_ms
+    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
+        del older_than_ms, dry_run
         return 0
 
     def _request(self, name: str, apply: Callable[[], T]) -> T:

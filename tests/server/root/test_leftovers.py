@@ -24,7 +24,8 @@ class Swept(MemoryStore):
         super().__init__("root", clock=clock)
         self.sweeps: list[int] = []
 
-    def sweep_temporary(self, *, older_than_ms: int) -> int:
+    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
+        assert not dry_run
         self.sweeps.append(older_than_ms)
         if self.fails:
             raise StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")

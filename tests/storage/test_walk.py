@@ -1,0 +1,52 @@
+"""Walking through a root, and removing what was found, in every store."""
+
+import pytest
+
+from sparklog.errors import InvalidRequestError
+from sparklog.storage import Store
+
+
+def test_a_walk_finds_everything_where_it_is_let_in(store: Store) -> None:
+    inside = {"top", *(f"in/{number:02d}/x" for number in range(7)), "in/a", "in-2/b", "zz/c"}
+    outside = {"in/secret/x", "in/secret/deep/y", "out/a", "out/b/c", "out0/d"}
+    for name in (*inside, *outside):
+        store.put_if_absent(name, name.encode())
+    asked = set()
+
+    def enters(directory: str) -> bool:
+        asked.add(directory)
+        return directory not in {"out", "out0", "in/secret"}
+
+    portions = list(store.walk(enters))
+    found = [file for portion in portions for file in portion]
+    assert all(portions)
+    assert {file.name for file in found} == inside
+    assert len(found) == len(inside)
+    assert {(file.name, file.size) for file in found} == {(name, len(name)) for name in inside}
+    listed = {file.name: file for file in store.list("", recursive=True)}
+    assert all(listed[file.name] == file for file in found)
+    assert not {directory for directory in asked if directory.startswith(("out/", ".tmp", "in/secret/"))}
+
+
+def test_many_files_go_at_once_and_those_that_are_gone_are_no_error(store: Store) -> None:
+    for name in ("a/1", "a/2", "b"):
+        store.put_if_absent(name, b"x")
+    store.delete_many(["a/1", "b", "never"])
+    assert [file.name for file in store.list("", recursive=True)] == ["a/2"]
+    store.delete_many([])
+    with pytest.raises(InvalidRequestError, match="file name"):
+        store.delete_many(["../x"])
+
+
+def test_a_directory_goes_when_it_is_empty(store: Store) -> None:
+    for name in ("a/1", "b/2"):
+        store.put_if_absent(name, b"x")
+    store.delete("a/1")
+    assert store.remove_directory("b") is False
+    assert store.remove_directory("never") is False
+    store.remove_directory("a")
+    assert store.read("b/2") == b"x"
+    with store.append_file("a/3") as file:
+        file.write(b"y")
+        file.sync()
+    assert store.read("a/3") == b"y"
