@@ -16,7 +16,6 @@ Promises:
     doubled        no record is in two extents, and what a writer was told is not there never comes
     lost           who was told of success has its record in the log until retention or cleaning takes it
     revived        what retention or cleaning took does not come back
-    forgotten      a file that was live and is dead is in the list of what is freed, as long as it is there
 
 Bounds: calls, attempts of each, rounds of sweepers and mergers. A process that takes no more steps is killed.
 Left out: offsets (records have names), power cuts (a removal that comes back is one that was not done yet),
@@ -169,7 +168,7 @@ class Sweeping(SweptWorld):
     @step("looks", at="idle", code=f"{LOG}.refresh")
     def look_to_sweep(self, s: State, i: int, p: Process) -> Next:
         if p.kind == "sweeper":
-            at = "moving" if self.rules.has_horizon else "looking"
+            at = "moving" if self.rules.has_horizon else "moved"
             yield "", self.after(s, i, p._replace(at=at, image=s.image))
 
     @step("moves the horizon", at="moving", code=f"{LOG}.publish")
@@ -177,37 +176,51 @@ class Sweeping(SweptWorld):
         """Beyond all that was born when it looked; there is no courtesy to slow writers here."""
         horizon = p.image.commit + 1
         if horizon <= s.image.horizon and self.rules.horizon_grows:
-            yield ": it is there", self.after(s, i, p._replace(at="looking"))
+            yield ": it is there", self.after(s, i, p._replace(at="moved"))
         else:
             s = s._replace(image=s.image._replace(commit=s.image.commit + 1, horizon=horizon))
-            yield f" to {horizon}", self.after(s, i, p._replace(at="looking"))
+            yield f" to {horizon}", self.after(s, i, p._replace(at="moved"))
 
-    @step("lists, and looks for what is dead", at="looking", code=(f"{STORE}.list", f"{LOG}.refresh"))
-    def list_dead(self, s: State, i: int, p: Process) -> Next:
-        image = s.image if self.rules.looks_after_horizon else p.image._replace(horizon=s.image.horizon)
-        live = sum({bit(segment) for segment, _ in image.extents})
-        dead = image.freed if self.by_list else s.files & ~live
-        todo = sum(bit(one) for one in numbers(dead) if self.may_go(s.born[one], image.horizon))
-        if todo:
-            yield f": {numbers(todo)}", self.after(s, i, p._replace(at="removing", todo=todo, kept=todo))
+    @step("lists", at=("moved", "looked"), code=f"{STORE}.walk")
+    def list_files(self, s: State, i: int, p: Process) -> Next:
+        """Before it looks for an image, or after: any time may pass between the two."""
+        q = p._replace(kept=s.files)
+        if p.at == "looked":
+            yield from self.judge(s, i, q)
         else:
-            yield ": nothing", self.after(s, i, once_more(p))
+            yield f": {numbers(s.files)}", self.after(s, i, q._replace(at="listed"))
 
-    @step("removes a file", at="removing", code=f"{STORE}.delete")
+    @step("looks", at=("moved", "listed"), code=f"{LOG}.refresh")
+    def look_again(self, s: State, i: int, p: Process) -> Next:
+        q = p
+        if self.rules.looks_after_horizon:
+            q = p._replace(image=s.image)
+        elif p.image.horizon < s.image.horizon:
+            q = p._replace(image=p.image._replace(horizon=s.image.horizon))
+        if p.at == "listed":
+            yield from self.judge(s, i, q)
+        else:
+            yield "", self.after(s, i, q._replace(at="looked"))
+
+    def judge(self, s: State, i: int, p: Process) -> Next:
+        """What is dead of what was listed, by an image and its own horizon."""
+        live = sum({bit(segment) for segment, _ in p.image.extents})
+        horizon = p.image.horizon if self.rules.by_own_horizon else s.image.horizon
+        todo = sum(bit(one) for one in numbers(p.kept & ~live) if self.may_go(s.born[one], horizon))
+        if todo:
+            yield (
+                f": dead are {numbers(todo)}",
+                self.after(s, i, p._replace(at="removing", todo=todo, kept=0)),
+            )
+        else:
+            yield ": nothing is dead", self.after(s, i, once_more(p))
+
+    @step("removes a file", at="removing", code=f"{STORE}.delete_many")
     def remove(self, s: State, i: int, p: Process) -> Next:
-        if not self.rules.forgets_after and p.kept:
-            yield from self.forget(s, i, p)
-            return
         segment = numbers(p.todo)[0]
         s, todo = s._replace(files=s.files & ~bit(segment)), p.todo & ~bit(segment)
-        at = "removing" if todo else "removed"
-        yield f" {segment}", self.checked(self.after(s, i, p._replace(at=at, todo=todo)))
-
-    @step("strikes them off the list", at="removed", code=f"{LOG}.publish")
-    def forget(self, s: State, i: int, p: Process) -> Next:
-        image = s.image._replace(commit=s.image.commit + 1, freed=s.image.freed & ~p.kept)
-        q = p._replace(kept=0) if p.todo else once_more(p)
-        yield "", self.checked(self.after(s._replace(image=image), i, q))
+        q = p._replace(todo=todo) if todo else once_more(p)
+        yield f" {segment}", self.checked(self.after(s, i, q))
 
     # --- readers ---------------------------------------------------------------------------------------
 

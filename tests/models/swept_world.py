@@ -15,7 +15,6 @@ class Image(NamedTuple):
     commit: int = 0
     horizon: int = 0
     extents: tuple[Extent, ...] = ()
-    freed: int = 0  # segments, as bits
     settled: int = 0  # requests that were applied, by their records
 
 
@@ -29,7 +28,7 @@ class Process(NamedTuple):
     record: int = NONE
     put: int = NONE  # the number of a commit whose PUT has no answer
     todo: int = 0
-    kept: int = 0  # of what it merges
+    kept: int = 0  # of what it merges; files that it has listed
 
 
 class State(NamedTuple):
@@ -58,12 +57,11 @@ class Rules:
     sweeps_below: bool = True  # born before the horizon, not at it
     has_horizon: bool = True  # it is moved before anything is removed
     looks_after_horizon: bool = True  # what is dead is taken from an image that has the horizon
+    by_own_horizon: bool = True  # the horizon is of the image that says what is live
     compares_extents: bool = True  # a replacement says what it removes, ...
     by_checksum: bool = True  # ... and not only how much
     expires_by_image: bool = True  # a writer hears from an image that its request is void, not from a clock
     looks_again: bool = True  # a reader that misses a file
-    forgets_after: bool = True  # the list loses an entry when the file is gone
-    revives_entry: bool = True  # what comes to life again leaves the list
 
 
 class SweptWorld(Model):
@@ -84,7 +82,6 @@ class SweptWorld(Model):
         live: int = 0,
         each: int = 1,
         keeps_open: bool = False,
-        by_list: bool = False,
         without: tuple[str, ...] = (),
     ) -> None:
         """Of each process: calls or rounds.
@@ -93,11 +90,10 @@ class SweptWorld(Model):
             attempts: of a call, after the first was refused.
             live, each: extents that are there at first, in a segment each, and the records of each.
             keeps_open: a writer goes on in its segment.
-            by_list: sweepers go by the list of what is freed, without a listing.
         """
         super().__init__(without=without)
         self.rules, self.attempts, self.live, self.each = rules, attempts, live, each
-        self.keeps_open, self.by_list = keeps_open, by_list
+        self.keeps_open = keeps_open
         record = count(live * each)
         self.calls: dict[int, tuple[int, ...]] = {}
         kinds = (
@@ -194,12 +190,8 @@ class SweptWorld(Model):
 
     def committed(self, s: State, extents: tuple[Extent, ...]) -> State | Violation:
         """One more commit, after which these are the extents."""
-        before = sum({bit(segment) for segment, _ in s.image.extents})
         live = sum({bit(segment) for segment, _ in extents})
-        freed = (
-            (s.image.freed | before) & ~live if self.rules.revives_entry else s.image.freed | before & ~live
-        )
-        image = s.image._replace(commit=s.image.commit + 1, extents=extents, freed=freed)
+        image = s.image._replace(commit=s.image.commit + 1, extents=extents)
         return self.checked(s._replace(image=image, was_live=s.was_live | live))
 
     def checked(self, s: State) -> State | Violation:
@@ -214,9 +206,7 @@ class SweptWorld(Model):
             return Violation(f"revived: record {numbers(records & s.taken)[0]}")
         if s.told & ~records & ~s.taken:
             return Violation(f"lost: record {numbers(s.told & ~records & ~s.taken)[0]}")
-        live = sum({bit(segment) for segment, _ in s.image.extents})
-        left = s.was_live & ~live & s.files & ~s.image.freed
-        return Violation(f"forgotten: segment {numbers(left)[0]}") if left else s
+        return s
 
     def told(self, s: State, i: int, p: Process) -> State:
         return self.after(s._replace(told=s.told | bit(p.record)), i, self.next_call(i, p))

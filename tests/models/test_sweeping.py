@@ -15,13 +15,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "requests": {"writers": (), "posters": (1, 1), "sweepers": (1,)},
     "an open file and a merger": {"live": 1, "writers": (2,), "keeps_open": True, "mergers": (1,)},
     "an open file and retention": {"writers": (2,), "keeps_open": True, "retainers": (1,), "sweepers": (2,)},
-    "by the list": {
-        "writers": (2,),
-        "keeps_open": True,
-        "retainers": (1,),
-        "sweepers": (1,),
-        "by_list": True,
-    },
     "two mergers": {"live": 3, "writers": (), "mergers": (1, 1)},
     "a merger and a cleaner": {"live": 2, "each": 2, "writers": (), "mergers": (1,), "cleaners": (1,)},
     "a reader": {"live": 2, "writers": (1,), "attempts": 0, "mergers": (1,), "readers": 1},
@@ -36,13 +29,12 @@ LARGE: dict[str, dict[str, Any]] = {
         "retainers": (1,),
         "sweepers": (2,),
     },
-    "by the list, two sweepers": {
+    "an open file, a merger and retention, two sweepers": {
         "writers": (2,),
         "keeps_open": True,
         "mergers": (1,),
         "retainers": (1,),
         "sweepers": (1, 1),
-        "by_list": True,
     },
     "two mergers, a cleaner and a reader": {
         "live": 2,
@@ -75,7 +67,7 @@ READ: dict[str, Any] = {**MERGED, "readers": 1}
 MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
     "old segments may come to life": (Rules(refuses_old=False), ALONE, "unreadable"),
     "a writer goes by the horizon that it has seen": (Rules(refuses_by_newest=False), ALONE, "unreadable"),
-    "requests are not asked": (Rules(refuses_requests=False), POSTED, "unreadable"),
+    "requests are not asked": (Rules(refuses_requests=False), POSTED, "doubled"),
     "what was merged is not asked": (Rules(refuses_merged=False), MERGED, "unreadable"),
     "what was live once may come back": (Rules(exempts_live_only=False), OPEN, "unreadable"),
     "a birth is when it is published": (Rules(born_when_made=False), ALONE, "unreadable"),
@@ -87,16 +79,15 @@ MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
         ALONE,
         "unreadable",
     ),
+    "what is live is of one image, the horizon of another": (
+        Rules(by_own_horizon=False),
+        {**ALONE, "sweepers": (1, 1)},
+        "unreadable",
+    ),
     "a replacement does not say what it removes": (Rules(compares_extents=False), CLEANED, "revived"),
     "a replacement says how much it removes": (Rules(by_checksum=False), CLEANED, "revived"),
     "a writer gives its request up by its clock": (Rules(expires_by_image=False), POSTED, "doubled"),
     "a reader does not look again": (Rules(looks_again=False), READ, "fails"),
-    "the list forgets first": (Rules(forgets_after=False), MERGED, "forgotten"),
-    "what comes to life again stays in the list": (
-        Rules(revives_entry=False),
-        {**OPEN, "sweepers": (1,), "by_list": True},
-        "unreadable",
-    ),
 }
 WORLDS = {**{f"{name}, small": sizes for name, sizes in SMALL.items()}, **(LARGE if STATES else {})}
 
