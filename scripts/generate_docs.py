@@ -87,8 +87,8 @@ def failpoints_page() -> str:
         "3 a speculative or late task; 4 staged, not committed; 5 the steps of a commit on a directory; 6 a "
         "put without an answer; 7 committed, not acknowledged; 8 the broker's produce; 9 a leader that was "
         "paused; 10 taking a root over; 11 snapshots and cleaning; 12 offset commits; 13 removing files; 14 "
-        "failing disks; 15 merging. `tests/crash/test_matrix.py` kills at all of them.\n\n"
-        + table(("name", "rows", "where"), rows)
+        "failing disks; 15 merging; 16 removing data files. `tests/crash/test_matrix.py` kills at all of "
+        "them.\n\n" + table(("name", "rows", "where"), rows)
     )
 
 

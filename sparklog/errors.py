@@ -93,6 +93,7 @@ CODES: dict[str, tuple[str, str]] = {
     "RECORD_COLUMN_TYPE": ("42804", "a column of records has the wrong type"),
     "RECORD_HEADER_NULL": ("22004", "a record header, or its key, is null"),
     "RECORD_TOO_LARGE": ("54000", "a record does not fit into one batch"),
+    "RETAIN_TOO_SHORT": ("22023", "a vacuum would retain less than a week, and is not forced to"),
     "ROOT_NOT_ALLOWED": ("42501", "a root outside the places that allowedRoots names"),
     "ROOT_NOT_EMPTY": ("42710", "a new root would be made among somebody else's files"),
     "ROOT_NOT_FOUND": ("42704", "no root at this place"),

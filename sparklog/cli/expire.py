@@ -1,6 +1,6 @@
 """`sparklog expire`: remove the records that are past their topic's retention.
 
-Not here: what is past it (sparklog/maintenance/retain.py), freeing the storage.
+Not here: what is past it (sparklog/maintenance/retain.py), freeing the storage (vacuum.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def expire(topics: tuple[str, ...], dry_run: bool) -> None:
     """Remove records of TOPICs, or of all, that are past retention.ms or retention.bytes.
 
     They are gone for every reader at once. By default topics keep everything: only those go for which
-    the topic, or the root, sets a retention. Their space on the storage is not freed yet.
+    the topic, or the root, sets a retention. `sparklog vacuum` frees their space on the storage.
     """
     from sparklog.maintenance import expire as remove
 

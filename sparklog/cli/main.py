@@ -31,6 +31,7 @@ COMMANDS = {
     "groups": LazyCommand("sparklog.cli.groups", "groups", "Consumer groups: committed offsets and lag."),
     "optimize": LazyCommand("sparklog.cli.optimize", "optimize", "Merge small extents into large segments."),
     "expire": LazyCommand("sparklog.cli.expire", "expire", "Remove records past their topic's retention."),
+    "vacuum": LazyCommand("sparklog.cli.vacuum", "vacuum", "Remove the files that nothing refers to."),
     "dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "What a segment or index file holds."),
     "doctor": LazyCommand("sparklog.cli.doctor", "doctor", "Check Python, Java, Spark and a root."),
     "demo": LazyCommand("sparklog.cli.demo", "demo", "Exactly once, on real data, under SIGKILL."),

@@ -50,7 +50,7 @@ def optimize(topics: tuple[str, ...], dry_run: bool, target_bytes: int | None, f
     """Merge small extents of TOPICs, or of all, into large segments.
 
     Offsets, records and timestamps stay what they are; readers and writers go on meanwhile. What was merged
-    stays on the storage: nothing removes it yet.
+    stays on the storage until `sparklog vacuum` removes it.
     """
     from sparklog.maintenance import MergeLimits
     from sparklog.maintenance import optimize as merge

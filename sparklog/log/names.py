@@ -15,6 +15,14 @@ SEGMENTS = "segments"
 # On object stores only segments of such a size have an index, and only for extents of such a size it is read.
 INDEXED_BYTES = 4 << 20
 _MERGED = re.compile(r"/(\d{20})[.-][^/]+\.log$")
+# Whatever sparklog has ever named so, and nothing else; the first names with births have a dash for the dot.
+_WRITERS = re.compile(r"(segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?)\.(?:log|index)", re.ASCII)
+_PARTITIONS = re.compile(
+    r"([A-Za-z0-9._-]{1,249}-\d{1,6}/\d{20}(?:[.-]\d{1,18})?-[A-Za-z0-9_-]{22})\.(?:log|index|timeindex)",
+    re.ASCII,
+)
+_OWN_DIRECTORIES = re.compile(r"segments/[0-9a-f]{32}|[A-Za-z0-9._-]{1,249}-\d{1,6}", re.ASCII)
+_WALKED = re.compile(r"segments(?:/[^/]+)?|[A-Za-z0-9._-]{1,249}-\d{1,6}", re.ASCII)
 
 
 def segment_name(writer_id: str, number: int, born: int | None = None) -> str:
@@ -36,6 +44,22 @@ def index_name(segment: str) -> str:
 def time_index_name(segment: str) -> str:
     """The time index beside a merged segment."""
     return segment.removesuffix(".log") + ".timeindex"
+
+
+def segment_of(file: str) -> str | None:
+    """The segment that a file is, or is an index of; None for names that sparklog has never given one."""
+    match = _WRITERS.fullmatch(file) or _PARTITIONS.fullmatch(file)
+    return f"{match[1]}.log" if match else None
+
+
+def may_hold_segments(directory: str) -> bool:
+    """May a directory of this name, from the root, have segments in it, or below it?"""
+    return _WALKED.fullmatch(directory) is not None
+
+
+def is_segment_directory(directory: str) -> bool:
+    """Is a directory, by its name, one that sparklog has made for segments?"""
+    return _OWN_DIRECTORIES.fullmatch(directory) is not None
 
 
 def is_merged(segment: str) -> bool:

@@ -8,21 +8,19 @@ Concurrency: one at a time on a machine, if the store can hold names: two would 
     one of each pair in vain; it would do no harm.
 """
 
-import contextlib
 import itertools
-import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from sparklog.errors import DataLossError, RetriableError
+from sparklog.errors import DataLossError
+from sparklog.maintenance.alone import alone
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.merge import run_merge
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
-HOLD = "maintenance.lock"
 MAX_ROUNDS = 8
 
 
@@ -91,7 +89,7 @@ def optimize(
         for work in choose_merges(image, limits, names):
             _count_merged(report, work)
     else:
-        with _alone(metadata):
+        with alone(metadata):
             _merge_all(metadata, clock, limits, names, report, progress)
     image = metadata.image
     for name, one in report.topics.items():
@@ -163,19 +161,3 @@ def _count_merged(report: Report, work: MergeWork) -> None:
 
 def _extents(image: Image, name: str) -> int:
     return sum(len(state.extents) for state in image.topics[name].partitions)
-
-
-@contextlib.contextmanager
-def _alone(metadata: MetadataLog) -> Iterator[None]:
-    held = metadata.store.hold(HOLD, f"process {os.getpid()}".encode())
-    if held.holder is not None:
-        raise RetriableError(
-            "MAINTENANCE_RUNNING",
-            f"{metadata.store.url}: found {held.holder.decode(errors='replace')} maintaining this root, "
-            "expected nobody",
-            fix="wait until it ends, and run this again if anything is left; or stop it: nothing is lost",
-        )
-    try:
-        yield
-    finally:
-        held.release()

@@ -141,12 +141,12 @@ class RequestBox:
         except StorageError as error:
             _log.info("%s is left for the sweeper: %s", name, error)
 
-    def sweep(self) -> int:
-        """Delete what crashed publishers have left; returns how many."""
+    def sweep(self, *, dry_run: bool = False) -> int:
+        """Delete what crashed publishers have left; returns how many, or how many it would."""
         limit_ms = self._store.storage_now_ms(self._clock.now_ms()) - SWEEP_AGE_MS
         old = [file.name for file in self._store.list(REQUESTS) if file.modified_ms < limit_ms]
-        for name in old:
-            self._store.delete(name)
+        if not dry_run:
+            self._store.delete_many(old)
         return len(old)
 
     def _decoded(self, ticket: Ticket, data: bytes | None) -> ReadRequest | None:

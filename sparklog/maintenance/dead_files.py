@@ -1,0 +1,126 @@
+"""What of a root's files is dead, and may be removed: pure, of a listing and an image.
+
+A file is dead when its segment was born before an image's sweep horizon, and no extent of that same image is
+in it. Then no commit can bring it to life any more (metadata/model/sweeping.py), so the verdict holds for
+ever: listing and image may be of any two moments, in any order, and any time may pass until the file goes. An
+index goes by its segment, whether that is there or not.
+
+Invariants: what is dead is judged by the horizon of the image that says what is live, and by no other; a name
+    that sparklog never gave is nobody's here; a file is live if any extent might mean it.
+Dates decide how far the horizon may be moved, and nothing else. That is a courtesy to slow writers: a wrong
+    date can make one append twice, and cannot make anybody lose anything.
+Not here: listing, moving the horizon, removing (sweep.py).
+Sources: adr/0019; FORMAT.md#segments-and-extents; tests/models/sweeping.py.
+"""
+
+import enum
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from sparklog.log.names import is_merged, is_segment_directory, segment_of
+from sparklog.metadata import NO_COMMIT, Image, born_of
+from sparklog.storage import StoredFile
+
+
+class Verdict(enum.Enum):
+    """What a file is.
+
+    LIVE: an extent refers to it, or it is an index of such a file.
+    DEAD: nothing refers to it, nor can anything ever.
+    WAITING: nothing refers to it; but it may be published still, or a reader may hold it: not old enough.
+    OTHER: not sparklog's, as far as its name says: never touched.
+    EMPTY: an empty directory in which a writer, or merging, had segments.
+    """
+
+    LIVE = "live"
+    DEAD = "dead"
+    WAITING = "waiting"
+    OTHER = "other"
+    EMPTY = "empty"
+
+
+class Judge:
+    """Says of each file what it is, as of one image."""
+
+    def __init__(self, image: Image, past: Image | None = None) -> None:
+        """`past`: an older image; what was live then stays, although it is dead now."""
+        self.horizon = image.sweep_horizon
+        self._live = _live_keys(image)
+        self._spared = frozenset() if past is None else _live_keys(past) - self._live
+
+    def verdict(self, file: StoredFile) -> Verdict:
+        """What a file of a listing is."""
+        if file.name.endswith("/") and is_segment_directory(file.name[:-1]):
+            return Verdict.EMPTY
+        segment = segment_of(file.name)
+        if segment is None:
+            return Verdict.OTHER
+        key = _key(segment)
+        if key in self._live:
+            return Verdict.LIVE
+        if born_of(segment) < self.horizon and key not in self._spared:
+            return Verdict.DEAD
+        return Verdict.WAITING
+
+
+class ForeseeingJudge(Judge):
+    """As if the horizon had been moved already: for telling what would go, not for removing anything."""
+
+    def __init__(self, image: Image, horizon: int, past: Image | None = None) -> None:
+        super().__init__(image, past)
+        self.horizon = max(horizon, image.sweep_horizon)
+
+
+def _live_keys(image: Image) -> AbstractSet[str]:
+    """Of the segments that extents of the image are in."""
+    found: set[str] = set()
+    for topic in image.topics.values():
+        for state in topic.partitions:
+            for _, block in state.extents.column_blocks():
+                found.update(block.segment.tolist())
+    return {_key(segment) for segment in found}
+
+
+def _key(segment: str) -> str:
+    """What is compared. The names of merged segments have an id that no other has, so their directories are
+    left out: a file system that ignores case may show them as another topic's.
+    """
+    return segment.rpartition("/")[2] if is_merged(segment) else segment
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The newest commit that is shown to have been there at some time, by the storage's own dates.
+
+    A file that was born at commit c, and last changed at a time, shows that c was there by then; so does the
+    file of a commit or of its snapshot.
+
+    Fields:
+        until_ms: the time in question.
+        commit: NO_COMMIT: none is shown to have been.
+        newest_birth, newest_file: of any date.
+        oldest_unused: the birth of the oldest file that nothing refers to; None: there is none.
+    """
+
+    until_ms: int
+    commit: int = NO_COMMIT
+    newest_birth: int = NO_COMMIT
+    newest_file: str = ""
+    oldest_unused: int | None = None
+
+    def add_file(self, file: StoredFile, verdict: Verdict) -> None:
+        """A data file; `verdict`: with no horizon in the way, DEAD or WAITING if nothing refers to it."""
+        segment = segment_of(file.name)
+        if segment is None:
+            return
+        born = born_of(segment)
+        if born > self.newest_birth:
+            self.newest_birth, self.newest_file = born, file.name
+        if verdict is Verdict.WAITING and (self.oldest_unused is None or born < self.oldest_unused):
+            self.oldest_unused = born
+        self.add_commit(born, file.modified_ms)
+
+    def add_commit(self, commit: int, modified_ms: int) -> None:
+        """The file of a commit, or of its snapshot."""
+        if modified_ms <= self.until_ms:
+            self.commit = max(self.commit, commit)

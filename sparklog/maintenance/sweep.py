@@ -1,0 +1,256 @@
+"""Vacuum: remove the files of a root that no commit refers to, and none can.
+
+    1. survey: list the data files; their births and dates, and those of commits, show which commit is as old
+       as `retain_ms`, by the storage's own clock
+    2. move the sweep horizon there, in a commit, if that frees anything: what was born before, and is dead,
+       stays dead from that commit on
+    3. list once more; remove what is dead as of an image that has the horizon (dead_files.py)
+
+Invariants: nothing is removed but what is dead as of an image that is durable, by that image's own horizon. A
+    log that has lost commits (an older copy of it was restored) is refused: files were born after its end.
+    Names that sparklog never gave are left alone.
+Limits: memory for a portion of the listing and the names of live segments; never for all files.
+Not here: what is dead (dead_files.py); commits and snapshots that nobody needs (metadata/cleaning.py).
+Concurrency: any number of vacuums, writers, readers and mergers beside it; of one machine, one vacuum or
+    merge at a time. A reader that misses a file looks again.
+After a crash: some of what is dead is gone; the next vacuum finds the rest.
+Sources: adr/0019; tests/models/sweeping.py.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.clock import Clock
+from sparklog.errors import CorruptLogError, InvalidRequestError
+from sparklog.failpoints import failpoint
+from sparklog.log.names import may_hold_segments, segment_of
+from sparklog.maintenance.alone import alone
+from sparklog.maintenance.dead_files import Evidence, ForeseeingJudge, Judge, Verdict
+from sparklog.maintenance.run import Progress
+from sparklog.metadata import Action, Image, MetadataLog, born_of, plan_move_sweep_horizon
+from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
+from sparklog.metadata.past import load_past
+from sparklog.metadata.requests import RequestBox
+from sparklog.storage import Store, StoredFile
+
+DAY_MS = 24 * 3_600_000
+RETAIN_MS = 7 * DAY_MS
+FREED_MS = 3_600_000  # what was live so lately is spared for readers, as far back as the log shows
+MAX_NAMED = 1000  # files that a dry run names
+_STEP = 1000  # files that are removed at once
+
+
+@dataclass(slots=True)
+class Tally:
+    """So many files, and their bytes."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+    def add(self, file: StoredFile) -> None:
+        """One more."""
+        self.files += 1
+        self.size_bytes += file.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFile:
+    """One that goes. `born`: at which commit its segment was; -1: its name is from before births."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    born: int
+
+
+@dataclass(slots=True, kw_only=True)
+class VacuumReport:
+    """What was found, and what went; of a dry run, what would go.
+
+    Fields:
+        horizon_before, horizon: the sweep horizon, -1 if there is none.
+        live: files that extents refer to, and their indexes.
+        dead: nothing refers to them, nor will: removed.
+        waiting: nothing refers to them, but they are not old enough yet.
+        other: files among them that are not sparklog's: left alone.
+        directories, temporary, requests: how many empty directories, files and uploads of unfinished puts,
+            and requests of publishers that died, were removed besides.
+        named: the dead files that a dry run names, MAX_NAMED at most.
+    """
+
+    horizon_before: int
+    horizon: int
+    live: Tally = field(default_factory=Tally)
+    dead: Tally = field(default_factory=Tally)
+    waiting: Tally = field(default_factory=Tally)
+    other: Tally = field(default_factory=Tally)
+    directories: int = 0
+    temporary: int = 0
+    requests: int = 0
+    named: list[DeadFile] = field(default_factory=list)
+
+
+def vacuum(
+    metadata: MetadataLog,
+    clock: Clock,
+    *,
+    retain_ms: int = RETAIN_MS,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[Progress], None] = lambda _progress: None,
+) -> VacuumReport:
+    """Remove the files that nothing refers to, and nothing can.
+
+    Args:
+        retain_ms: what was written since then stays, whether anything refers to it or not: somebody may be
+            about to publish it. Whoever takes longer gets STAGING_EXPIRED, and appends again.
+        force: also with less than a week.
+        dry_run: remove nothing, and publish nothing.
+        progress: called as the second listing goes on, in bytes of the files.
+
+    Raises:
+        InvalidRequestError: RETAIN_TOO_SHORT, less than a week without `force`.
+        RetriableError: MAINTENANCE_RUNNING, another process of this machine maintains the root.
+        CorruptLogError: files were born after the end of the log: it is an older copy. Nothing was removed.
+        StorageError: a file could not be removed; what was removed before is gone. And see
+            MetadataLog.publish.
+    """
+    if retain_ms < 0 or (retain_ms < RETAIN_MS and not force):
+        raise InvalidRequestError(
+            "RETAIN_TOO_SHORT",
+            f"found {retain_ms} ms to retain, expected at least {RETAIN_MS} (a week), unless it is forced",
+            fix="retain a week; or force it if no job writes for longer than that before it commits",
+        )
+    if dry_run:
+        return _Vacuum(metadata, clock, retain_ms, progress).run(dry_run=True)
+    with alone(metadata):
+        return _Vacuum(metadata, clock, retain_ms, progress).run(dry_run=False)
+
+
+class _Vacuum:
+    """One run."""
+
+    def __init__(
+        self, metadata: MetadataLog, clock: Clock, retain_ms: int, progress: Callable[[Progress], None]
+    ) -> None:
+        self._metadata = metadata
+        self._store = metadata.store
+        self._clock = clock
+        self._now_ms = self._store.storage_now_ms(clock.now_ms())
+        self._retain_ms = retain_ms
+        self._progress = progress
+        self._total_bytes = 0
+
+    def run(self, *, dry_run: bool) -> VacuumReport:
+        evidence = self._survey()
+        image = self._metadata.refresh(force=True)
+        _refuse_older_copy(self._store, image, evidence)
+        horizon = self._horizon(image, evidence)
+        report = VacuumReport(horizon_before=image.sweep_horizon, horizon=horizon)
+        failpoint("vacuum.surveyed")
+        past = load_past(self._store, image, self._now_ms - min(self._retain_ms, FREED_MS))
+        if dry_run:
+            self._sweep(ForeseeingJudge(image, horizon, past), report, dry_run=True)
+        else:
+            judge = Judge(self._with_horizon(horizon), past)
+            report.horizon = judge.horizon
+            failpoint("vacuum.moved")
+            self._sweep(judge, report, dry_run=False)
+        report.temporary = self._store.sweep_temporary(older_than_ms=DAY_MS, dry_run=dry_run)
+        report.requests = RequestBox(self._store, self._clock, image.cluster_id).sweep(dry_run=dry_run)
+        return report
+
+    def _survey(self) -> Evidence:
+        """What files and commits show. It is about files, so it may be out of date: nothing goes by it."""
+        judge = Judge(self._metadata.refresh(force=True))
+        evidence = Evidence(self._now_ms - self._retain_ms)
+        for portion in self._walk():
+            for file in portion:
+                evidence.add_file(file, judge.verdict(file))
+                self._total_bytes += file.size
+        return evidence
+
+    def _walk(self) -> Iterator[list[StoredFile]]:
+        """What is where segments are; files at the top of the root are none."""
+        for portion in self._store.walk(may_hold_segments):
+            yield [file for file in portion if "/" in file.name]
+
+    def _horizon(self, image: Image, evidence: Evidence) -> int:
+        """How far it goes: as far as it is now, unless there is something to gain."""
+        start_after = commit_name(evidence.commit) if evidence.commit >= 0 else None
+        for file in self._store.list(DIRECTORY, recursive=True, start_after=start_after):
+            commit = commit_of(file.name)
+            commit = manifest_of(file.name) if commit is None else commit
+            if commit is not None:
+                evidence.add_commit(commit, file.modified_ms)
+        horizon = min(evidence.commit, image.commit)
+        if evidence.oldest_unused is None or evidence.oldest_unused >= horizon:
+            return image.sweep_horizon
+        return max(horizon, image.sweep_horizon)
+
+    def _with_horizon(self, horizon: int) -> Image:
+        """An image with this horizon, or a later one, that a power cut cannot take back."""
+
+        def plan(image: Image) -> list[Action]:
+            action = plan_move_sweep_horizon(image, horizon)
+            return [] if action is None else [action]
+
+        if horizon > self._metadata.image.sweep_horizon:
+            self._metadata.publish(plan)
+        return self._metadata.refresh(force=True)
+
+    def _sweep(self, judge: Judge, report: VacuumReport, *, dry_run: bool) -> None:
+        tallies = {
+            Verdict.LIVE: report.live,
+            Verdict.DEAD: report.dead,
+            Verdict.WAITING: report.waiting,
+            Verdict.OTHER: report.other,
+        }
+        done_bytes = 0
+        for portion in self._walk():
+            dead: list[StoredFile] = []
+            for file in portion:
+                verdict = judge.verdict(file)
+                if verdict is Verdict.EMPTY:
+                    report.directories += self._remove_directory(file, dry_run=dry_run)
+                    continue
+                if verdict is Verdict.DEAD:
+                    dead.append(file)
+                if not file.name.endswith("/"):
+                    tallies[verdict].add(file)
+                done_bytes += file.size
+            if dry_run:
+                report.named += [_named(file) for file in dead[: MAX_NAMED - len(report.named)]]
+            else:
+                self._remove(dead)
+            self._progress(Progress(min(done_bytes, self._total_bytes), self._total_bytes))
+
+    def _remove(self, dead: Sequence[StoredFile]) -> None:
+        for start in range(0, len(dead), _STEP):
+            self._store.delete_many([file.name for file in dead[start : start + _STEP]])
+            failpoint("vacuum.removed")
+
+    def _remove_directory(self, directory: StoredFile, *, dry_run: bool) -> bool:
+        """One that has been empty for a day: its writer has been gone for as long."""
+        if directory.modified_ms > self._now_ms - min(self._retain_ms, DAY_MS):
+            return False
+        return dry_run or self._store.remove_directory(directory.name.rstrip("/"))
+
+
+def _named(file: StoredFile) -> DeadFile:
+    born = born_of(segment_of(file.name) or "")
+    return DeadFile(name=file.name, size_bytes=file.size, modified_ms=file.modified_ms, born=born)
+
+
+def _refuse_older_copy(store: Store, image: Image, evidence: Evidence) -> None:
+    """Listed first, and then looked for commits: a file's birth is a commit that was there, and durable."""
+    if evidence.newest_birth <= image.commit:
+        return
+    raise CorruptLogError(
+        "CORRUPT_METADATA_LOG",
+        f"{store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least "
+        f"{evidence.newest_birth}, at which {evidence.newest_file} was born; was the log replaced by an "
+        "older copy? What it does not know of any more would be removed",
+        fix="restore the newest copy of the log; or, if what came after is given up for lost, move the files "
+        "that were born later out of the root",
+    )
