@@ -1,4 +1,4 @@
-"""What `sparklog doctor` looks at in a root: version, rights, put-if-absent, leftovers, settings, bytes.
+"""What `sparklog doctor` looks at in a root: version, rights, put-if-absent, leftovers, settings, use, bytes.
 
 Writes one small file into the root and removes it again; everything else only reads. With `deep`
 every batch of every extent is read and its checksum compared.
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LOW_SPACE_BYTES = 1_000_000_000
 RACERS = 4
 MAX_NAMED = 5
+USAGE_LIMIT_MS = 5_000
+MUCH_UNUSED_BYTES = 100_000_000
 
 
 def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Iterator[Finding]:
@@ -48,6 +50,7 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield from check_directory(store)
     yield from check_lifecycle(store)
     yield check_settings(log)
+    yield check_usage(log)
     if deep:
         yield check_extents(log)
 
@@ -165,6 +168,25 @@ def check_settings(log: SparkLog) -> Finding:
         f"kept, but not acted on by themselves in this version: {'; '.join(found[:MAX_NAMED])}{more}",
         "run `sparklog expire` for what is past its retention; nothing compacts: watch the free space",
     )
+
+
+def check_usage(log: SparkLog) -> Finding:
+    """How much there is that nothing refers to; as far as can be seen in a few seconds."""
+    from sparklog.maintenance import measure_usage
+
+    try:
+        found = measure_usage(log.metadata, log.clock, limit_ms=USAGE_LIMIT_MS)
+    except SparklogError as error:
+        return Finding("unused files", Status.WARN, f"not known: {error.message}", error.fix)
+    unused, live = found.unused, found.live
+    least = "" if found.is_whole else "at least "
+    detail = (
+        f"{least}{unused.files:,} files, {human_bytes(unused.size_bytes)}, that nothing refers to, beside "
+        f"{live.files:,} files, {human_bytes(live.size_bytes)}"
+    )
+    if unused.size_bytes <= max(live.size_bytes, MUCH_UNUSED_BYTES):
+        return Finding("unused files", Status.OK, detail)
+    return Finding("unused files", Status.WARN, detail, "`sparklog vacuum` removes what is older than a week")
 
 
 def check_file_system(directory: str) -> Finding:

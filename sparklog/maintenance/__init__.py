@@ -8,7 +8,15 @@ all three. Retention is in retain.py; sweep.py removes the files that nothing re
 from sparklog.maintenance.choose import MergeLimits
 from sparklog.maintenance.retain import Expiry, expire
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
-from sparklog.maintenance.sweep import RETAIN_MS, DeadFile, Tally, VacuumReport, vacuum
+from sparklog.maintenance.sweep import (
+    RETAIN_MS,
+    DeadFile,
+    Tally,
+    Usage,
+    VacuumReport,
+    measure_usage,
+    vacuum,
+)
 from sparklog.maintenance.work import MergeWork, Piece
 
 __all__ = [
@@ -22,8 +30,10 @@ __all__ = [
     "Report",
     "Tally",
     "TopicReport",
+    "Usage",
     "VacuumReport",
     "expire",
+    "measure_usage",
     "optimize",
     "vacuum",
 ]

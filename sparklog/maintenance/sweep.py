@@ -127,6 +127,43 @@ def vacuum(
         return _Vacuum(metadata, clock, retain_ms, progress).run(dry_run=False)
 
 
+@dataclass(slots=True)
+class Usage:
+    """Of the data files that were looked at: those that extents refer to, and those that nothing refers to.
+
+    Fields:
+        is_whole: all files were looked at; else the time was up.
+    """
+
+    live: Tally = field(default_factory=Tally)
+    unused: Tally = field(default_factory=Tally)
+    is_whole: bool = True
+
+
+def measure_usage(metadata: MetadataLog, clock: Clock, *, limit_ms: int) -> Usage:
+    """Count until the time is up. What was staged a moment ago, or is being written, is unused as well."""
+    judge = Judge(metadata.refresh(force=True))
+    usage = Usage()
+    end_ms = clock.monotonic_ms() + limit_ms
+    for portion in _walk(metadata.store):
+        if clock.monotonic_ms() >= end_ms:
+            usage.is_whole = False
+            break
+        for file in portion:
+            verdict = judge.verdict(file)
+            if verdict is Verdict.LIVE:
+                usage.live.add(file)
+            elif verdict in {Verdict.DEAD, Verdict.WAITING}:
+                usage.unused.add(file)
+    return usage
+
+
+def _walk(store: Store) -> Iterator[list[StoredFile]]:
+    """What is where segments are; files at the top of the root are none."""
+    for portion in store.walk(may_hold_segments):
+        yield [file for file in portion if "/" in file.name]
+
+
 class _Vacuum:
     """One run."""
 
@@ -164,16 +201,11 @@ class _Vacuum:
         """What files and commits show. It is about files, so it may be out of date: nothing goes by it."""
         judge = Judge(self._metadata.refresh(force=True))
         evidence = Evidence(self._now_ms - self._retain_ms)
-        for portion in self._walk():
+        for portion in _walk(self._store):
             for file in portion:
                 evidence.add_file(file, judge.verdict(file))
                 self._total_bytes += file.size
         return evidence
-
-    def _walk(self) -> Iterator[list[StoredFile]]:
-        """What is where segments are; files at the top of the root are none."""
-        for portion in self._store.walk(may_hold_segments):
-            yield [file for file in portion if "/" in file.name]
 
     def _horizon(self, image: Image, evidence: Evidence) -> int:
         """How far it goes: as far as it is now, unless there is something to gain."""
@@ -207,7 +239,7 @@ class _Vacuum:
             Verdict.OTHER: report.other,
         }
         done_bytes = 0
-        for portion in self._walk():
+        for portion in _walk(self._store):
             dead: list[StoredFile] = []
             for file in portion:
                 verdict = judge.verdict(file)

@@ -202,6 +202,26 @@ def test_settings_that_nothing_acts_on_are_a_warning(run: Run, root: Path) -> No
     assert "run `sparklog expire`" in found.fix
 
 
+def test_what_nothing_refers_to_is_counted(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("produce", "--topic", "t", stdin="a\n")
+    (live,) = root.glob("segments/*/*.log")
+    live.with_name("00000007.0.log").write_bytes(b"x" * 2000)
+    live.with_name("00000007.0.index").write_bytes(b"x" * 8)
+    live.with_name("notes").write_bytes(b"x")
+
+    def looked() -> Finding:
+        return next(one for one in check_root(str(root), deep=False) if one.check == "unused files")
+
+    size = live.stat().st_size
+    told = f"2 files, 2.0 kB, that nothing refers to, beside 1 files, {size} B"
+    assert (looked().status, looked().detail) == (Status.OK, told)
+    monkeypatch.setattr("sparklog.cli.root_checks.MUCH_UNUSED_BYTES", 2007)
+    assert looked().status is Status.WARN
+    assert "sparklog vacuum" in looked().fix
+    monkeypatch.setattr("sparklog.cli.root_checks.USAGE_LIMIT_MS", 0)
+    assert looked().detail.startswith("at least 0 files")
+
+
 def test_missing_root_fails_the_command(run: Run, root: Path) -> None:
     result = run("doctor", "--output", "json", exit_code=1)
     findings = json.loads(result.stdout)
