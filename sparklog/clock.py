@@ -53,3 +53,7 @@ class ManualClock:
         self._monotonic_ms += duration_ms
 
     advance_ms = sleep_ms
+
+    def set_by_ms(self, by_ms: int) -> None:
+        """Set the wall clock forward or back; the monotonic one goes on as it did."""
+        self._now_ms += by_ms

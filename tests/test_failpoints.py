@@ -31,7 +31,7 @@ def all_off() -> Iterator[None]:
 def test_every_name_has_its_place_and_every_place_its_name() -> None:
     text = "\n".join(path.read_text() for path in SOURCES)
     called = set(re.findall(r'\b(?:failpoint|torn)\(\s*"([^"]+)"', text))
-    called |= {f"put.{step}" for step in re.findall(r'self\._step\("(\w+)"', text)}
+    called |= {f"put.{step}" for step in re.findall(r'self\.at_step\("(\w+)"', text)}
     assert called == set(FAILPOINTS)
 
 

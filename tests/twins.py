@@ -9,8 +9,8 @@ from sparklog.format import kernels
 @contextlib.contextmanager
 def without_kernels() -> Iterator[None]:
     """Within, nothing compiled is used."""
-    library, kernels._library = kernels._library, None
+    library = kernels.use(None)
     try:
         yield
     finally:
-        kernels._library = library
+        kernels.use(library)

@@ -7,7 +7,8 @@ Whoever answers at the address chooses what this process opens next, with the cr
 place is judged by rules (storage/root_rules.py) before anything of it is looked at.
 Invariants: what is returned is a root that this machine sees, and it is the broker's: the cluster id in
     its meta.properties is the one that the broker told. Every wait and every answer's size is bounded.
-Not here: reading and writing of records; those go to the storage. TLS and SASL.
+Not here: what the answers' bytes say (broker_answers.py); reading and writing of records, which go to the
+    storage; TLS and SASL.
 Concurrency: no state; any thread or process.
 Sources: Kafka's MetadataRequest v2, DescribeLogDirsRequest v1 (requests with header v1, responses v0).
 """
@@ -18,6 +19,7 @@ import socket
 import struct
 import time
 
+from sparklog.client.broker_answers import AnswerReader, NotKafkaError, read_cluster_id, read_log_dirs
 from sparklog.errors import (
     CorruptLogError,
     InvalidRequestError,
@@ -49,10 +51,6 @@ class BrokerRoot:
     server: str  # the host:port that answered
 
 
-class _NotKafkaError(Exception):
-    """The answer is not what the protocol says."""
-
-
 def find_broker_root(
     bootstrap_servers: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS, rules: RootRules | None = None
 ) -> BrokerRoot:
@@ -74,7 +72,7 @@ def find_broker_root(
     for server, address in _parse_servers(bootstrap_servers):
         try:
             cluster_id, log_dirs = _ask(address, time.monotonic() + timeout_ms / 1000)
-        except _NotKafkaError as error:
+        except NotKafkaError as error:
             failures.append(f"{without_user_info(server)}: {error}")
         except OSError as error:
             failures.append(f"{without_user_info(server)}: {error.strerror or error or type(error).__name__}")
@@ -124,26 +122,26 @@ def _ask(address: tuple[str, int], deadline: float) -> tuple[str | None, list[st
     """The cluster id and the log directories that one server tells."""
     with socket.create_connection(address, timeout=_remaining(deadline)) as connection:
         metadata = _exchange(connection, deadline, 1, _METADATA, _METADATA_VERSION)
-        cluster_id = _read_cluster_id(metadata)
+        cluster_id = read_cluster_id(metadata)
         log_dirs = _exchange(connection, deadline, 2, _DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION)
-        return cluster_id, _read_log_dirs(log_dirs)
+        return cluster_id, read_log_dirs(log_dirs)
 
 
 def _exchange(
     connection: socket.socket, deadline: float, correlation_id: int, key: int, version: int
-) -> "_Reader":
+) -> AnswerReader:
     head = struct.pack(">hhih", key, version, correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
     body = head + _NO_TOPICS
     connection.settimeout(_remaining(deadline))
     connection.sendall(struct.pack(">i", len(body)) + body)
     (size,) = struct.unpack(">i", _receive(connection, deadline, 4))
     if not 4 <= size <= _MAX_RESPONSE_BYTES:
-        raise _NotKafkaError(
+        raise NotKafkaError(
             f"found a response of {size} bytes; it does not speak Kafka's protocol in the clear"
         )
-    reader = _Reader(_receive(connection, deadline, size))
+    reader = AnswerReader(_receive(connection, deadline, size))
     if (found := reader.int32()) != correlation_id:
-        raise _NotKafkaError(f"found correlation id {found}, expected {correlation_id}")
+        raise NotKafkaError(f"found correlation id {found}, expected {correlation_id}")
     return reader
 
 
@@ -153,9 +151,7 @@ def _receive(connection: socket.socket, deadline: float, size: int) -> bytes:
         connection.settimeout(_remaining(deadline))
         data = connection.recv(size - len(received))
         if not data:
-            raise _NotKafkaError(
-                "it closed the connection instead of answering (does it expect TLS or SASL?)"
-            )
+            raise NotKafkaError("it closed the connection instead of answering (does it expect TLS or SASL?)")
         received += data
     return bytes(received)
 
@@ -165,67 +161,6 @@ def _remaining(deadline: float) -> float:
     if seconds <= 0:
         raise TimeoutError("timed out")
     return seconds
-
-
-class _Reader:
-    """The fields of a response, one after the other; hostile lengths end in _NotKafkaError."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def int16(self) -> int:
-        return int.from_bytes(self._take(2), "big", signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
-
-    def count(self) -> int:
-        """Of an array; null is 0. Every element takes a byte at least, so it is bounded by the data."""
-        found = self.int32()
-        if found > len(self._data) - self._position:
-            raise _NotKafkaError(f"found an array of {found} in {len(self._data)} bytes")
-        return max(found, 0)
-
-    def string(self) -> str | None:
-        length = self.int16()
-        if length < 0:
-            return None
-        try:
-            return self._take(length).decode()
-        except UnicodeDecodeError as error:
-            raise _NotKafkaError(f"found a string that is no UTF-8: {error}") from None
-
-    def skip(self, size: int) -> None:
-        self._take(size)
-
-    def _take(self, size: int) -> bytes:
-        taken = self._data[self._position : self._position + size]
-        if len(taken) < size:
-            raise _NotKafkaError("found a response that ends too early")
-        self._position += size
-        return taken
-
-
-def _read_cluster_id(metadata: _Reader) -> str | None:
-    for _ in range(metadata.count()):  # brokers: node id, host, port, rack
-        metadata.skip(4)
-        metadata.string()
-        metadata.skip(4)
-        metadata.string()
-    return metadata.string()
-
-
-def _read_log_dirs(response: _Reader) -> list[str]:
-    response.skip(4)  # throttle time
-    found = []
-    for _ in range(response.count()):
-        response.int16()  # error code: a directory that is offline is still the broker's
-        found.append(response.string() or "")
-        for _ in range(response.count()):  # topics; none were asked for
-            response.string()
-            response.skip(response.count() * (4 + 8 + 8 + 1))
-    return found
 
 
 def _root_of(server: str, log_dirs: list[str]) -> str:

@@ -81,12 +81,15 @@ def open_log(
 class SparkLog(Closing):
     """An opened root."""
 
-    def __init__(self, store: Store, metadata: MetadataLog, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, metadata: MetadataLog, clock: Clock, *, writer: LogWriter | None = None
+    ) -> None:
+        """`writer`: of the segments to append to, until `close`; None: opened with the first append."""
         self.store = store
         self.metadata = metadata
         self.clock = clock
         self._offsets = OffsetTable(store)
-        self._writer: LogWriter | None = None
+        self._writer = writer
         self._writer_lock = threading.Lock()
         self._sticky_turn = 0
 

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024  # of one batch
-_BLOCK_ROWS = 64 * 1024
+BLOCK_ROWS = 64 * 1024
 
 
 def decode_records(
@@ -53,6 +53,7 @@ def decode_records(
     where: str,
     position: int = 0,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    block_rows: int = BLOCK_ROWS,
 ) -> DecodedRecords:
     """The records of these batches with start_offset <= offset < end_offset; control batches are left out.
 
@@ -62,6 +63,7 @@ def decode_records(
         where: names the file in errors.
         position: of buf[0] in that file; only errors use it.
         max_decompressed_bytes: limit for one batch.
+        block_rows: batches are decoded together up to so many records.
 
     Raises:
         CorruptLogError: CORRUPT_BATCH, BATCH_TOO_LARGE.
@@ -77,7 +79,7 @@ def decode_records(
     if not wanted.all():
         table, deltas = table.select(wanted), deltas[wanted]
     parts = []
-    for block in _blocks(table):
+    for block in _blocks(table, block_rows):
         part = decode_bodies(
             buf,
             table.select(block),
@@ -109,13 +111,13 @@ def _check_offsets(
         )
 
 
-def _blocks(table: BatchTable) -> list[slice]:
+def _blocks(table: BatchTable, block_rows: int) -> list[slice]:
     """Consecutive batches that are decoded together, to bound the memory for intermediate columns."""
     rows = np.cumsum(table.record_count)
     bounds = [0]
     while bounds[-1] < len(table):
         done = int(rows[bounds[-1] - 1]) if bounds[-1] else 0
-        bounds.append(max(int(np.searchsorted(rows, done + _BLOCK_ROWS, side="right")), bounds[-1] + 1))
+        bounds.append(max(int(np.searchsorted(rows, done + block_rows, side="right")), bounds[-1] + 1))
     return [slice(start, end) for start, end in pairwise(bounds)]
 
 

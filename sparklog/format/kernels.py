@@ -37,8 +37,9 @@ UInt64Array = npt.NDArray[np.uint64]
 VERSION = 3  # of the functions' arguments and meaning, as in kernels.c
 
 LIBRARY = "_kernels.so"
+PATH = Path(__file__).with_name(LIBRARY)
 SWITCH = "SPARKLOG_KERNELS"
-_ROWS_WITH_LOCK = 8192  # some 0.2 ms
+ROWS_WITH_LOCK = 8192  # some 0.2 ms
 _FIELDS = 9
 MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta, at most
 _SLACK = 16
@@ -73,7 +74,7 @@ class _Views(ctypes.Structure):
     )
 
 
-class _Library:
+class Library:
     """The functions, with and without the interpreter's lock held."""
 
     def __init__(self, path: Path) -> None:
@@ -86,23 +87,31 @@ class _Library:
                 function.restype, function.argtypes = result, arguments
 
     def call(self, name: str, rows: int, *arguments: object) -> int:
-        library = self._holding if rows <= _ROWS_WITH_LOCK else self._freeing
+        library = self._holding if rows <= ROWS_WITH_LOCK else self._freeing
         return getattr(library, f"sparklog_{name}")(*arguments)  # type: ignore[no-any-return]
 
 
-def _load() -> _Library | None:
+def load(path: Path = PATH) -> Library | None:
+    """The library; None if it is switched off, or is not one that fits."""
     if os.environ.get(SWITCH, "").lower() == "off" or sys.byteorder != "little":
         return None
     try:
-        return _Library(Path(__file__).with_name(LIBRARY))
+        return Library(path)
     except (OSError, AttributeError):  # not there, for another platform, or of another version
         return None
 
 
-_library = _load()
+_library = load()
 
 
-def _loaded() -> _Library:
+def use(library: Library | None) -> Library | None:
+    """Call these loops from now on, or none; returns what was in use before."""
+    global _library
+    before, _library = _library, library
+    return before
+
+
+def _loaded() -> Library:
     if _library is None:
         raise RuntimeError("the compiled loops are not there: call the pure twin")
     return _library

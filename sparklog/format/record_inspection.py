@@ -32,7 +32,7 @@ from sparklog.format.varint import read_varint
 # the compiled loop (10 us).
 WALK_RECORDS, WALK_RECORDS_COMPILED = 128, 6
 WALK_BYTES = 16 << 10  # headers are walked one by one, and there may be many in a record
-_SLICE_RECORDS, _SLICE_BYTES = 8192, 1 << 20
+SLICE_RECORDS, _SLICE_BYTES = 8192, 1 << 20
 Found = tuple[list[int] | Int64Array, list[int] | npt.NDArray[np.intp]]
 
 
@@ -61,7 +61,7 @@ def inspect_slices(data: UInt8Array, count: int) -> Found:
     deltas, keyless = np.empty(count, np.int64), np.zeros(count, np.bool_)
     row = at = 0
     while row < count:
-        found = _inspect_slice(data, words, row, at, min(_SLICE_RECORDS, count - row))
+        found = _inspect_slice(data, words, row, at, min(SLICE_RECORDS, count - row))
         if found is None:
             raise _what_is_wrong(data, count, row, at)
         slice_deltas, has_no_key, at = found

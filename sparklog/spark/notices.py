@@ -33,6 +33,11 @@ class Notices:
         logger.warning("%s", text)
 
 
+def start_anew() -> None:
+    """As a process that has told nothing yet."""
+    _told.clear()
+
+
 def log_with_time_and_level() -> None:
     """In a Python worker of Spark: give the logger `sparklog` a form; elsewhere that is the application's."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)

@@ -69,6 +69,11 @@ def pin_root(place: str | None, query_id: str, log: SparkLog, options: SinkOptio
     _known[key] = log.cluster_id if written else None  # a failure is not tried again with every micro-batch
 
 
+def start_anew() -> None:
+    """As a process that has looked at no checkpoint."""
+    _known.clear()
+
+
 def _pinned(place: str, query_id: str, options: SinkOptions) -> str | None:
     key = (os.getpid(), place, query_id)
     if key not in _known:

@@ -93,6 +93,13 @@ def open_root(
     return log
 
 
+def start_anew() -> None:
+    """As a process that has opened no root, and has asked no broker."""
+    _opened.clear()
+    _checked_ms.clear()
+    _told.clear()
+
+
 def _is_due(key: _Key, log: "SparkLog", *, writing: bool) -> bool:
     if writing or not log.store.traits.is_remote:
         return True

@@ -68,6 +68,11 @@ def open_sink_root(options: SinkOptions, query_id: str | None, batch_id: int | N
     return log
 
 
+def start_anew() -> None:
+    """As a process that has written for no query."""
+    _cluster_ids.clear()
+
+
 def warn_of_first_write(log: SparkLog, query_id: str, application: str, batch_id: int) -> None:
     """Say it when a query that has run for a while has never written to this root: was it replaced?"""
     image = log.image

@@ -92,12 +92,12 @@ class LocalStore(WholeFiles):
         may_unlink = True
         try:
             self._write_durably(path, fd, data)
-            self._step("temporary_synced", name)
+            self.at_step("temporary_synced", name)
             if guard is not None and not guard():
                 raise RetriableError(
                     "PUT_REFUSED", f"{path}: overtaken while writing", fix="Refresh and try again"
                 )
-            self._step("guard_passed", name)
+            self.at_step("guard_passed", name)
             may_unlink = False  # until the name is durable, or known not to be there
             try:
                 self._link(temporary, path, fd)
@@ -106,11 +106,11 @@ class LocalStore(WholeFiles):
             except SparklogError:
                 may_unlink = True
                 raise
-            self._step("linked", name)
+            self.at_step("linked", name)
             self._counts_links = _has_two_links(fd)
             self._names.sync(os.path.dirname(path))  # noqa: PTH120 - strings, this is the hot path
             may_unlink = True
-            self._step("directory_synced", name)
+            self.at_step("directory_synced", name)
         finally:
             os.close(fd)
             if may_unlink:
@@ -156,7 +156,7 @@ class LocalStore(WholeFiles):
             with contextlib.suppress(OSError):
                 os.unlink(probe)  # noqa: PTH108
 
-    def _step(self, point: str, name: str) -> None:  # noqa: ARG002 - for tests
+    def at_step(self, point: str, name: str) -> None:  # noqa: ARG002 - for tests
         """A failpoint of its own for each step of a put; tests may override it."""
         failpoint(f"put.{point}")
 

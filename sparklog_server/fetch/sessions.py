@@ -120,6 +120,11 @@ class FetchSessions:
         self.partition_count = 0
         self.evictions = 0
 
+    @property
+    def owner_count(self) -> int:
+        """Connections of which anything is remembered."""
+        return len(self._of_owner)
+
     def __contains__(self, session_id: int) -> bool:
         return session_id in self._sessions
 

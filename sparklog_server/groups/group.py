@@ -8,7 +8,7 @@ Plan, make durable, then show: an assignment, and a static member's new id, are 
 record that holds them is durable.
 Made of: the members (roster.py), the generation that they are in (generation.py), what is owed to them
     (replies.py) and to the log (writes.py), how they come (joining.py), and how they get from one generation
-    to the next (rebalancing.py).
+    to the next (rebalancing.py). All may look at them; requests change them.
 Invariants: states move as transitions.py says; every ticket is answered once; one generation at a time, which
     only grows; at most one leader, a member; whoever does not wait for an answer has a session deadline.
 Beyond Kafka: a request that the same member repeats answers the older one (Kafka forgets it, and the
@@ -50,11 +50,11 @@ class Group:
         "_generation",
         "_joining",
         "_limits",
-        "_rebalancing",
         "_replies",
-        "_writes",
         "group_id",
+        "rebalancing",
         "roster",
+        "writes",
     )
 
     def __init__(self, group_id: str, limits: GroupLimits, now: Instant) -> None:
@@ -64,8 +64,8 @@ class Group:
         self._effects: list[Effect] = []
         self._generation = generation = Generation(now)
         self._replies = replies = Replies(generation, roster, self._effects)
-        self._writes = writes = Writes(generation, roster, self._effects)
-        self._rebalancing = rebalancing = Rebalancing(limits, generation, roster, replies, writes)
+        self.writes = writes = Writes(generation, roster, self._effects)
+        self.rebalancing = rebalancing = Rebalancing(limits, generation, roster, replies, writes)
         self._joining = Joining(limits, generation, roster, replies, writes, rebalancing)
 
     # Requests
@@ -82,17 +82,17 @@ class Group:
             self._replies.not_synced(ticket, error)
             return self._drain()
         member = self.roster[request.member_id]
-        self._rebalancing.unsynced.discard(member.member_id)
+        self.rebalancing.unsynced.discard(member.member_id)
         if self.state is GroupState.STABLE:
             self._replies.synced(ticket, member)
-            self._rebalancing.touch(member, now)
+            self.rebalancing.touch(member, now)
             return self._drain()
         self._replies.end_sync(member, ErrorCode.rebalance_in_progress)  # an older one of the same member
         member.sync_ticket = ticket
-        if self.roster.leader == member.member_id and not self._writes.have_assignment:
+        if self.roster.leader == member.member_id and not self.writes.have_assignment:
             given = dict(request.assignments)
             assignments = {one.member_id: given.get(one.member_id, b"") for one in self.roster}
-            self._writes.begin(Stores.ASSIGNMENT, assignments, now)
+            self.writes.begin(Stores.ASSIGNMENT, assignments, now)
         return self._drain()
 
     def heartbeat(
@@ -104,7 +104,7 @@ class Group:
             return error
         answer = ANSWERS[Request.HEARTBEAT][self.state]
         if answer in {ErrorCode.none, ErrorCode.rebalance_in_progress}:
-            self._rebalancing.touch(self.roster[member_id], now)
+            self.rebalancing.touch(self.roster[member_id], now)
         return answer
 
     def leave(self, leaving: Sequence[Leaving], now: Instant) -> tuple[list[ErrorCode], list[Effect]]:
@@ -129,24 +129,24 @@ class Group:
             return error
         answer = ANSWERS[Request.COMMIT][self.state]
         if not answer:
-            self._rebalancing.touch(self.roster[member_id], now)
+            self.rebalancing.touch(self.roster[member_id], now)
         return answer
 
     # What happens by itself
 
     def tick(self, now: Instant) -> list[Effect]:
         """Time has passed."""
-        self._rebalancing.tick(now)
+        self.rebalancing.tick(now)
         return self._drain()
 
     def stored(self, write_id: int, error: ErrorCode, now: Instant) -> list[Effect]:
         """A StoreGroup has become durable, or (`error`) could not be written."""
-        write = self._writes.take(write_id)
+        write = self.writes.take(write_id)
         if write is None:
             return []  # closed meanwhile
         if write.generation_id == self.generation_id:
             if write.purpose is Stores.ASSIGNMENT and self.state is GroupState.COMPLETING_REBALANCE:
-                self._rebalancing.assign(write.assignments, error, now)
+                self.rebalancing.assign(write.assignments, error, now)
             elif write.purpose is Stores.STATIC_MEMBER and self.state is GroupState.STABLE:
                 self._joining.static_member_stored(write, error, now)
         return self._drain()
@@ -157,8 +157,8 @@ class Group:
             self._replies.end_all(member, error)
             self.roster.remove(member.member_id)
         self.roster.pending.clear()
-        self._writes.forget()
-        self._rebalancing.stop()
+        self.writes.forget()
+        self.rebalancing.stop()
         self._generation.move(Trigger.REMOVED, now)
         return self._drain()
 
@@ -176,13 +176,13 @@ class Group:
             for stored in value.members:
                 member = Member.restored(stored, value.protocol)
                 self.roster.add(member)
-                self._rebalancing.touch(member, now)
+                self.rebalancing.touch(member, now)
             generation.protocol = value.protocol
             if value.leader is not None and value.leader in self.roster:
                 self.roster.leader = value.leader
             generation.move(Trigger.RESTORED, now)
             if len(self.roster) > self._limits.max_size:
-                self._rebalancing.begin(now)
+                self.rebalancing.begin(now)
         since_ms = value.state_timestamp_ms
         generation.state_since_ms = since_ms if since_ms >= 0 else now.wall_ms
 
@@ -216,12 +216,12 @@ class Group:
     @property
     def wake_at_ms(self) -> int | None:
         """When `tick` has something to do, at the earliest; None: never."""
-        return self._rebalancing.wake_at_ms
+        return self.rebalancing.wake_at_ms
 
     @property
     def held_bytes(self) -> int:
         """What clients have it hold: members, and assignments on their way to the log."""
-        return self.roster.held_bytes + self._writes.held_bytes
+        return self.roster.held_bytes + self.writes.held_bytes
 
     @property
     def is_disposable(self) -> bool:
@@ -254,13 +254,13 @@ class Group:
             member_id = held
         elif member_id in self.roster.pending:
             del self.roster.pending[member_id]
-            self._rebalancing.end_if_all_joined(now)
+            self.rebalancing.end_if_all_joined(now)
             return ErrorCode.none
         else:
             error = self.roster.identity_error(member_id, leaving.instance_id)
             if error:
                 return error
-        self._rebalancing.remove(self.roster[member_id], now)
+        self.rebalancing.remove(self.roster[member_id], now)
         return ErrorCode.none
 
     # Checks

@@ -1,6 +1,6 @@
 """The members of a group: who they are, which protocols they know, who leads, who waits.
 
-Invariants: an instance id belongs to one member; `_votes[p]` members know protocol p; `held_bytes` is what
+Invariants: an instance id belongs to one member; `votes[p]` members know protocol p; `held_bytes` is what
     protocols and assignments of all of them take; the leader is a member,
     and there is one while there are members; a pending id is no member.
 Not here: states, timeouts and answers (group.py).
@@ -85,9 +85,9 @@ class Roster:
         "_members",
         "_protocols_bytes",
         "_static",
-        "_votes",
         "leader",
         "pending",
+        "votes",
     )
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Roster:
         self._protocols_bytes = 0
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}  # instance id -> member id
-        self._votes: Counter[str] = Counter()
+        self.votes: Counter[str] = Counter()  # protocol -> how many members know it
         self._joining = 0  # members with a join_ticket
 
     def __len__(self) -> int:
@@ -212,14 +212,14 @@ class Roster:
 
     def all_know_one_of(self, protocols: Collection[str]) -> bool:
         """Is there one of them that every member knows?"""
-        return any(self._votes[name] == len(self) for name in protocols)
+        return any(self.votes[name] == len(self) for name in protocols)
 
     def choose_protocol(self) -> str:
         """The one with most votes, among those that all know; each votes for its first of these.
 
         Ties go to the one that the member who came first prefers.
         """
-        common = {name for name, count in self._votes.items() if count == len(self)}
+        common = {name for name, count in self.votes.items() if count == len(self)}
         votes: Counter[str] = Counter()
         for member in self:
             votes[next(name for name, _ in member.protocols if name in common)] += 1
@@ -264,12 +264,12 @@ class Roster:
         )
 
     def _add_protocols(self, member: Member) -> None:
-        self._votes.update(name for name, _ in member.protocols)
+        self.votes.update(name for name, _ in member.protocols)
         self._protocols_bytes += member.held_bytes
 
     def _subtract_protocols(self, member: Member) -> None:
         self._protocols_bytes -= member.held_bytes
         for name, _ in member.protocols:
-            self._votes[name] -= 1
-            if not self._votes[name]:
-                del self._votes[name]
+            self.votes[name] -= 1
+            if not self.votes[name]:
+                del self.votes[name]

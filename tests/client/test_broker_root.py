@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparklog
-from sparklog.client import broker_root
+from sparklog.client.broker_answers import AnswerReader, NotKafkaError, read_cluster_id, read_log_dirs
 from sparklog.client.broker_root import find_broker_root
 from sparklog.errors import InvalidRequestError, RetriableError
 from tests.client.fake_broker import broker_of, fake_broker, log_dirs, metadata
@@ -135,12 +135,21 @@ def test_addresses_that_are_none(servers: str) -> None:
         find_broker_root(servers)
 
 
-def test_an_ipv6_address_is_understood() -> None:
-    assert broker_root._parse_servers("[::1]:9092, b:1") == [("[::1]:9092", ("::1", 9092)), ("b:1", ("b", 1))]
+def test_an_ipv6_address_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def refused(address: tuple[str, int], timeout: float) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", refused)
+    with pytest.raises(RetriableError, match=r"\[::1\]:9092: .*b:1: "):
+        find_broker_root("[::1]:9092, b:1")
+    assert asked == [("::1", 9092), ("b", 1)]
 
 
 @given(st.binary(max_size=64))
 def test_hostile_answers_end_in_an_error_of_ours(body: bytes) -> None:
-    for read in (broker_root._read_cluster_id, broker_root._read_log_dirs):
-        with contextlib.suppress(broker_root._NotKafkaError):
-            read(broker_root._Reader(body))
+    for read in (read_cluster_id, read_log_dirs):
+        with contextlib.suppress(NotKafkaError):
+            read(AnswerReader(body))

@@ -113,9 +113,10 @@ def test_clones_of_a_process_lose_nothing_of_each_other(
 ) -> None:
     """Resumed twice from one image, they have the same names for data ahead of them."""
     first, other = ["f" * size] * count, ["o" * size] * count
-    with sparklog.open(s3_root) as clone:
-        seen, name = (clone.image.commit, -1), log.writer.writer_id
-        clone._writer = LogWriter(clone.store, clone.clock, writer_id=name, seen=lambda: seen)
+    with sparklog.open(s3_root) as opened:
+        seen, name = (opened.image.commit, -1), log.writer.writer_id
+        writer = LogWriter(opened.store, opened.clock, writer_id=name, seen=lambda: seen)
+        clone = SparkLog(opened.store, opened.metadata, opened.clock, writer=writer)
         log.append("t", rows(*first))
         with pytest.raises(StorageError, match="exists, expected no such file"):
             clone.append("t", rows(*other))

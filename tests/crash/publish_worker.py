@@ -33,7 +33,7 @@ class DyingStore(LocalStore):
     point = ""
     countdown = 0
 
-    def _step(self, point: str, name: str) -> None:
+    def at_step(self, point: str, name: str) -> None:
         if point == self.point and commit_of(name) is not None:
             self.countdown -= 1
             if self.countdown == 0:

@@ -60,13 +60,12 @@ def test_range_of_offsets(columns: Build, codec: Codec, start: int | None, end: 
         assert records.headers is None
 
 
-def test_many_groups_equal_one(columns: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_groups_equal_one(columns: Build) -> None:
     headers = [[{"key": "h", "value": b"%d" % row}] if row % 3 else None for row in range(300)]
     data = encode_batches(columns(VALUES, headers=headers), EncodeOptions(max_batch_bytes=500)).to_bytes()
     table = scan_batches(data, where="test")
     whole = decode_records(data, table, where="test", include_headers=True)
-    monkeypatch.setattr(decode, "_BLOCK_ROWS", 20)
-    parts = decode_records(data, table, where="test", include_headers=True)
+    parts = decode_records(data, table, where="test", include_headers=True, block_rows=20)
     assert parts.offset.tolist() == whole.offset.tolist() == list(range(300))
     assert parts.value == whole.value
     assert parts.headers == whole.headers
@@ -263,10 +262,9 @@ def test_read_of_more_than_2_gib_is_refused(columns: Build, monkeypatch: pytest.
 
 def test_joined_read_of_more_than_2_gib_is_refused(columns: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     data = _log(columns)
-    monkeypatch.setattr(decode, "_BLOCK_ROWS", 20)
     monkeypatch.setattr("sparklog.format.decoded_records.MAX_INT32", 1000)
     with pytest.raises(InvalidRequestError, match="READ_TOO_LARGE"):
-        decode_records(data, scan_batches(data, where="t"), where="t")
+        decode_records(data, scan_batches(data, where="t"), where="t", block_rows=20)
 
 
 def test_decompression_is_bounded_per_batch(columns: Build) -> None:

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from sparklog.errors import CorruptLogError
-from sparklog.format import record_inspection, record_walk
+from sparklog.format import record_inspection
 from sparklog.format.arrow_bytes import Int64Array, Words
 from sparklog.format.produced import MAX_RECORDS, inspect_records
 from sparklog.format.record_batch import HEADER, BatchHeader
 from sparklog.format.record_fields import BadRecordError, RecordFields, parse_fields
 from sparklog.format.record_inspection import inspect_body, inspect_slices
+from sparklog.format.record_walk import walk_records
 from sparklog.format.varint import encode_varints
 
 
@@ -28,13 +29,17 @@ def body_of(count: int) -> bytes:
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The records that the plain loop looks at."""
     rows: list[int] = []
-    walk_one = record_walk._walk_one
 
-    def counted(body: bytes | memoryview, at: int, row: int) -> tuple[int, int, bool]:
-        rows.append(row)
-        return walk_one(body, at, row)
+    def counted(body: bytes | memoryview, count: int, *, row: int = 0, at: int = 0) -> object:
+        try:
+            found = walk_records(body, count, row=row, at=at)
+        except BadRecordError as error:
+            rows.extend(range(row, error.row + 1))
+            raise
+        rows.extend(range(row, count))
+        return found
 
-    monkeypatch.setattr(record_walk, "_walk_one", counted)
+    monkeypatch.setattr(record_inspection, "walk_records", counted)
     return rows
 
 
@@ -45,7 +50,7 @@ def test_only_the_wrong_record_is_walked(twin: str, walked: list[int], right: in
     with pytest.raises(BadRecordError) as caught:
         inspect_body(body, 100_001)
     assert caught.value.row == right
-    assert len(walked) <= (1 if twin == "compiled" else record_inspection._SLICE_RECORDS + 1)
+    assert len(walked) <= (1 if twin == "compiled" else record_inspection.SLICE_RECORDS + 1)
 
 
 def test_the_pure_twin_takes_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +64,7 @@ def test_the_pure_twin_takes_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_inspection, "parse_fields", counted)
     deltas, keyless = inspect_slices(np.frombuffer(body_of(30_000), np.uint8), 30_000)
     assert (len(deltas), len(keyless), sum(sizes)) == (30_000, 30_000, 30_000)
-    assert max(sizes) <= record_inspection._SLICE_RECORDS
+    assert max(sizes) <= record_inspection.SLICE_RECORDS
 
 
 @pytest.mark.parametrize("extra", [b"\0", b"\x0c"])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.clock import ManualClock
+from sparklog.errors import FatalStorageError
 from sparklog.format.codec import Codec
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
@@ -55,6 +56,14 @@ class OnePartition:
         draft = self.draft(encode(values, **options))
         self.publish([draft])
         return draft
+
+    def is_remembered(self, draft: DraftExtent) -> bool:
+        """Does the writer still know that the draft is durable? What it forgot may not be published."""
+        try:
+            self.writer.sync([draft])
+        except FatalStorageError:
+            return False
+        return True
 
 
 def encode(

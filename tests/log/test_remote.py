@@ -112,9 +112,8 @@ def test_what_is_remembered_of_finished_segments_is_bounded(
     remote: OnePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
-    for _ in range(10):
-        remote.append([b"a"])
-    assert len(remote.writer._synced) == 3
+    drafts = [remote.append([b"a"]) for _ in range(10)]
+    assert [remote.is_remembered(draft) for draft in drafts] == [False] * 7 + [True] * 3
 
 
 def test_appending_no_batches_is_an_error_of_the_caller(remote: OnePartition) -> None:

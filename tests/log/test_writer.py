@@ -203,10 +203,11 @@ def test_a_segment_in_use_is_not_forgotten_for_older_than_others(
     """Its draft waits, and is looked at before each attempt to publish it."""
     monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
     memory.config = TopicConfig(segment_bytes=14)
-    waiting = memory.draft(encoder([VALUE]))
+    waiting, others = memory.draft(encoder([VALUE])), []
     for _ in range(5):
-        memory.writer.sync([waiting, memory.draft(encoder([VALUE]))])
-    assert len(memory.writer._synced) == 3
+        others.append(memory.draft(encoder([VALUE])))
+        memory.writer.sync([waiting, others[-1]])
+    assert [memory.is_remembered(draft) for draft in others] == [False, False, False, True, True]
 
 
 def test_a_publish_may_lie_in_more_segments_than_are_remembered(
@@ -214,8 +215,9 @@ def test_a_publish_may_lie_in_more_segments_than_are_remembered(
 ) -> None:
     monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
     memory.config = TopicConfig(segment_bytes=14)
-    memory.writer.sync([memory.draft(encoder([VALUE])) for _ in range(5)])
-    assert len(memory.writer._synced) == 3
+    drafts = [memory.draft(encoder([VALUE])) for _ in range(5)]
+    memory.writer.sync(drafts)
+    assert [memory.is_remembered(draft) for draft in drafts] == [False, False, True, True, True]
 
 
 def test_rolled_segments_are_synced_too(memory: Any, memory_store: MemoryStore, encoder: Encoder) -> None:

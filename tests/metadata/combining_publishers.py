@@ -45,10 +45,16 @@ class SleepyClock(ManualClock):
 class Publisher:
     """One process: sets a key of the root's settings for each publish, once, and counts it."""
 
-    def __init__(self, store: MemoryStore, clock: SleepyClock, *, crowded: bool = True) -> None:
-        self.log = MetadataLog.open(
-            store, clock, create=True, settings=MetadataSettings(snapshot_bytes=1 << 40)
-        )
+    def __init__(
+        self,
+        store: MemoryStore,
+        clock: SleepyClock,
+        *,
+        crowded: bool = True,
+        publish_timeout_ms: int = 60_000,
+    ) -> None:
+        settings = MetadataSettings(snapshot_bytes=1 << 40, publish_timeout_ms=publish_timeout_ms)
+        self.log = MetadataLog.open(store, clock, create=True, settings=settings)
         self.crowded = crowded
 
     def publish(self, key: str, txn: int | None = None, *, unless: str = "never", check: bool = True) -> int:

@@ -39,8 +39,12 @@ class Meanwhile(ManualClock):
             self.meanwhile.pop(0)()
 
 
-def opened(store: MemoryStore, clock: Meanwhile) -> MetadataLog:
-    settings = MetadataSettings(snapshot_bytes=1 << 40)
+def opened(
+    store: MemoryStore, clock: Meanwhile, *, publish_timeout_ms: int = 60_000, snapshots_kept: int = 2
+) -> MetadataLog:
+    settings = MetadataSettings(
+        snapshot_bytes=1 << 40, publish_timeout_ms=publish_timeout_ms, snapshots_kept=snapshots_kept
+    )
     return MetadataLog.open(store, clock, create=True, settings=settings)
 
 

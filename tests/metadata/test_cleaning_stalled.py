@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from sparklog.metadata.documents.paths import (
     commit_of,
 )
 from sparklog.storage import IndefinitePutError, LocalStore, MemoryStore
+from sparklog.storage.names import TEMPORARY_DIRECTORY
 from tests.metadata.cleaned_logs import commits, opened, publish
 
 
@@ -30,7 +31,7 @@ class StalledStore(LocalStore):
         self.step = step
         self.meanwhile: Callable[[], None] | None = meanwhile
 
-    def _step(self, point: str, name: str) -> None:
+    def at_step(self, point: str, name: str) -> None:
         if point == self.step and commit_of(name) is not None and self.meanwhile is not None:
             meanwhile, self.meanwhile = self.meanwhile, None
             meanwhile()
@@ -143,37 +144,50 @@ def test_publisher_whose_last_commit_goes_before_it_is_made_sure_of(local: Local
     assert 3 not in commits(local)
 
 
+class Stopped(Exception):
+    """The process is not scheduled any more."""
+
+
+def stopped_puts(root: str, numbers: Sequence[int]) -> list[tuple[int, Path]]:
+    """Three publishers of each commit, stopped before they link: which one, and their temporary files."""
+    found: list[tuple[int, Path]] = []
+
+    class Stopping(LocalStore):
+        def at_step(self, point: str, name: str) -> None:
+            if point == "guard_passed":
+                (temporary,) = Path(root, TEMPORARY_DIRECTORY).iterdir()
+                found.append((number, temporary))
+                raise Stopped
+
+    for number in numbers:
+        for _ in range(3):
+            with pytest.raises(Stopped):
+                Stopping(Path(root)).put_if_absent(commit_name(number), b"")
+    return found
+
+
 def test_number_stays_taken_at_every_moment_of_the_cleaning(local: LocalStore) -> None:
     """Publishers of every old number, started at every moment, wake up at every later moment: none succeeds.
 
-    The moments are between any two of the cleaner's steps. A publisher is a temporary file plus the answer
-    of its guard, and its end is a link; all through the store's own code.
+    The moments are between any two of the cleaner's steps. A publisher is the temporary file that the store
+    made for its put, there if its guard has let it pass, and its end is a link.
     """
 
-    class Paused(LocalStore):
-        def __init__(self, name: str) -> None:
-            super().__init__(Path(local.root))
-            self.target = name
-
     log = opened(local, now_ms=0)
+    numbers = range(1, 20)
+    publishers = stopped_puts(local.root, numbers)
     publish(log, 30)
-    waiting: list[tuple[int, str]] = []
     real_abort, real_delete = local.abort_puts, local.delete
     outcomes: list[str] = []
 
     def start_all() -> None:
-        for number in range(1, 20):
-            if len([1 for other, _ in waiting if other == number]) < 3 and not commit_was_cleaned(
-                local, number - 1
-            ):
-                from sparklog.storage.local import _put_key
-
-                path, fd = local._create_temporary(_put_key(commit_name(number)))
-                os.close(fd)
-                waiting.append((number, path))
+        passing = {number for number in numbers if not commit_was_cleaned(local, number - 1)}
+        for number, path in publishers:
+            if number in passing:
+                path.touch()
 
     def wake(sample: int) -> None:
-        for number, path in waiting[:: max(1, len(waiting) // sample)]:
+        for number, path in publishers[:: max(1, len(publishers) // sample)]:
             target = f"{local.root}/{commit_name(number)}"
             try:
                 os.link(path, target)
@@ -256,7 +270,7 @@ from sparklog.metadata import MetadataLog, SetConfigs
 from sparklog.storage import LocalStore
 
 class Store(LocalStore):
-    def _step(self, point, name):
+    def at_step(self, point, name):
         if point == sys.argv[2] and "__cluster_metadata" in name:
             print("stopping", flush=True)
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -21,7 +21,7 @@ from sparklog.metadata.documents.extent_columns import (
     DraftColumns,
 )
 from sparklog.metadata.documents.properties import encode_properties
-from sparklog.metadata.documents.snapshot import _State
+from sparklog.metadata.documents.snapshot import SnapshotState
 from sparklog.metadata.model.actions import ACTION_TYPES, EFFECTS
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS
 
@@ -79,7 +79,7 @@ def test_fields_of_columns() -> None:
 
 
 def test_fields_of_the_snapshot_state() -> None:
-    assert names(tables("Metadata log")[3]) == list(_State.__struct_fields__)
+    assert names(tables("Metadata log")[3]) == list(SnapshotState.__struct_fields__)
 
 
 def test_worked_example() -> None:

@@ -100,7 +100,7 @@ def test_answers_rest_on_the_newest_commit(remote: MemoryStore, clock: ManualClo
             raise InvalidRequestError("TOPIC_EXISTS", "stopped", fix="none")
         return []
 
-    log._company_until_ms = None  # as long ago as can be
+    clock.advance_ms(HOUR_MS / 2)  # so long ago that it does not look first
     assert log.publish(plan).commit == 2
     set_config(log, "stop")
     before = len(remote.list(DIRECTORY))

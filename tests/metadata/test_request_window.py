@@ -13,7 +13,6 @@ from sparklog.errors import (
 )
 from sparklog.metadata import (
     MetadataLog,
-    MetadataSettings,
     RequestApplied,
     new_id,
 )
@@ -121,7 +120,8 @@ def test_request_that_nobody_came_to_in_time_is_void(store: MemoryStore, clock: 
 
 
 def test_outcome_that_was_cleaned_is_unknown(store: MemoryStore, clock: Meanwhile) -> None:
-    owner, other = opened(store, clock), opened(store, clock)
+    owner = opened(store, clock, publish_timeout_ms=1 << 40)
+    other = opened(store, clock, snapshots_kept=1)
     publish(other, "first")
     owner.refresh(force=True)
     post(store, clock, owner, "ahead")
@@ -134,10 +134,8 @@ def test_outcome_that_was_cleaned_is_unknown(store: MemoryStore, clock: Meanwhil
         publish(other, "more")
         other.write_snapshot()
         clock.advance_ms(7 * 3_600_000)
-        other._settings = MetadataSettings(snapshots_kept=1)
         assert other.clean() > WINDOW
 
-    owner._settings = MetadataSettings(publish_timeout_ms=1 << 40)
     clock.meanwhile.append(suspended)
     with pytest.raises(StorageError, match="were cleaned meanwhile") as raised:
         publish(owner, "ours")

@@ -58,8 +58,14 @@ class Dropped:
         pass
 
 
-def opened(store: MemoryStore, *, blocks: int = 10, upkeep: Runner | None = None) -> MetadataLog:
-    settings = MetadataSettings(snapshot_bytes=blocks * BLOCK, snapshots_kept=1000)
+def opened(
+    store: MemoryStore,
+    *,
+    blocks: int = 10,
+    upkeep: Runner | None = None,
+    settings: MetadataSettings | None = None,
+) -> MetadataLog:
+    settings = settings or MetadataSettings(snapshot_bytes=blocks * BLOCK, snapshots_kept=1000)
     return MetadataLog.open(store, ManualClock(), create=True, settings=settings, upkeep=upkeep)
 
 
@@ -102,7 +108,8 @@ def test_who_opens_replays_in_proportion_to_the_image(
         replayed = sum(weight for commit, weight in weights.items() if commit > last)
         opens.append(replayed)
         assert replayed <= 5 / 4 * max(16 * BLOCK, snapshot_size(log.image) // 4) + weights[max(weights)]
-    assert log._upkeep.weight_to_replay(log.image) == opens[-1]
+    assert opened(memory).image.replayed.weight == opens[-1]
+    assert log.image.replayed.weight == sum(weights.values())
     assert max(opens) >= 16 * BLOCK - weigh(0)  # and not much more often than asked for
 
 
@@ -257,8 +264,11 @@ def test_a_failed_snapshot_is_made_up_for(memory: MemoryStore) -> None:
 
 
 def test_no_publish_waits_for_a_snapshot_or_a_cleaning(memory: MemoryStore) -> None:
-    gate, log = Gate(), opened(memory, upkeep=Background("upkeep"))
-    removing = Gate()
+    settings = MetadataSettings(
+        snapshot_bytes=10 * BLOCK, snapshots_kept=1, clean_grace_ms=-(1 << 60), clean_interval_ms=0
+    )
+    log = opened(memory, upkeep=Background("upkeep"), settings=settings)
+    gate, removing = Gate(), Gate()
 
     def hook(operation: str, name: str) -> None:
         if operation == "put_if_absent" and ".snapshot/" in name:
@@ -266,9 +276,6 @@ def test_no_publish_waits_for_a_snapshot_or_a_cleaning(memory: MemoryStore) -> N
         if operation == "delete":
             removing.wait()
 
-    log._settings = log._upkeep.settings = MetadataSettings(
-        snapshot_bytes=10 * BLOCK, snapshots_kept=1, clean_grace_ms=-(1 << 60), clean_interval_ms=0
-    )
     memory.hook = hook
     publish(log, 15)
     assert snapshots(memory) == []

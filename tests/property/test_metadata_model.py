@@ -87,11 +87,11 @@ class MetadataMachine(RuleBasedStateMachine):
 
     def publish(self, writer: int, plan: Callable[[Image], list[Action]]) -> bool:
         before = len(self.commits)
-        held: dict[int, bytearray] = {}
+        held: dict[int, bytes] = {}
 
         def hook(operation: str, name: str) -> None:
             if operation == "put_if_absent:done" and name == commit_name(before):
-                held[before] = self.store._files[name].content
+                held[before] = self.store.read(name)  # before it may be cleaned
 
         self.store.hook = hook
         try:
@@ -100,7 +100,7 @@ class MetadataMachine(RuleBasedStateMachine):
             self.store.hook = None
         if result.actions:
             assert result.commit == before  # dense
-            self.commits.append(bytes(held[before]))
+            self.commits.append(held[before])
         else:
             assert not held
         return bool(result.actions)

@@ -5,21 +5,19 @@ in the copy it is as if it had been interrupted. Files and sockets are not part 
 """
 
 import copy
+import copyreg
 import threading
+from unittest import mock
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
-from sparklog.log.writer import LogWriter
 from sparklog.storage import Store
 
 
 def clone_of(log: SparkLog, store: Store, clock: Clock) -> SparkLog:
-    """What another process holds of `log`, with its own way to the files."""
+    """What another process holds of `log`, which was given its writer, with its own way to the files."""
     memo: dict[int, object] = {id(log.store): store, id(log.clock): clock, id(log.image): log.image}
-    for owner in (log.metadata, log._writer):
-        if owner is not None:
-            memo[id(owner._lock)] = threading.RLock()
-    twin = SparkLog(store, copy.deepcopy(log.metadata, memo), clock)
-    writer: LogWriter | None = copy.deepcopy(log._writer, memo)
-    twin._writer = writer
-    return twin
+    lock = type(threading.RLock())
+    with mock.patch.dict(copyreg.dispatch_table, {lock: lambda _: (threading.RLock, ())}):
+        metadata, writer = copy.deepcopy(log.metadata, memo), copy.deepcopy(log.writer, memo)
+    return SparkLog(store, metadata, clock, writer=writer)

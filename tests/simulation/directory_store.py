@@ -348,8 +348,12 @@ class DirectoryAppendFile:
         self._store._refuse_if_poisoned()
         end = self.position
         self._store._fsync(self.name)
-        self._file.synced = max(self._file.synced, end)
+        self.keep_bytes(end)
         self._store._disk.sync_directory(directory_of(self.name))
+
+    def keep_bytes(self, end: int) -> None:
+        """What fsync does: the disk has everything up to there."""
+        self._file.synced = max(self._file.synced, end)
 
     def close(self) -> None:
         """Nothing is kept open."""

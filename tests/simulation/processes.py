@@ -87,11 +87,8 @@ class Role:
 
     def opened(self, process: SimProcess) -> SparkLog:
         store = self.setting.store(process)
-        log = SparkLog(
-            store, MetadataLog.open(store, process, create=True, settings=self.setting.settings), process
-        )
-        log._writer = LogWriter(store, process, segment_ms=HOUR_MS)
-        return log
+        metadata = MetadataLog.open(store, process, create=True, settings=self.setting.settings)
+        return SparkLog(store, metadata, process, writer=LogWriter(store, process, segment_ms=HOUR_MS))
 
     def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
         """One operation; false when there was nothing to do."""

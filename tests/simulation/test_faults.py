@@ -1,11 +1,13 @@
 """Each thing that goes wrong in the simulation: that it does, and how the code is told of it."""
 
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError, StorageError
+from sparklog.log.writer import LogWriter
 from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.metadata.documents.paths import REQUESTS
 from sparklog.metadata.documents.snapshot import read_snapshot
@@ -48,7 +50,8 @@ def run(world: World, *mains: Callable[[SimProcess], None]) -> None:
 
 def opened(setting: Setting, process: SimProcess) -> SparkLog:
     store = setting.store(process)
-    return SparkLog(store, MetadataLog.open(store, process, create=True, settings=setting.settings), process)
+    metadata = MetadataLog.open(store, process, create=True, settings=setting.settings)
+    return SparkLog(store, metadata, process, writer=LogWriter(store, process))
 
 
 # --- clocks ------------------------------------------------------------------------------------------
@@ -162,22 +165,47 @@ def test_a_request_may_land_long_after_it_was_deleted(world: World, setting: Set
 # --- copies and damage -------------------------------------------------------------------------------
 
 
+def remote_store(setting: Setting, process: SimProcess) -> RemoteStore:
+    assert setting.server is not None
+    return RemoteStore(setting.server, process, refresh_interval_ms=0)
+
+
+def wait_after_a_lost_race(setting: Setting, process: SimProcess, loser: SparkLog) -> float:
+    """How long a publisher waits at first, which its own dice decide."""
+    waits: list[float] = []
+    winner = opened(setting, process)
+    winner.create_topic(f"won-{winner.image.commit}", 1)
+    with mock.patch.object(process, "sleep_ms", waits.append):
+        loser.create_topic(f"lost-{winner.image.commit}", 1)
+    return waits[0]
+
+
 def test_a_clone_shares_what_its_memory_held_and_nothing_later(world: World, setting: Setting) -> None:
     def main(process: SimProcess) -> None:
         log = opened(setting, process)
         log.create_topic("a", 1)
         log.metadata.combiner.sequence = 4
-        twin = clone_of(log, RemoteStore(setting.server, process, refresh_interval_ms=0), process)  # type: ignore[arg-type]
+        twin = clone_of(log, remote_store(setting, process), process)
         one, other = log.metadata.combiner, twin.metadata.combiner
         assert (one.publisher, one.sequence) == (other.publisher, other.sequence)
         assert twin.image is log.image
-        assert twin.metadata._random.random() == log.metadata._random.random()
         log.create_topic("b", 1)
         other.sequence += 1
         assert one.sequence == 4
         assert "b" not in twin.image.topics
         assert twin.refresh(force=True).commit == log.image.commit
         assert twin.metadata.store is not log.metadata.store
+
+    run(world, main)
+
+
+def test_a_clone_throws_the_same_dice(world: World, setting: Setting) -> None:
+    def main(process: SimProcess) -> None:
+        log = opened(setting, process)
+        log.create_topic("a", 1)
+        twin = clone_of(log, remote_store(setting, process), process)
+        waits = [wait_after_a_lost_race(setting, process, one) for one in (log, twin)]
+        assert waits[0] == waits[1] > 0
 
     run(world, main)
 

@@ -33,9 +33,9 @@ def lacks(feature: Feature) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_told() -> None:
     """What one test's options were warned about is no matter of the next one's."""
-    monkeypatch.setattr(notices, "_told", set())
+    notices.start_anew()
 
 
 class Write(Protocol):

@@ -18,8 +18,8 @@ def log(tmp_path: Path) -> sparklog.SparkLog:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roots, "_told", {})
+def _nothing_known() -> None:
+    roots.start_anew()
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -113,7 +113,6 @@ def test_what_the_drivers_environment_allows_goes_with_the_query(
     monkeypatch.setenv("SPARKLOG_ALLOWED_ROOTS", str(tmp_path))
     parsed = parse_sink_options({"path": log.url}, streaming=False)
     monkeypatch.delenv("SPARKLOG_ALLOWED_ROOTS")
-    monkeypatch.setattr(roots, "_opened", {})
     assert roots.open_root(log.url, create=False, rules=parsed.rules).cluster_id == log.cluster_id
     with pytest.raises(InvalidRequestError, match="ROOT_NOT_ALLOWED"):
         roots.open_root("/", create=True, rules=parsed.rules)
@@ -132,10 +131,9 @@ def test_the_rules_hold_for_what_a_broker_said_before_it_went(log: sparklog.Spar
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_cluster_id_is_looked_at_with_every_use_of_a_root(
-    log: sparklog.SparkLog, tmp_path: Path, first: bool, monkeypatch: pytest.MonkeyPatch
+    log: sparklog.SparkLog, tmp_path: Path, first: bool
 ) -> None:
     """A process keeps roots open, and queries with other expectations share them."""
-    monkeypatch.setattr(roots, "_opened", {})
     if not first:
         roots.open_root(log.url, create=False)
     meant = parse_sink_options({"path": log.url, "clusterId": "x" * 22}, streaming=False).rules
@@ -150,9 +148,8 @@ def test_the_cluster_id_is_looked_at_with_every_use_of_a_root(
 
 
 def test_a_link_that_is_turned_elsewhere_is_noticed(
-    log: sparklog.SparkLog, other: sparklog.SparkLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: sparklog.SparkLog, other: sparklog.SparkLog, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(roots, "_opened", {})
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "log")
     options = {"path": str(link), "subscribe": "t", "allowedRoots": log.url}

@@ -1,5 +1,6 @@
 """What older Sparks lack: named, and replaced."""
 
+import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
 import sparklog
-from sparklog.cli import environment_checks
 from sparklog.cli.environment_checks import Status, check_environment
 from sparklog.client import SparkLog
 from sparklog.errors import DataLossError
@@ -51,7 +51,7 @@ def test_the_table_agrees_with_the_installed_spark() -> None:
 def test_doctor_names_what_an_older_spark_lacks(
     monkeypatch: pytest.MonkeyPatch, version: str, status: Status, words: str
 ) -> None:
-    monkeypatch.setattr(environment_checks, "_version", lambda package: version)
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: version)
     found = next(one for one in check_environment({}) if one.check == "pyspark")
     assert found.status is status
     assert words in found.detail

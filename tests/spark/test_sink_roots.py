@@ -74,13 +74,13 @@ def run_task(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TaskResult]:
 
 
 @pytest.fixture
-def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def new_process() -> Callable[[], None]:
     """From here on as another worker, which remembers no root."""
 
     def forget() -> None:
-        monkeypatch.setattr(sink_root, "_cluster_ids", {})
-        monkeypatch.setattr(pinned_root, "_known", {})
-        monkeypatch.setattr(roots, "_opened", {})
+        sink_root.start_anew()
+        pinned_root.start_anew()
+        roots.start_anew()
 
     return forget
 

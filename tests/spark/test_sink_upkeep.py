@@ -6,8 +6,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import sparklog
-from sparklog.metadata import SetConfigs
+from sparklog.client import SparkLog
+from sparklog.clock import SystemClock
+from sparklog.metadata import MetadataLog, SetConfigs
 from sparklog.metadata.background import Work
+from sparklog.storage import open_store
 from tests.spark.conftest import CopyStream
 from tests.support.broker_process import until as until_true
 
@@ -29,8 +32,8 @@ class Dropped:
 
 def commits_before(root: str, commits: int) -> None:
     """A root with so many commits, and no snapshot."""
-    log = sparklog.open(root)
-    log.metadata._upkeep.runner = Dropped()
+    store, clock = open_store(root, create=True), SystemClock()
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True, upkeep=Dropped()), clock)
     log.create_topic("s", 1)
     log.create_topic("t", 1)
     for number in range(3):

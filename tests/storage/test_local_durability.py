@@ -196,7 +196,7 @@ def test_full_disk_at_fsync_is_not_fatal_for_an_unnamed_file(
 class Killed(LocalStore):
     """A store whose puts end between the link and the sync of the directory, as by SIGKILL."""
 
-    def _step(self, point: str, name: str) -> None:
+    def at_step(self, point: str, name: str) -> None:
         if point == "linked":
             raise KeyboardInterrupt
 
@@ -280,7 +280,7 @@ def test_a_sweep_makes_durable_what_is_linked_while_it_looks(
 
 def test_sweep_removes_what_crashes_left(local: LocalStore) -> None:
     class Crashed(LocalStore):
-        def _step(self, point: str, name: str) -> None:
+        def at_step(self, point: str, name: str) -> None:
             if point == "temporary_synced":
                 os.link(next((Path(self.root) / ".tmp").iterdir()), Path(self.root) / "copy")
                 raise KeyboardInterrupt

@@ -30,7 +30,7 @@ def test_lost_answer_of_link_is_found_out(local: LocalStore, monkeypatch: pytest
 
 def test_genuine_conflict_of_link(local: LocalStore) -> None:
     class Slow(LocalStore):
-        def _step(self, point: str, name: str) -> None:
+        def at_step(self, point: str, name: str) -> None:
             if point == "guard_passed":
                 local.put_if_absent(name, b"theirs")
 
@@ -43,7 +43,7 @@ def test_genuine_conflict_of_link(local: LocalStore) -> None:
 class Copied(LocalStore):
     """A store whose root is copied with hard links (cp -al) while a put is about to link."""
 
-    def _step(self, point: str, name: str) -> None:
+    def at_step(self, point: str, name: str) -> None:
         if point == "guard_passed":
             for path in (Path(self.root) / ".tmp").iterdir():
                 os.link(path, Path(self.root).parent / "copy")
@@ -94,7 +94,7 @@ def test_a_link_that_cannot_be_looked_up_is_indefinite(
     local: LocalStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     class Unlucky(LocalStore):
-        def _step(self, point: str, name: str) -> None:
+        def at_step(self, point: str, name: str) -> None:
             if point == "guard_passed":
                 failing(monkeypatch, "link", code)
                 failing(monkeypatch, "stat", errno.EIO, when="/a")
@@ -126,7 +126,7 @@ def test_file_system_without_links_is_named(local: LocalStore, monkeypatch: pyte
 
 def test_aborted_put_creates_nothing(local: LocalStore) -> None:
     class Stalled(LocalStore):
-        def _step(self, point: str, name: str) -> None:
+        def at_step(self, point: str, name: str) -> None:
             if point == "guard_passed":
                 local.abort_puts(name)
 
@@ -137,7 +137,7 @@ def test_aborted_put_creates_nothing(local: LocalStore) -> None:
 
 def test_abort_spares_other_names(local: LocalStore) -> None:
     class Stalled(LocalStore):
-        def _step(self, point: str, name: str) -> None:
+        def at_step(self, point: str, name: str) -> None:
             if point == "guard_passed":
                 local.abort_puts("d/b")
 
@@ -147,7 +147,7 @@ def test_abort_spares_other_names(local: LocalStore) -> None:
 
 def test_abort_after_the_link_changes_nothing(local: LocalStore) -> None:
     class Stalled(LocalStore):
-        def _step(self, point: str, name: str) -> None:
+        def at_step(self, point: str, name: str) -> None:
             if point == "linked":
                 local.abort_puts(name)
 

@@ -171,7 +171,7 @@ def test_an_upload_that_nobody_finished_is_swept(make: MakeStore) -> None:
 
 def test_what_a_killed_probe_left_is_swept(make: MakeStore) -> None:
     store = make()
-    store.client.call("put_object", store.url, Key=f"{store._prefix}.tmp/probe-1", Body=b"")
+    store.client.call("put_object", store.url, Key=f"{store.key_prefix}.tmp/probe-1", Body=b"")
     assert store.list("", recursive=True) == []
     assert store.sweep_temporary(older_than_ms=60_000) == 0
     assert store.sweep_temporary(older_than_ms=-60_000) == 1

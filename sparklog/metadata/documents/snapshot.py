@@ -68,7 +68,7 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     merged_batches: dict[Int64, dict[Int64, tuple[MergedBatch, ...]]] = {}
 
 
-class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     configs: dict[str, str]
     writer_txns: dict[str, Int64]
     topics: tuple[_Topic, ...]
@@ -203,7 +203,7 @@ def _blocks(image: Image) -> list[ExtentColumns]:
 # --- state -------------------------------------------------------------------------------------------
 
 
-def _state(image: Image) -> _State:
+def _state(image: Image) -> SnapshotState:
     topics = tuple(
         _Topic(
             topic.topic_id,
@@ -224,7 +224,7 @@ def _state(image: Image) -> _State:
         )
         for topic in image.topics.values()
     )
-    return _State(
+    return SnapshotState(
         dict(image.configs),
         dict(image.writer_txns),
         topics,
@@ -235,14 +235,14 @@ def _state(image: Image) -> _State:
     )
 
 
-def _decode_state(data: memoryview, where: str) -> _State:
+def _decode_state(data: memoryview, where: str) -> SnapshotState:
     try:
-        return msgspec.json.decode(data, type=_State)
+        return msgspec.json.decode(data, type=SnapshotState)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
 
 
-def _topics(state: _State, columns: ExtentColumns, where: str) -> list[Topic]:
+def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[Topic]:
     row = 0
     topics: list[Topic] = []
     for topic in state.topics:

@@ -38,7 +38,7 @@ def test_a_session_belongs_to_the_connection_that_used_it_last() -> None:
     assert len(sessions) == 1
     sessions.end_of(2)
     assert (len(sessions), sessions.partition_count, sessions.size_bytes) == (0, 0, 0)
-    assert sessions._of_owner == {}
+    assert sessions.owner_count == 0
 
 
 def test_sessions_have_a_bound_on_bytes() -> None:

@@ -298,10 +298,11 @@ def test_damage_is_an_error_of_ours_or_harmless(data: st.DataObject) -> None:
             stored.append(2, partition=1)
         extents = list(stored.state.extents)
         extent = data.draw(st.sampled_from(extents))
-        store: Any = stored.log.store
-        content = store._files[extent.segment].content
+        store = stored.log.store
+        content = bytearray(store.read(extent.segment))
         at = extent.position + data.draw(st.integers(0, min(80, extent.size - 1)))
         content[at] ^= data.draw(st.integers(1, 255))
+        store.put_hint(extent.segment, content)
         own = b"".join(bytes(content[one.position : one.position + one.size]) for one in extents)
         try:
             found = read(stored, data.draw(st.integers(0, 7)), data.draw(st.integers(1, 2000)))

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -10,103 +12,129 @@ import pytest
 
 from sparklog.log.read_plan import extent_span
 from sparklog.metadata import plan_advance_log_start
-from sparklog_server.fetch.open_segments import OpenSegments
+from sparklog_server.fetch.open_segments import Lease, OpenSegments
 from sparklog_server.fetch.response import PartitionAnswer
-from sparklog_server.fetch.service import _Wanted
+from sparklog_server.fetch.service import Fetched
 from sparklog_server.fetch.sessions import PartitionFetch
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, offsets_of, stored_log
 from tests.support.running_broker import RunningBroker
 
 
-def wanted(state: Any, offset: int) -> _Wanted:
-    fetch = PartitionFetch(topic=TOPIC, partition=0, offset=offset, max_bytes=1 << 20)
-    return _Wanted(fetch, state, PartitionAnswer(topic=TOPIC, partition=0), 1)
+class HeldFetch:
+    """A fetch whose partition was checked, and whose first read of the storage waits for `go_on`."""
+
+    def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.service = broker.broker.fetches
+        self.go_on = threading.Event()
+        self._reading = threading.Event()
+        self._broker = broker
+        self._result: Future[Fetched] | None = None
+        original = self.service.reader.read
+
+        def read(*args: Any, **options: Any) -> Any:
+            self._reading.set()
+            assert self.go_on.wait(20)
+            return original(*args, **options)
+
+        monkeypatch.setattr(self.service.reader, "read", read)
+
+    def begin(self, offset: int) -> None:
+        """Ask for records from `offset` on; returns once the storage is about to be read."""
+        self._result = asyncio.run_coroutine_threadsafe(self.fetch(offset), self._broker.loop)
+        assert self._reading.wait(20)
+
+    async def fetch(self, offset: int) -> Fetched:
+        one = PartitionFetch(topic=TOPIC, partition=0, offset=offset, max_bytes=1 << 20)
+        return await self.service.fetch([one], min_bytes=1, max_bytes=1 << 20, max_wait_ms=0)
+
+    async def until_it_reads(self) -> None:
+        assert await asyncio.to_thread(self._reading.wait, 20)
+
+    def end(self) -> tuple[PartitionAnswer, bytes]:
+        """Let it read; the answer, and the bytes in it."""
+        assert self._result is not None
+        self.go_on.set()
+        fetched = self._result.result(20)
+        (answer,) = fetched.answers
+        data = bytes_of(answer.chunks)
+        self._broker.call_soon(fetched.release)
+        return answer, data
 
 
-def test_segments_that_were_merged_meanwhile_are_found_again(
-    broker: RunningBroker, stored: StoredLog
-) -> None:
+@pytest.fixture
+def held(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldFetch]:
+    fetch = HeldFetch(broker, monkeypatch)
+    yield fetch
+    fetch.go_on.set()
+
+
+def test_segments_that_were_merged_meanwhile_are_found_again(held: HeldFetch, stored: StoredLog) -> None:
     stored.append(30)
     stored.append(30)
     old = stored.state
+    held.begin(40)
     stored.merge()
     for extent in old.extents:
         stored.log.store.delete(extent.segment)
     stored.after_append()
-    one = wanted(old, 40)
-    found = broker.broker.fetches._read_one(one, 1 << 20, True)
-    assert found is not None
-    assert offsets_of(bytes_of(found.chunks))[-1] == 59
-    assert one.answer.error_code == 0
+    answer, data = held.end()
+    assert offsets_of(data)[-1] == 59
+    assert answer.error_code == 0
 
 
-def test_segments_that_expired_meanwhile_are_out_of_range(broker: RunningBroker, stored: StoredLog) -> None:
+def test_segments_that_expired_meanwhile_are_out_of_range(held: HeldFetch, stored: StoredLog) -> None:
     stored.append(30)
     stored.log.close()
     stored.append(30)
     old = stored.state
+    held.begin(10)
     action = plan_advance_log_start(stored.log.refresh(), old.topic_id, 0, 30)
     assert action is not None
     stored.log.metadata.publish(lambda _: [action])
     stored.log.store.delete(old.extents[0].segment)
     stored.after_append()
-    one = wanted(old, 10)
-    assert broker.broker.fetches._read_one(one, 1 << 20, True) is None
-    assert one.answer.error_code == 1
+    answer, data = held.end()
+    assert (answer.error_code, data) == (1, b"")
 
 
-def test_a_deleted_topics_segments_are_gone(broker: RunningBroker, stored: StoredLog) -> None:
+def test_a_deleted_topics_segments_are_gone(held: HeldFetch, stored: StoredLog) -> None:
     stored.append(30)
-    old = stored.state
-    stored.log.store.delete(old.extents[0].segment)
+    held.begin(10)
+    stored.log.store.delete(stored.state.extents[0].segment)
     stored.log.delete_topic(TOPIC)
     stored.after_append()
-    one = wanted(old, 10)
-    assert broker.broker.fetches._read_one(one, 1 << 20, True) is None
-    assert one.answer.error_code == 56
+    answer, data = held.end()
+    assert (answer.error_code, data) == (56, b"")
 
 
 def test_who_leaves_while_files_are_opened_leaves_none_open(
-    broker: RunningBroker, stored: StoredLog, monkeypatch: pytest.MonkeyPatch
+    broker: RunningBroker, held: HeldFetch, stored: StoredLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.append(2000, value_bytes=200)
     stored.merge()
     stored.after_append()
-    service = broker.broker.fetches
-    reading, go_on = threading.Event(), threading.Event()
-    original = service._read_round
-
-    def slow(*args: Any) -> Any:
-        reading.set()
-        assert go_on.wait(20)
-        return original(*args)
-
-    monkeypatch.setattr(service, "_read_round", slow)
-
-    def give_back(released: asyncio.Event) -> Any:
-        loop, give = asyncio.get_running_loop(), service.reader.segments._give_back
-
-        def count(held: Any) -> None:
-            give(held)
-            if held.leases == 0:
-                loop.call_soon_threadsafe(released.set)
-
-        return count
+    segments = held.service.reader.segments
+    release = Lease.release
 
     async def leave() -> None:
-        fetch = PartitionFetch(topic=TOPIC, partition=0, offset=0, max_bytes=1 << 20)
-        task = asyncio.create_task(service.fetch([fetch], min_bytes=1, max_bytes=1 << 20, max_wait_ms=0))
-        assert await asyncio.to_thread(reading.wait, 20)
+        task = asyncio.create_task(held.fetch(0))
+        await held.until_it_reads()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        released = asyncio.Event()
-        monkeypatch.setattr(service.reader.segments, "_give_back", give_back(released))
-        go_on.set()
+        loop, released = asyncio.get_running_loop(), asyncio.Event()
+
+        def release_and_tell(lease: Lease) -> None:
+            release(lease)
+            if segments.leases == 0:
+                loop.call_soon_threadsafe(released.set)
+
+        monkeypatch.setattr(Lease, "release", release_and_tell)
+        held.go_on.set()
         await released.wait()
 
     broker.call(leave())
-    assert service.in_flight_bytes == 0
+    assert held.service.in_flight_bytes == 0
 
 
 # --- open segments -----------------------------------------------------------------------------------

@@ -227,11 +227,11 @@ class Schedule:
         assert roster.held_bytes == held_bytes + PENDING_BYTES * len(roster.pending)
         assert group.held_bytes >= roster.held_bytes
         assert roster.joining == sum(member.join_ticket is not None for member in members)
-        assert roster._votes == Counter(name for member in members for name, _ in member.protocols)
+        assert roster.votes == Counter(name for member in members for name, _ in member.protocols)
         held = [t for member in members for t in (member.join_ticket, member.sync_ticket) if t is not None]
         assert sorted(held) == sorted(self.open)  # who waits can be answered
         assert all(member.waits or member.session_deadline_ms is not None for member in members)
-        deadlines = group._rebalancing.deadlines()
+        deadlines = group.rebalancing.deadlines()
         assert not deadlines or (group.wake_at_ms is not None and group.wake_at_ms <= min(deadlines))
         if group.state in {GroupState.EMPTY, GroupState.DEAD}:
             assert not members
@@ -239,11 +239,11 @@ class Schedule:
         if group.state is GroupState.STABLE:
             assert all(member.sync_ticket is None for member in members)
         if group.state is GroupState.PREPARING_REBALANCE:
-            assert group._rebalancing.join_deadline_ms is not None
+            assert group.rebalancing.join_deadline_ms is not None
             assert all(member.sync_ticket is None for member in members)
         if group.state is GroupState.COMPLETING_REBALANCE:
             assert members
-            assert group._rebalancing.sync_deadline_ms is not None or group._writes.have_assignment
+            assert group.rebalancing.sync_deadline_ms is not None or group.writes.have_assignment
         if group.state in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
             assert all(any(name == group.protocol for name, _ in member.protocols) for member in members)
 
@@ -264,7 +264,7 @@ class Schedule:
                 self.process(self.group.tick(self.now))
         assert not self.open
         assert self.group.state is GroupState.EMPTY
-        assert self.group.wake_at_ms is None or not self.group._rebalancing.deadlines()
+        assert self.group.wake_at_ms is None or not self.group.rebalancing.deadlines()
 
     def settle(self) -> None:
         """Everybody behaves from now on: the group becomes stable, in a bounded number of steps."""

@@ -11,7 +11,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError
-from sparklog.metadata import Background, MetadataSettings, plan_create_topic
+from sparklog.metadata import Background, MetadataLog, MetadataSettings, plan_create_topic
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.checkers import SHARE_BYTES, Submission, shares_of
 from sparklog_server.publish.part_checks import QUICK_BYTES
@@ -334,11 +334,13 @@ def test_producer_ids_are_never_handed_out_twice(
 # --- life --------------------------------------------------------------------------------------------
 
 
-def test_snapshots_are_written_beside(log: SparkLog, store: MemoryStore) -> None:
+@pytest.mark.usefixtures("log")
+def test_snapshots_are_written_beside(store: MemoryStore, clock: ManualClock) -> None:
     """A snapshot that hangs delays nobody."""
     gate = Gate()
-    log.metadata._upkeep.settings = MetadataSettings(snapshot_bytes=2 * 4096)
-    log.metadata._upkeep.runner = Background("upkeep")
+    settings = MetadataSettings(snapshot_bytes=2 * 4096)
+    metadata = MetadataLog.open(store, clock, settings=settings, upkeep=Background("upkeep"))
+    log = SparkLog(store, metadata, clock)
 
     def hook(operation: str, name: str) -> None:
         if operation == "put_if_absent" and ".snapshot/" in name:
@@ -352,6 +354,7 @@ def test_snapshots_are_written_beside(log: SparkLog, store: MemoryStore) -> None
         gate.open.set()
 
     run(log, scenario)
+    log.close()
     store.hook = None
     assert any(".snapshot/manifest" in file.name for file in store.list("", recursive=True))
 
