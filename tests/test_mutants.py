@@ -17,6 +17,15 @@ def test_each_text_occurs_once(path: str) -> None:
     assert [one.safeguard for one in MUTANTS if one.path == path and one.old == one.new] == []
 
 
+@pytest.mark.parametrize("path", sorted({one.path for one in MUTANTS if one.path.endswith(".py")}))
+def test_each_is_code(path: str) -> None:
+    """What does not compile is noticed by every test, and says nothing of this one."""
+    text = (PROJECT / path).read_text()
+    for one in MUTANTS:
+        if one.path == path:
+            compile(text.replace(one.old, one.new), one.safeguard, "exec")
+
+
 def test_what_should_notice_is_there() -> None:
     named = {(one.safeguard, test) for one in MUTANTS for test in _tests(one)}
     assert {(safeguard, test) for safeguard, test in named if not _is_there(test)} == set()

@@ -112,9 +112,16 @@ MUTANTS = (
     Mutant(
         "cleaning aborts puts of the number it frees",
         "sparklog/metadata/cleaning.py",
-        "        store.abort_puts(commit_name(commit))\n",
+        "            store.abort_puts(commit_name(commit))\n",
         "",
         "tests/metadata/test_cleaning.py",
+    ),
+    Mutant(
+        "a request says columns in their version only",
+        "sparklog/metadata/documents/document.py",
+        "    if header.version < COLUMNS_VERSION and _has_columns(body.publish):\n",
+        "    if False:\n",
+        "tests/metadata/test_requests_of_many.py",
     ),
     Mutant(
         "cleaning leaves its marker before it removes",

@@ -64,11 +64,14 @@ def staged(segment: str, count: int = PARTITIONS) -> StagedAppend:
     )
 
 
-def leave_request(store: MemoryStore, log: MetadataLog, clock: ManualClock, one: StagedAppend) -> str:
+def leave_request(
+    store: MemoryStore, log: MetadataLog, clock: ManualClock, one: StagedAppend, *, version: int | None = None
+) -> str:
     """Of a publisher that is gone; its name."""
     box = RequestBox(store, clock, log.cluster_id)
     posted = Posted(publisher=new_id(), sequence=0, base=log.image.commit, nonce=new_id())
-    name = box.post(posted, box.encode(posted, encode_payload([one], None), version=payload_version([one])))
+    version = version or payload_version([one])
+    name = box.post(posted, box.encode(posted, encode_payload([one], None), version=version))
     clock.advance_ms(1)
     return name
 
@@ -104,6 +107,19 @@ def test_a_request_that_older_sparklogs_can_read_stays_of_version_4(
     assert header["version"] == 4
     assert len(body["publish"]["drafts"]) == 7
     assert "columns" not in body["publish"]
+
+
+def test_columns_in_a_request_of_version_4_are_refused(
+    log: MetadataLog, store: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever knows version 4 only cannot read it: who applies it would be two sparklogs of two minds."""
+    leave_request(store, log, clock, staged("theirs"), version=4)
+    log.combiner.note_crowd()
+    clock.advance_ms(5_000)
+    log.combiner.note_crowd()
+    publish(log, [staged("ours")])
+    assert ends(log) == [2] * PARTITIONS
+    assert "found version 4, expected 5 for a request with columns" in caplog.text
 
 
 def test_what_is_combined_is_bounded_by_its_extents(

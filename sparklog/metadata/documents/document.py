@@ -16,7 +16,13 @@ import crc32c
 import msgspec
 
 from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVersionError
-from sparklog.metadata.documents.extent_columns import AppendColumns, WireAction, from_wire, to_wire
+from sparklog.metadata.documents.extent_columns import (
+    COLUMNS_VERSION,
+    AppendColumns,
+    WireAction,
+    from_wire,
+    to_wire,
+)
 from sparklog.metadata.model.action import FIRST_VERSION, ActionBase
 from sparklog.metadata.model.actions import ACTION_TYPES, VERSION, Action
 from sparklog.metadata.model.extent import Extent
@@ -75,6 +81,12 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     base: Int64  # the newest commit that the publisher had seen when it posted
     nonce: str  # which one of the requests of this publisher and number it is
     publish: msgspec.Raw
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """Of what a request asks for, that which not every version may say."""
+
+    columns: msgspec.Raw = msgspec.Raw()
 
 
 _Body = TypeVar("_Body", CommitBody, ManifestBody, RequestBody)
@@ -157,7 +169,21 @@ def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -
             f"{where}: found a request of version {header.version}, expected {REQUEST_VERSION} to {VERSION}",
             fix="Nothing: its publisher goes on by itself; upgrade sparklog on its machine",
         )
-    return header, _decode_body(second, RequestBody, where=where, code=code)
+    body = _decode_body(second, RequestBody, where=where, code=code)
+    if header.version < COLUMNS_VERSION and _has_columns(body.publish):
+        raise corrupt(
+            code,
+            f"{where}@0",
+            f"found version {header.version}, expected {COLUMNS_VERSION} for a request with columns",
+        )
+    return header, body
+
+
+def _has_columns(asked: msgspec.Raw) -> bool:
+    try:
+        return bool(msgspec.json.decode(asked, type=_Asked).columns)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False  # whoever interprets it will say so
 
 
 def corrupt(code: str, where: str, problem: str) -> CorruptLogError:
