@@ -14,6 +14,8 @@ from typing import ClassVar
 
 import click
 
+_KAFKA = "kafka-"  # who begins so means one of Kafka's names, which are hidden
+
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
@@ -49,7 +51,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
-            raise click.exceptions.NoSuchCommand(name, possibilities=self.list_commands(ctx), ctx=ctx)
+            meant = self.list_commands(ctx)
+            if name.startswith(_KAFKA):
+                meant = [known for known in self.lazy if known.startswith(_KAFKA)]
+            raise click.exceptions.NoSuchCommand(name, possibilities=meant, ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

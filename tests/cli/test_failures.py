@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.cli.main import COMMANDS
 from tests.cli.conftest import Run
 
 
@@ -45,6 +46,13 @@ def test_a_mistyped_group_is_answered_with_the_near_one(run: Run) -> None:
     told = run("groups", "describe", "--group", "dashbord", exit_code=1).stderr
     assert told.endswith("it has committed no offsets. Did you mean 'dashboard'?\n")
     assert run("groups", "describe", "--group", "z", exit_code=1).stderr.endswith("committed no offsets.\n")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_a_mistyped_command_is_answered_with_the_near_one(run: Run, command: str) -> None:
+    """Also one of Kafka's names, which no help lists, and whichever letter is missing."""
+    told = run(command[:-2] + command[-1], exit_code=2).stderr
+    assert f"'{command}'" in told.partition("Did you mean")[2]
 
 
 def test_fixes_can_be_typed_in_a_shell(run: Run, tmp_path: Path) -> None:
