@@ -157,4 +157,11 @@ MUTANTS = (
         "config.segment_bytes)",
         "tests/maintenance/test_rounds.py",
     ),
+    Mutant(
+        "maintenance: replacements of one commit share the room for merged producers",
+        "sparklog/metadata/model/rewriting.py",
+        "        if of_partition[key] > 1:\n",
+        "        if False:\n",
+        "tests/maintenance/test_forgotten.py",
+    ),
 )

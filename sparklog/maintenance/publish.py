@@ -2,7 +2,8 @@
 
 Invariants: a replacement is published only if the extents that it removes are there as they were, field for
     field, in the image that the commit is planned against; if not, it is left out, and nothing is changed for
-    it. Nor if it took so long that what it made may have been swept. Appends beside it do not matter.
+    it. Nor if it took so long that what it made may have been swept, or if those before it in the commit
+    leave no room for the producers that it would merge. Appends beside it do not matter.
 Not here: making them (merge.py).
 Concurrency: any thread and process; the metadata log orders them.
 After a crash: the commit is there or not. If not, the new segments are files that nothing refers to.
@@ -11,9 +12,8 @@ After a crash: the commit is there or not. If not, the new segments are files th
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.errors import RetriableError, UnknownTopicError
 from sparklog.failpoints import failpoint
-from sparklog.metadata import Action, Image, MetadataLog, ReplaceExtents, plan_replace_extents
+from sparklog.metadata import Action, Image, MetadataLog, ReplaceExtents, plan_replacements
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def publish_replacements(metadata: MetadataLog, replacements: Sequence[ReplaceEx
     """
 
     def plan(image: Image) -> list[Action]:
-        return [action for action in replacements if replacement_applies(image, action)]
+        return [*plan_replacements(image, replacements)]
 
     failpoint("merge.publishing")
     result = metadata.publish(plan)
@@ -43,12 +43,4 @@ def publish_replacements(metadata: MetadataLog, replacements: Sequence[ReplaceEx
 
 def replacement_applies(image: Image, action: ReplaceExtents) -> bool:
     """Is everything that it removes in the image as it was?"""
-    try:
-        plan_replace_extents(image, action)
-    except UnknownTopicError:
-        return False
-    except RetriableError as error:
-        if error.code not in {"EXTENTS_CHANGED", "STAGING_EXPIRED"}:
-            raise
-        return False
-    return True
+    return bool(plan_replacements(image, [action]))

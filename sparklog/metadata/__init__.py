@@ -29,6 +29,7 @@ from sparklog.metadata.model.rewriting import (
     ReplaceExtents,
     plan_advance_log_start,
     plan_replace_extents,
+    plan_replacements,
     replacement,
 )
 from sparklog.metadata.model.sequences import (
@@ -120,6 +121,7 @@ __all__ = [
     "plan_move_sweep_horizon",
     "plan_register_broker",
     "plan_replace_extents",
+    "plan_replacements",
     "plan_set_configs",
     "plan_writer_txn",
     "replacement",

@@ -1,5 +1,7 @@
 """Producers that a partition has forgotten, or will: merging never makes a repeated batch a new one."""
 
+from collections import Counter
+
 import msgspec
 import pyarrow as pa
 import pytest
@@ -9,7 +11,9 @@ from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.maintenance import MergeLimits, optimize
+from sparklog.maintenance.publish import publish_replacements
 from sparklog.metadata import (
+    ReplaceExtents,
     last_batch,
     plan_advance_log_start,
     plan_append,
@@ -104,6 +108,40 @@ def test_half_of_those_known_may_have_merged_batches(log: SparkLog) -> None:
     optimize(log.metadata, log.clock, limits=ALL)
     assert len(extents(log)) == 1
     assert set(log.image.partition("t", 0).merged_batches) == {1, 4, 5}
+
+
+def replacing(log: SparkLog, start: int, stop: int) -> ReplaceExtents:
+    """Of these extents, by nothing."""
+    state = log.refresh().partition("t", 0)
+    columns = state.extents.columns_between(start, stop)
+    return replacement(columns, [], topic_id=state.topic_id, partition=0)
+
+
+@pytest.mark.parametrize(
+    ("producers", "published"),
+    [((1, 2, 3, 4), [True, False]), ((1, 2, 2, 3), [True, True]), ((1, 2, 3, 4, 1, 2), [True, False, True])],
+)
+def test_replacements_of_one_commit_share_the_room(
+    log: SparkLog, producers: tuple[int, ...], published: list[bool]
+) -> None:
+    """Each has room enough by itself."""
+    sequences: Counter[int] = Counter()
+    for producer in producers:
+        produce(log, producer, sequences[producer])
+        sequences[producer] += 1
+    actions = [replacing(log, start, start + 2) for start in range(0, len(producers), 2)]
+    for action in actions:
+        assert plan_replace_extents(log.image, action) is action
+    done = publish_replacements(log.metadata, actions)
+    assert [action in done.actions for action in actions] == published
+    assert len(log.image.partition("t", 0).merged_batches) <= 3
+
+
+def test_of_replacements_that_overlap_the_first_is_made(log: SparkLog) -> None:
+    for producer in (1, 2, 3):
+        produce(log, producer, 0)
+    first, other = replacing(log, 0, 2), replacing(log, 1, 3)
+    assert publish_replacements(log.metadata, [first, other, first]).actions == (first,)
 
 
 def test_what_has_no_producer_is_merged_all_the_same(log: SparkLog) -> None:

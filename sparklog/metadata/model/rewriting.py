@@ -5,10 +5,11 @@ added lies within it; the log start offset only goes up, and never beyond the lo
 Not here: which extents to replace, and what retention removes (their callers).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sparklog.errors import RetriableError
+from sparklog.errors import RetriableError, UnknownTopicError
 from sparklog.metadata.model.action import (
     FIRST_VERSION,
     ActionBase,
@@ -25,6 +26,8 @@ from sparklog.metadata.model.sequences import mergeable, merged_above, remember_
 from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 
 REPLACEMENT_VERSION = 5
+# Why a replacement is left out, and the others are made.
+_LEFT_OUT = frozenset({"EXTENTS_CHANGED", "STAGING_EXPIRED"})
 _FORGOTTEN = (
     "an extent to be replaced is of a producer that the partition does not know, or has no room to keep"
 )
@@ -73,7 +76,11 @@ def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
     start, stop = _replaced_range(state, action, where)
     _refuse_unordered(action, where)
     refuse_expired(draft, (extent.segment for extent in action.added))
-    partition.state = replace(
+    partition.state = _replaced(state, start, stop, action)
+
+
+def _replaced(state: PartitionState, start: int, stop: int, action: ReplaceExtents) -> PartitionState:
+    return replace(
         state,
         extents=state.extents.replaced(start, stop, action.added),
         merged_batches=remember_merged(state, state.extents.columns_between(start, stop)),
@@ -168,7 +175,38 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
         RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
             STAGING_EXPIRED, a segment that it adds is too old to come to life.
     """
-    state = image.partition_of(action.topic_id, action.partition)
+    _validate_replacement(image, image.partition_of(action.topic_id, action.partition), action)
+    return action
+
+
+def plan_replacements(image: Image, actions: Sequence[ReplaceExtents]) -> list[ReplaceExtents]:
+    """Those of the replacements that can be made in one commit, in this order.
+
+    What does not apply any more is left out, and so is what would apply alone: a partition with several is
+    looked at as those before leave it. They remove extents, and use of the room for merged producers.
+    """
+    of_partition = Counter((action.topic_id, action.partition) for action in actions)
+    changed: dict[tuple[str, int], PartitionState] = {}
+    planned = []
+    for action in actions:
+        key = action.topic_id, action.partition
+        try:
+            state = changed.get(key) or image.partition_of(*key)
+            start, stop = _validate_replacement(image, state, action)
+        except UnknownTopicError:
+            continue
+        except RetriableError as error:
+            if error.code not in _LEFT_OUT:
+                raise
+            continue
+        if of_partition[key] > 1:
+            changed[key] = _replaced(state, start, stop, action)
+        planned.append(action)
+    return planned
+
+
+def _validate_replacement(image: Image, state: PartitionState, action: ReplaceExtents) -> tuple[int, int]:
+    """Indexes [start, stop) of the extents that it removes from the partition; see plan_replace_extents."""
     extents = state.extents
     start, stop = extents.index_after(action.start_offset), extents.index_from(action.end_offset)
     there = extents.columns_between(start, stop)
@@ -186,7 +224,7 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
             fix="Choose the extents again; nothing was changed",
         )
     validate_births(image, (extent.segment for extent in action.added))
-    return action
+    return start, stop
 
 
 def plan_advance_log_start(
