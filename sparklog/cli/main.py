@@ -32,6 +32,9 @@ COMMANDS = {
     "optimize": LazyCommand("sparklog.cli.optimize", "optimize", "Merge small extents into large segments."),
     "expire": LazyCommand("sparklog.cli.expire", "expire", "Remove records past their topic's retention."),
     "vacuum": LazyCommand("sparklog.cli.vacuum", "vacuum", "Remove the files that nothing refers to."),
+    "maintain": LazyCommand(
+        "sparklog.cli.maintain", "maintain", "Do what is due of all this, once or for as long as it runs."
+    ),
     "dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "What a segment or index file holds."),
     "doctor": LazyCommand("sparklog.cli.doctor", "doctor", "Check Python, Java, Spark and a root."),
     "demo": LazyCommand("sparklog.cli.demo", "demo", "Exactly once, on real data, under SIGKILL."),

@@ -21,6 +21,7 @@ import pyarrow as pa
 from sparklog.client import admin, consumer
 from sparklog.client.admin import TopicDescription
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
+from sparklog.client.founding import FOUNDING
 from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
 from sparklog.client.publish import AppendResult, applied_before, publish
 from sparklog.clock import Clock, SystemClock
@@ -74,7 +75,8 @@ def open_log(
     if rules.cluster_id is not None:
         found = open_properties(store, create=False, new_cluster_id="")
         rules.validate_cluster_id(found, f"root {store.url}")
-    metadata = MetadataLog.open(store, clock, create=create, upkeep=Background("sparklog upkeep"))
+    upkeep = Background("sparklog upkeep")
+    metadata = MetadataLog.open(store, clock, create=create, upkeep=upkeep, founding=FOUNDING)
     return SparkLog(store, metadata, clock)
 
 

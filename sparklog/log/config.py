@@ -32,6 +32,7 @@ from sparklog.metadata import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY
 MIB = 1 << 20
 INT_MAX = (1 << 31) - 1
 DAY_MS = 86_400_000
+AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
 
 
 class TimestampMode(enum.StrEnum):
@@ -293,6 +294,14 @@ class RootConfig:
         unit="partitions",
         doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
         reader of the root needs more memory, some 500 bytes for each.""",
+    )
+    automatic_removal: bool = setting(
+        AUTOMATIC_REMOVAL_KEY,
+        default=False,
+        doc="""Whether records go by themselves: what is past its topic's retention, and what compaction
+        leaves out. A new root has true from its first commit on. One that was made before brokers and
+        streams did this has false: settings that nobody acted on remove nothing because sparklog was
+        upgraded. true agrees to it; `sparklog maintain --dry-run` shows what would go.""",
     )
 
     @classmethod

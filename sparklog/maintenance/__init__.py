@@ -2,12 +2,17 @@
 
 Merging has three steps, each of its own: choose what is worth the work (choose.py, pure), do it anywhere
 (merge.py: a store, no Spark, no broker), and publish what came of it in one commit (publish.py). run.py has
-all three. Retention is in retain.py; sweep.py removes the files that nothing refers to any more.
+all three. Retention is in retain.py; sweep.py removes the files that nothing refers to any more. maintain.py
+does whatever of all that is due (steps.py), within a budget.
 """
 
+from sparklog.maintenance.alone import ROUND, alone
+from sparklog.maintenance.budget import NO_LIMIT, Budget
 from sparklog.maintenance.choose import MergeLimits
+from sparklog.maintenance.maintain import RoundReport, due_steps, maintain
 from sparklog.maintenance.retain import Expiry, expire
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
+from sparklog.maintenance.steps import StepReport, Terms
 from sparklog.maintenance.sweep import (
     RETAIN_MS,
     DeadFile,
@@ -20,7 +25,10 @@ from sparklog.maintenance.sweep import (
 from sparklog.maintenance.work import MergeWork, Piece
 
 __all__ = [
+    "NO_LIMIT",
     "RETAIN_MS",
+    "ROUND",
+    "Budget",
     "DeadFile",
     "Expiry",
     "MergeLimits",
@@ -28,11 +36,17 @@ __all__ = [
     "Piece",
     "Progress",
     "Report",
+    "RoundReport",
+    "StepReport",
     "Tally",
+    "Terms",
     "TopicReport",
     "Usage",
     "VacuumReport",
+    "alone",
+    "due_steps",
     "expire",
+    "maintain",
     "measure_usage",
     "optimize",
     "vacuum",

@@ -16,7 +16,8 @@ Concurrency: pure, but for publishing.
 Sources: Kafka UnifiedLog.deleteRetentionMsBreachedSegments, deleteRetentionSizeBreachedSegments.
 """
 
-from collections.abc import Collection, Iterator
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,7 @@ from sparklog.metadata import (
 )
 
 MAX_ACTIONS = 10_000  # of a commit
+NO_DEFAULTS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +57,23 @@ class Expiry:
         return self.new_log_start_offset - self.log_start_offset
 
 
-def choose_expired(image: Image, now_ms: int, topics: Collection[str] | None = None) -> Iterator[Expiry]:
-    """What is past its topic's retention, by topic and partition; `topics` None: all."""
+def choose_expired(
+    image: Image,
+    now_ms: int,
+    topics: Collection[str] | None = None,
+    defaults: Mapping[str, str] = NO_DEFAULTS,
+) -> Iterator[Expiry]:
+    """What is past its topic's retention, by topic and partition.
+
+    Args:
+        topics: None: all.
+        defaults: settings of topics where neither they nor the root say anything: a broker's.
+    """
     for name in sorted(image.topics):
         if topics is not None and name not in topics:
             continue
         topic = image.topics[name]
-        config = TopicConfig.parse(topic.configs, image.configs)
+        config = TopicConfig.parse(topic.configs, {**defaults, **image.configs})
         if "delete" not in config.cleanup_policy or (config.retention_ms < 0 and config.retention_bytes < 0):
             continue
         for state in topic.partitions:
@@ -98,9 +110,14 @@ def _end_of(state: PartitionState, count: int) -> int:
 
 
 def expire(
-    metadata: MetadataLog, now_ms: int, topics: Collection[str] | None = None, *, dry_run: bool = False
+    metadata: MetadataLog,
+    now_ms: int,
+    topics: Collection[str] | None = None,
+    *,
+    dry_run: bool = False,
+    defaults: Mapping[str, str] = NO_DEFAULTS,
 ) -> list[Expiry]:
-    """Remove what is past its retention, or only say what would go.
+    """Remove what is past its retention, or only say what would go; `defaults` as in choose_expired.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -109,15 +126,14 @@ def expire(
     image = metadata.refresh(force=True)
     names = None if topics is None else [image.topic(name).name for name in topics]
     if dry_run:
-        return list(choose_expired(image, now_ms, names))
+        return list(choose_expired(image, now_ms, names, defaults))
     gone: list[Expiry] = []
     while True:
         chosen: list[Expiry] = []
 
         def plan(image: Image) -> list[Action]:
-            chosen[:] = [  # noqa: B023 - called before the next pass
-                one for _, one in zip(range(MAX_ACTIONS), choose_expired(image, now_ms, names), strict=False)
-            ]
+            due = choose_expired(image, now_ms, names, defaults)
+            chosen[:] = itertools.islice(due, MAX_ACTIONS)  # noqa: B023 - called before the next pass
             return list(_actions(image, chosen))  # noqa: B023
 
         metadata.publish(plan)

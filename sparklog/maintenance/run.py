@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from sparklog.clock import Clock
 from sparklog.errors import DataLossError
 from sparklog.maintenance.alone import alone
+from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.merge import run_merge
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
@@ -54,9 +55,12 @@ class TopicReport:
 
 @dataclass(slots=True)
 class Report:
-    """By topic, of those that were looked at."""
+    """By topic, of those that were looked at; `is_cut`: more was due, but the budget was spent, or somebody
+    asked for an end.
+    """
 
     topics: dict[str, TopicReport] = field(default_factory=dict)
+    is_cut: bool = False
 
 
 def optimize(
@@ -66,6 +70,7 @@ def optimize(
     limits: MergeLimits | None = None,
     *,
     dry_run: bool = False,
+    meter: Meter | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> Report:
     """Merge what is due.
@@ -74,6 +79,7 @@ def optimize(
         topics: None: all, internal ones too.
         limits: when extents are merged; by default whatever can be.
         dry_run: only say what would be merged, first.
+        meter: how much of it; None: all.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -90,7 +96,10 @@ def optimize(
             _count_merged(report, work)
     else:
         with alone(metadata):
-            _merge_all(metadata, clock, limits, names, report, progress)
+            try:
+                _merge_all(metadata, clock, limits, names, report, meter or Meter(NO_LIMIT, clock), progress)
+            except StoppedError:
+                report.is_cut = True
     image = metadata.image
     for name, one in report.topics.items():
         one.extents_after = _extents(image, name) if name in image.topics else 0
@@ -103,6 +112,7 @@ def _merge_all(
     limits: MergeLimits,
     names: Collection[str],
     report: Report,
+    meter: Meter,
     progress: Callable[[Progress], None],
 ) -> None:
     done = 0
@@ -115,10 +125,14 @@ def _merge_all(
         has_changed = False
         total = done + sum(work.size for work in works)
         for work in works:
+            if not meter.has_room_for(work.size):
+                report.is_cut = True
+                return
             started = done
 
             def told(size: int) -> None:
                 nonlocal done
+                meter.spend(size)
                 done += size
                 progress(Progress(min(done, total), total))  # noqa: B023 - called at once
 

@@ -65,11 +65,18 @@ class MetadataLog:
     """See the module's docstring. Make one with MetadataLog.open, and share it within the process."""
 
     def __init__(
-        self, store: Store, clock: Clock, cluster_id: str, settings: MetadataSettings, upkeep: Runner
+        self,
+        store: Store,
+        clock: Clock,
+        cluster_id: str,
+        settings: MetadataSettings,
+        upkeep: Runner,
+        founding: tuple[Action, ...],
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._founding = founding
         self._random = random.Random()
         self._turns = Turns(store, DIRECTORY, clock, self._random)
         self._lock = threading.RLock()
@@ -98,19 +105,21 @@ class MetadataLog:
         create: bool = False,
         settings: MetadataSettings | None = None,
         upkeep: Runner | None = None,
+        founding: tuple[Action, ...] = (),
     ) -> Self:
         """Open the log of a root; with `create`, make the root if it is none yet.
 
         Args:
             upkeep: who does what may fall due with a publish, snapshots and cleaning; None: the publish
                 itself, before it returns.
+            founding: what commit 0 says besides, before all else, if it is ours to make.
 
         Raises:
             InvalidRequestError: ROOT_NOT_FOUND, not a root.
             CorruptLogError, UnsupportedVersionError: see FORMAT.md.
         """
         cluster_id = open_properties(store, create=create, new_cluster_id=new_id())
-        return cls(store, clock, cluster_id, settings or MetadataSettings(), upkeep or AtOnce())
+        return cls(store, clock, cluster_id, settings or MetadataSettings(), upkeep or AtOnce(), founding)
 
     @property
     def store(self) -> Store:
@@ -273,8 +282,9 @@ class MetadataLog:
         self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, look: bool
     ) -> tuple[PublishResult, bool]:
         image, losses = self._image, 0
-        if not self._is_remote or not self._settings.combine:
-            shared = None
+        founding = self._founding if image.commit == NO_COMMIT else ()
+        if not self._is_remote or not self._settings.combine or founding:
+            shared = None  # others do not know what we would say in commit 0
         if shared is not None and not self.combiner.is_crowded:
             self.combiner.look_around(image)
         if shared is not None and self.combiner.is_crowded:
@@ -289,9 +299,9 @@ class MetadataLog:
                 self.combiner.note_commits(self._follower.followed)
             try:
                 actions = tuple(plan(image))
-                candidate = make_candidate(
-                    image, (*self.combiner.fencing_actions(image), *actions), self._clock.now_ms()
-                )
+                founding = self._founding if image.commit == NO_COMMIT else ()
+                besides = (*founding, *self.combiner.fencing_actions(image))
+                candidate = make_candidate(image, (*besides, *actions), self._clock.now_ms())
             except Exception:
                 # "Exists already" is an answer too: it must rest on the newest commits, and on durable ones.
                 if look:

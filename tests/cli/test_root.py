@@ -22,17 +22,15 @@ def test_settings_of_the_root_are_set_shown_and_deleted(run: Run, run_json: RunJ
     assert [line.split() for line in shown[1:]] == [
         ["SETTING", "VALUE", "DEFAULT", "OF"],
         ["num.partitions", "3", "1", "root"],
+        ["sparklog.automatic.removal", "true", "false", "root"],
         ["segment.bytes", "1000", "1073741824", "topics"],
     ]
     assert run_json("topics", "create", "--topic", "u")["partition_count"] == 3
     run("root", "alter", "--delete-config", "num.partitions", "--config", "auto.create.topics.enable=false")
     assert "sparklog root alter" in run("produce", "--topic", "v", stdin="x\n", exit_code=1).stderr
-    (first, second) = run_json("root", "describe")["settings"]
-    assert (first["key"], first["value"], second["key"]) == (
-        "auto.create.topics.enable",
-        "false",
-        "segment.bytes",
-    )
+    (first, second, third) = run_json("root", "describe")["settings"]
+    assert (first["key"], first["value"]) == ("auto.create.topics.enable", "false")
+    assert (second["key"], third["key"]) == ("sparklog.automatic.removal", "segment.bytes")
 
 
 def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
@@ -45,7 +43,9 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
         "commit": log.image.commit,
         "topics": 1,
         "settings": [
-            {"key": "num.partitions", "value": "3", "default": "1", "scope": "root", "is_set": True}
+            {"key": "num.partitions", "value": "3", "default": "1", "scope": "root", "is_set": True},
+            {"key": "sparklog.automatic.removal", "value": "true", "default": "false", "scope": "root"}
+            | {"is_set": True},
         ],
     }
     everything = run_json("root", "describe", "--all")["settings"]
@@ -53,7 +53,8 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
     assert {"key": "retention.ms", "value": "-1", "default": "-1", "scope": "topics"} | {
         "is_set": False
     } in everything
-    assert run_json("root", "alter", "--delete-config", "num.partitions")["settings"] == []
+    words = ("--delete-config", "num.partitions", "--delete-config", "sparklog.automatic.removal")
+    assert run_json("root", "alter", *words)["settings"] == []
     assert "root describe --all" in run("root", "describe").stdout
 
 

@@ -1,11 +1,13 @@
 """A log in memory with a topic `t` of two partitions, written by many small appends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from sparklog.client import SparkLog
+from sparklog.client import SparkLog, open_log
+from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.metadata import Extent, MetadataLog
 from sparklog.storage import MemoryStore
@@ -16,9 +18,16 @@ Append = Callable[..., None]
 @pytest.fixture
 def log(memory_or_s3: MemoryStore) -> SparkLog:
     clock = ManualClock()
-    log = SparkLog(memory_or_s3, MetadataLog.open(memory_or_s3, clock, create=True), clock)
+    log = SparkLog(memory_or_s3, MetadataLog.open(memory_or_s3, clock, create=True, founding=FOUNDING), clock)
     log.create_topic("t", 2)
     return log
+
+
+@pytest.fixture
+def tmp_path_log(tmp_path: Path) -> Iterator[SparkLog]:
+    """An empty log in a directory, whose names can be held."""
+    with open_log(tmp_path / "log") as log:
+        yield log
 
 
 @pytest.fixture

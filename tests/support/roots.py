@@ -2,6 +2,7 @@
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
+from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
 from sparklog.metadata import MetadataLog
 from sparklog.storage import Store
 
@@ -9,3 +10,8 @@ from sparklog.storage import Store
 def opened(store: Store, clock: Clock) -> SparkLog:
     """The log; made, if there is none yet."""
     return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
+
+
+def own_configs(log: SparkLog) -> dict[str, str]:
+    """What the root's settings are, but for what every new root says."""
+    return {key: value for key, value in log.refresh().configs.items() if key != AUTOMATIC_REMOVAL_KEY}

@@ -1,0 +1,237 @@
+"""`sparklog maintain`: do what is due of expire and optimize, once, or again and again (`--watch`).
+
+SIGTERM and SIGINT end it between two pieces of work, or within one: nothing is lost, and it exits with 0. A
+second one ends it at once.
+Not here: what is due, and doing it (sparklog/maintenance).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.near_names import require_topics
+from sparklog.cli.output import Column, human_bytes, show_json, show_rows
+from sparklog.cli.progress import byte_bar
+from sparklog.cli.settings import common_options, current
+
+if TYPE_CHECKING:
+    from sparklog.client import SparkLog
+    from sparklog.maintenance import Budget, RoundReport, Terms
+
+COLUMNS = (
+    Column("step", "STEP"),
+    Column("outcome", "OUTCOME"),
+    Column("figures", "FIGURES"),
+)
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    """Of 5m, 30s, 1h, 500ms."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no duration such as 5m, 30s or 1h")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+@click.command("maintain")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--watch", is_flag=True, help="Go on: a round now, and one after each interval.")
+@click.option(
+    "--interval", callback=_seconds, default="5m", show_default=True, help="Between rounds, with --watch."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what is due.")
+@click.option(
+    "--max-bytes-per-second",
+    "rate",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Rest so that no more is read and written, together; default: no limit.",
+)
+@click.option(
+    "--max-bytes", type=click.IntRange(min=1), metavar="BYTES", help="Rewrite at most so much in a round."
+)
+@click.option(
+    "--max-time", callback=_seconds, metavar="DURATION", help="Begin nothing after so long in a round."
+)
+@click.option(
+    "--min-input-files",
+    "fan_in",
+    type=click.IntRange(min=2),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Merge where there are so many extents of about one size.",
+)
+@common_options
+def maintain(
+    topics: tuple[str, ...],
+    watch: bool,
+    interval: float,
+    dry_run: bool,
+    rate: int | None,
+    max_bytes: int | None,
+    max_time: float | None,
+    fan_in: int,
+) -> None:
+    """Do what is due for TOPICs, or for all: remove what is past its retention, and merge small extents.
+
+    Where nobody serves a root, and no stream writes to it that does this by itself, run it with --watch, or
+    from cron. One process of a machine does it at a time.
+    """
+    from sparklog.maintenance import ROUND, Budget, MergeLimits, Terms, alone
+
+    if watch and dry_run:
+        raise click.UsageError("--watch and --dry-run exclude each other.")
+    log = current().open_log()
+    if topics:
+        require_topics(log, topics)
+    terms = Terms(topics=list(dict.fromkeys(topics)) or None, limits=MergeLimits(fan_in=fan_in))
+    budget = Budget(seconds=max_time, max_bytes=max_bytes, bytes_per_second=rate)
+    with _until_signalled() as stop:
+        if dry_run:
+            _show(_round(log, terms, budget, stop, dry_run=True), dry_run=True)
+            return
+        with alone(log.metadata, ROUND):
+            if watch:
+                _watch(log, terms, budget, stop, interval)
+                return
+            report = _round(log, terms, budget, stop)
+    _show(report, dry_run=False)
+    if report.has_failed:
+        click.get_current_context().exit(1)
+
+
+def _round(
+    log: SparkLog, terms: Terms, budget: Budget, stop: threading.Event, *, dry_run: bool = False
+) -> RoundReport:
+    from sparklog.maintenance import maintain as run_round
+
+    with byte_bar("merging") as show:
+        return run_round(
+            log.metadata,
+            log.clock,
+            terms,
+            budget=budget,
+            dry_run=dry_run,
+            is_stopped=stop.is_set,
+            rest_ms=lambda ms: _rest(stop, ms / 1000),
+            progress=lambda progress: show(progress.done_bytes, progress.total_bytes),
+        )
+
+
+def _rest(stop: threading.Event, seconds: float) -> None:
+    stop.wait(seconds)
+
+
+def _watch(
+    log: SparkLog, terms: Terms, budget: Budget, stop: threading.Event, interval_seconds: float
+) -> None:
+    """Round after round; what fails is told once, until something else does."""
+    from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError, UnknownTopicError
+
+    told = ""
+    while not stop.is_set():
+        try:
+            report = _round(log, terms, budget, stop)
+        except (FatalStorageError, CorruptLogError, UnknownTopicError):
+            raise
+        except (SparklogError, OSError) as error:
+            problem = str(error)
+        else:
+            problem = "\n".join(one.message for one in report.steps if one.message)
+            if current().json:
+                click.echo(json.dumps(_document(report), ensure_ascii=False))
+            elif report.has_done_anything:
+                click.echo(_line(report))
+        if problem and problem != told:
+            click.echo(problem, err=True)
+        told = problem
+        stop.wait(interval_seconds)
+
+
+@contextlib.contextmanager
+def _until_signalled() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the next one finds what was there before."""
+    stop = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def ask(_number: int, _frame: object) -> None:
+        stop.set()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread may take signals
+        return
+    before = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield stop
+    finally:
+        restore()
+
+
+def _document(report: RoundReport, *, dry_run: bool = False) -> dict[str, object]:
+    import dataclasses
+
+    return {"dry_run": dry_run, **dataclasses.asdict(report)}
+
+
+def _line(report: RoundReport) -> str:
+    """A round in which something was done, in one line."""
+    done = "; ".join(
+        f"{one.step}: {_figures(one.figures)}" for one in report.steps if one.outcome in {"done", "cut"}
+    )
+    before, after = report.before, report.after
+    return (
+        f"{done}; {before.extents} -> {after.extents} extents, {human_bytes(before.bytes)} -> "
+        f"{human_bytes(after.bytes)}, in {report.duration_ms / 1000:.1f} s"
+    )
+
+
+def _show(report: RoundReport, *, dry_run: bool) -> None:
+    if current().json:
+        show_json(_document(report, dry_run=dry_run))
+        return
+    rows = [
+        {"step": one.step, "outcome": one.outcome, "figures": _figures(one.figures)}
+        for one in report.steps
+        if one.outcome != "nothing"
+    ]
+    if rows:
+        show_rows(COLUMNS, rows)
+    else:
+        click.echo("Nothing is due.")
+    if report.has_done_anything:
+        click.echo(
+            f"Extents: {report.before.extents} -> {report.after.extents}\tBytes: "
+            f"{human_bytes(report.before.bytes)} -> {human_bytes(report.after.bytes)}"
+        )
+    for one in report.steps:
+        if one.message:
+            click.echo(one.message, err=True)
+    if report.is_stopped:
+        click.echo("Stopped; the rest is due again with the next run.", err=True)
+
+
+def _figures(figures: object) -> str:
+    assert isinstance(figures, dict)
+    told = {
+        name: human_bytes(value) if name.endswith("bytes") else value
+        for name, value in figures.items()
+        if value
+    }
+    return ", ".join(f"{name}={value}" for name, value in told.items()) or "-"

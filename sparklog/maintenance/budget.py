@@ -1,0 +1,92 @@
+"""How much a round of maintenance may do: seconds, bytes, and bytes a second.
+
+A work begins only if the round has room for it, and is then done to its end; but it is broken off, wherever
+it is, when somebody asks for that: nothing is lost, its files are swept.
+
+Invariants: the first work of a round begins whatever its size, or one that is larger than the budget would
+    never be done. Beyond the rate the round rests after each step, in pieces short enough to hear that it is
+    to stop; a round that was slower than its rate may catch up for a second, not more.
+Not here: which work (choose.py).
+Concurrency: one thread.
+Sources: Kafka Throttler (bytes read and written together).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.clock import Clock
+
+_CREDIT_MS = 1_000.0
+_LONGEST_REST_MS = 200.0
+
+
+class StoppedError(Exception):
+    """Somebody asked for an end. No error of anybody: what was published stays, the rest is chosen again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Of one round; None: no bound.
+
+    Fields:
+        seconds: nothing begins after so long.
+        max_bytes: of stored bytes that are rewritten.
+        bytes_per_second: read and written, together.
+    """
+
+    seconds: float | None = None
+    max_bytes: int | None = None
+    bytes_per_second: int | None = None
+
+
+NO_LIMIT = Budget()
+
+
+class Meter:
+    """What a round has spent of its budget."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        clock: Clock,
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
+        rest_ms: Callable[[float], None] | None = None,
+    ) -> None:
+        """`is_stopped`: is the round to end? `rest_ms`: waits for so long at most; by default the clock's."""
+        self._budget = budget
+        self._clock = clock
+        self._is_stopped = is_stopped
+        self._rest_ms = rest_ms or clock.sleep_ms
+        self._began_ms = clock.monotonic_ms()
+        self._paid_until_ms = float(self._began_ms)
+        self.spent_bytes = 0
+
+    def has_room_for(self, size: int) -> bool:
+        """May a work of so many stored bytes begin? StoppedError if the round is to end."""
+        self.check()
+        budget = self._budget
+        if (
+            budget.seconds is not None
+            and self._clock.monotonic_ms() - self._began_ms >= budget.seconds * 1000
+        ):
+            return False
+        return budget.max_bytes is None or not self.spent_bytes or self.spent_bytes + size <= budget.max_bytes
+
+    def spend(self, size: int) -> None:
+        """So many stored bytes were rewritten; rests as the rate asks for. StoppedError, as above."""
+        self.check()
+        self.spent_bytes += size
+        rate = self._budget.bytes_per_second
+        if rate is None:
+            return
+        since_ms = max(self._paid_until_ms, self._clock.monotonic_ms() - _CREDIT_MS)
+        self._paid_until_ms = since_ms + 2 * size * 1000 / rate  # read, and written
+        while (left_ms := self._paid_until_ms - self._clock.monotonic_ms()) > 0:
+            self._rest_ms(min(left_ms, _LONGEST_REST_MS))
+            self.check()
+
+    def check(self) -> None:
+        """StoppedError if the round is to end."""
+        if self._is_stopped():
+            raise StoppedError

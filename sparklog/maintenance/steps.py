@@ -1,0 +1,161 @@
+"""The steps of a round of maintenance, in their order: each says when it is due, and does it.
+
+Order: what goes is not rewritten first (expire, then merge), and what was rewritten can be freed afterwards.
+Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
+    storage; a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and says
+    otherwise what would go, and how to agree.
+Not here: a round (maintain.py), what the steps do (retain.py, run.py).
+Sources: Kafka LogManager.cleanupLogs, LogCleaner.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from sparklog.clock import Clock
+from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig
+from sparklog.maintenance.budget import Meter
+from sparklog.maintenance.choose import MergeLimits, choose_merges
+from sparklog.maintenance.retain import NO_DEFAULTS, choose_expired, expire
+from sparklog.maintenance.run import Progress, optimize
+from sparklog.metadata import Image, MetadataLog
+
+Figures = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a choice depends on besides the image.
+
+    Fields:
+        topics: None: all, internal ones too.
+        limits: when extents are merged.
+        defaults: settings of topics where neither they nor the root say anything: a broker's.
+    """
+
+    topics: Collection[str] | None = None
+    limits: MergeLimits = field(default_factory=MergeLimits)
+    defaults: Mapping[str, str] = field(default_factory=lambda: NO_DEFAULTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a step is given."""
+
+    metadata: MetadataLog
+    clock: Clock
+    terms: Terms
+    meter: Meter
+    dry_run: bool
+    progress: Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What a step did, or would do.
+
+    Fields:
+        step: its name, that of the command which does the same.
+        outcome: done, nothing (was due), due (in a dry run), withheld (the root does not agree), cut (by the
+            budget, or because somebody asked for an end), busy (another process does it), failed.
+        figures: counts by name, such as offsets or read_bytes.
+        message: for people, where the outcome says too little.
+    """
+
+    step: str
+    outcome: str
+    figures: Figures = field(default_factory=dict)
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`is_due` is pure: (image, time, terms)."""
+
+    name: str
+    is_due: Callable[[Image, int, Terms], bool]
+    run: Callable[[Round], StepReport]
+
+
+def may_remove(image: Image) -> bool:
+    """Does the root agree that records go by themselves?"""
+    return RootConfig.parse(image.configs).automatic_removal
+
+
+# --- expire ------------------------------------------------------------------------------------------------
+
+
+def _expire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
+    return may_remove(image) and any(
+        True for _ in choose_expired(image, now_ms, terms.topics, terms.defaults)
+    )
+
+
+def _expire(round_: Round) -> StepReport:
+    agreed = may_remove(round_.metadata.image)
+    gone = expire(
+        round_.metadata,
+        round_.clock.now_ms(),
+        round_.terms.topics,
+        dry_run=round_.dry_run or not agreed,
+        defaults=round_.terms.defaults,
+    )
+    figures = {
+        "partitions": len(gone),
+        "offsets": sum(one.offsets for one in gone),
+        "bytes": sum(one.size_bytes for one in gone),
+    }
+    if not gone:
+        return StepReport(step="expire", outcome="nothing", figures=figures)
+    if agreed:
+        return StepReport(step="expire", outcome="due" if round_.dry_run else "done", figures=figures)
+    topics = sorted({one.topic for one in gone})
+    return StepReport(
+        step="expire",
+        outcome="withheld",
+        figures=figures,
+        message=f"{figures['offsets']} records of {_named(topics)} are past their retention and stay, since "
+        "this root does not let records go by themselves. To agree: sparklog root alter --config "
+        f"{AUTOMATIC_REMOVAL_KEY}=true; to remove them once: sparklog expire",
+    )
+
+
+def _named(topics: list[str]) -> str:
+    more = f" and {len(topics) - 3} more topics" if len(topics) > 3 else ""
+    return ", ".join(topics[:3]) + more
+
+
+# --- optimize ----------------------------------------------------------------------------------------------
+
+
+def _merge_is_due(image: Image, _now_ms: int, terms: Terms) -> bool:
+    return any(True for _ in choose_merges(image, terms.limits, terms.topics))
+
+
+def _merge(round_: Round) -> StepReport:
+    report = optimize(
+        round_.metadata,
+        round_.clock,
+        round_.terms.topics,
+        round_.terms.limits,
+        dry_run=round_.dry_run,
+        meter=round_.meter,
+        progress=round_.progress,
+    )
+    topics = report.topics.values()
+    figures = {
+        "merged_extents": sum(one.merged_extents for one in topics),
+        "read_bytes": sum(one.merged_bytes for one in topics),
+        "added_extents": sum(one.added_extents for one in topics),
+        "written_bytes": sum(one.added_bytes for one in topics),
+        "left_out": sum(one.left_out for one in topics),
+    }
+    outcome = "done" if figures["merged_extents"] else "nothing"
+    if round_.dry_run and figures["merged_extents"]:
+        outcome = "due"
+    return StepReport(step="optimize", outcome="cut" if report.is_cut else outcome, figures=figures)
+
+
+STEPS: tuple[Step, ...] = (
+    Step("expire", _expire_is_due, _expire),
+    Step("optimize", _merge_is_due, _merge),
+)

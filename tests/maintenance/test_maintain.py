@@ -1,0 +1,272 @@
+"""Rounds of maintenance: what is due, in which order, how much of it, and with whose consent."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from sparklog.client import SparkLog, open_log
+from sparklog.clock import ManualClock, SystemClock
+from sparklog.errors import RetriableError, StorageError
+from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.maintenance import (
+    ROUND,
+    Budget,
+    MergeLimits,
+    RoundReport,
+    StepReport,
+    Terms,
+    alone,
+    due_steps,
+    maintain,
+    optimize,
+)
+from sparklog.maintenance.budget import Meter, StoppedError
+from sparklog.maintenance.steps import may_remove
+from sparklog.metadata import CreateTopic, MetadataLog, new_id
+from sparklog.storage import open_store
+from tests.maintenance.conftest import Append, extents, records
+
+FEW = Terms(limits=MergeLimits(fan_in=3))
+
+
+def outcomes(report: RoundReport) -> dict[str, str]:
+    return {one.step: one.outcome for one in report.steps}
+
+
+def step(report: RoundReport, name: str) -> StepReport:
+    return next(one for one in report.steps if one.step == name)
+
+
+def clock_of(log: SparkLog) -> ManualClock:
+    assert isinstance(log.clock, ManualClock)
+    return log.clock
+
+
+# --- what is due ------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_due_in_a_new_root(log: SparkLog) -> None:
+    assert list(due_steps(log.image, log.clock.now_ms())) == []
+    assert set(outcomes(maintain(log.metadata, log.clock)).values()) == {"nothing"}
+
+
+def test_due_is_told_from_the_image_alone(log: SparkLog, append: Append) -> None:
+    log.alter_topic("t", {"retention.ms": "1000"})
+    now_ms = log.clock.now_ms()
+    for number in range(3):
+        append([b"%d" % number], times_ms=[now_ms - 5000])
+    image = log.refresh()
+    assert list(due_steps(image, now_ms, FEW)) == ["expire", "optimize"]
+    assert list(due_steps(image, now_ms)) == ["expire"]  # by default only many extents are merged
+    assert list(due_steps(image, now_ms - 5000, FEW)) == ["optimize"]
+
+
+def test_a_round_expires_before_it_merges(log: SparkLog, append: Append) -> None:
+    log.alter_topic("t", {"retention.ms": "1000"})
+    now_ms = log.clock.now_ms()
+    for number in range(6):
+        append([b"%d" % number], times_ms=[now_ms - (5000 if number < 3 else 0)])
+    report = maintain(log.metadata, log.clock, FEW)
+    assert outcomes(report) == {"expire": "done", "optimize": "done"}
+    assert step(report, "expire").figures["offsets"] == 3
+    assert step(report, "optimize").figures["merged_extents"] == 3  # what went was not rewritten
+    assert [value for _, value, _ in records(log)] == [b"3", b"4", b"5"]
+    assert (report.before.extents, report.after.extents) == (6, 1)
+    assert list(due_steps(log.image, now_ms, FEW)) == []
+
+
+def test_a_dry_run_only_tells(log: SparkLog, append: Append) -> None:
+    log.alter_topic("t", {"retention.bytes": "0"})
+    for number in range(3):
+        append([b"%d" % number])
+    commit = log.refresh().commit
+    report = maintain(log.metadata, log.clock, FEW, dry_run=True)
+    assert outcomes(report) == {"expire": "due", "optimize": "due"}
+    assert log.refresh().commit == commit
+
+
+def test_only_some_topics_and_steps(log: SparkLog, append: Append) -> None:
+    log.create_topic("u", 1)
+    for topic in "tu":
+        for number in range(3):
+            append([b"%d" % number], topic=topic)
+    report = maintain(
+        log.metadata, log.clock, Terms(topics=["u"], limits=MergeLimits(fan_in=3)), steps=["optimize"]
+    )
+    assert outcomes(report) == {"optimize": "done"}
+    assert (len(extents(log, "t")), len(extents(log, "u"))) == (3, 1)
+    assert report.before.extents == 3
+
+
+def test_a_brokers_defaults_count_where_nobody_else_says_anything(log: SparkLog, append: Append) -> None:
+    log.create_topic("kept", 1, {"retention.bytes": "-1"})
+    append([b"x"])
+    append([b"x"], topic="kept")
+    terms = Terms(defaults={"retention.bytes": "0"})
+    assert list(due_steps(log.refresh(), log.clock.now_ms())) == []
+    assert step(maintain(log.metadata, log.clock, terms), "expire").figures["offsets"] == 1
+    assert (records(log), len(records(log, "kept"))) == ([], 1)
+
+
+# --- consent -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def older(log: SparkLog) -> SparkLog:
+    """A root whose first commit is of a version that let nothing go by itself: it says nothing."""
+    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
+    return log
+
+
+def test_a_new_root_agrees_from_its_first_commit_on(tmp_path_log: SparkLog) -> None:
+    tmp_path_log.create_topic("t", 1)
+    assert tmp_path_log.image.commit == 0
+    assert tmp_path_log.image.configs == {AUTOMATIC_REMOVAL_KEY: "true"}
+    tmp_path_log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
+    with open_log(tmp_path_log.url) as again:  # and nobody agrees for its owner
+        again.create_topic("u", 1)
+        assert again.image.configs == {}
+
+
+def test_a_root_of_an_older_version_says_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    MetadataLog.open(store, SystemClock(), create=True).publish(
+        lambda _: [CreateTopic(topic_id=new_id(), name="t", partitions=1)]
+    )
+    with open_log(tmp_path) as log:
+        log.create_topic("u", 1)
+        assert log.image.configs == {}
+        assert not may_remove(log.image)
+
+
+def test_an_older_root_keeps_its_records_and_is_told_how_to_agree(older: SparkLog, append: Append) -> None:
+    older.alter_topic("t", {"retention.bytes": "0"})
+    append([b"x", b"y"])
+    assert list(due_steps(older.refresh(), older.clock.now_ms())) == []
+    report = maintain(older.metadata, older.clock)
+    found = step(report, "expire")
+    assert found.outcome == "withheld"
+    assert "2 records of t" in found.message
+    assert f"sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true" in found.message
+    assert len(records(older)) == 2
+
+    older.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
+    assert outcomes(maintain(older.metadata, older.clock))["expire"] == "done"
+    assert records(older) == []
+
+
+def test_an_older_root_is_merged_all_the_same(older: SparkLog, append: Append) -> None:
+    for number in range(3):
+        append([b"%d" % number])
+    assert outcomes(maintain(older.metadata, older.clock, FEW)) == {"expire": "nothing", "optimize": "done"}
+
+
+# --- budgets -----------------------------------------------------------------------------------------------
+
+
+def many_works(log: SparkLog, append: Append) -> Terms:
+    """Six extents in each of two partitions: two works, since they go to segments of their own."""
+    for partition in range(2):
+        for number in range(6):
+            append([b"%d" % number * 100], partition=partition)
+    return Terms(limits=MergeLimits(fan_in=3, shared_bytes=0))
+
+
+def test_a_budget_of_bytes_bounds_a_round_but_not_its_first_work(log: SparkLog, append: Append) -> None:
+    terms = many_works(log, append)
+    report = maintain(log.metadata, log.clock, terms, budget=Budget(max_bytes=1))
+    assert outcomes(report)["optimize"] == "cut"
+    assert [len(extents(log, "t", partition)) for partition in range(2)] == [1, 6]
+    assert (
+        outcomes(maintain(log.metadata, log.clock, terms, budget=Budget(max_bytes=1)))["optimize"] == "done"
+    )
+    assert [len(extents(log, "t", partition)) for partition in range(2)] == [1, 1]
+
+
+def test_nothing_begins_after_the_time_is_up(log: SparkLog, append: Append) -> None:
+    terms = many_works(log, append)
+
+    def later(_progress: object) -> None:
+        clock_of(log).advance_ms(500)
+
+    report = maintain(log.metadata, log.clock, terms, budget=Budget(seconds=0.1), progress=later)
+    assert outcomes(report)["optimize"] == "cut"
+    assert [len(extents(log, "t", partition)) for partition in range(2)] == [1, 6]
+
+
+def test_the_rate_is_of_bytes_read_and_written() -> None:
+    clock = ManualClock()
+    began_ms = clock.monotonic_ms()
+    meter = Meter(Budget(bytes_per_second=1000), clock)
+    for _ in range(10):
+        meter.spend(1000)  # read, and written
+    assert clock.monotonic_ms() - began_ms == pytest.approx(20_000 - 1000, abs=1100)
+
+
+def test_who_was_slow_may_catch_up_for_a_second_only() -> None:
+    clock = ManualClock()
+    meter = Meter(Budget(bytes_per_second=1000), clock)
+    clock.advance_ms(60_000)
+    rested = clock.monotonic_ms()
+    for _ in range(5):
+        meter.spend(500)
+    assert clock.monotonic_ms() - rested == 4_000
+
+
+def test_a_round_that_is_to_end_breaks_off_within_a_work(log: SparkLog, append: Append) -> None:
+    terms = many_works(log, append)
+    asked = itertools.count(1)
+    report = maintain(log.metadata, log.clock, terms, is_stopped=lambda: next(asked) > 3)
+    assert report.is_stopped
+    assert outcomes(report)["optimize"] == "cut"
+    assert len(extents(log)) == 6
+    assert len(records(log)) == 6
+
+
+def test_rests_end_when_the_round_is_to_end() -> None:
+    clock = ManualClock()
+    ended: list[bool] = []
+    rests: list[float] = []
+
+    def rest(duration_ms: float) -> None:
+        rests.append(duration_ms)
+        ended.append(True)
+
+    meter = Meter(Budget(bytes_per_second=1), clock, is_stopped=lambda: bool(ended), rest_ms=rest)
+    with pytest.raises(StoppedError):
+        meter.spend(10**9)
+    assert rests == [200.0]
+
+
+# --- others ------------------------------------------------------------------------------------------------
+
+
+def test_what_fails_does_not_keep_the_others_from_their_turn(
+    log: SparkLog, append: Append, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        append([b"%d" % number])
+
+    def failing(*_: object, **__: object) -> None:
+        raise StorageError("STORAGE_FAILED", "x: found no disk, expected one", fix="mount it")
+
+    monkeypatch.setattr("sparklog.maintenance.steps.expire", failing)
+    report = maintain(log.metadata, log.clock, FEW)
+    assert outcomes(report) == {"expire": "failed", "optimize": "done"}
+    assert report.has_failed
+    assert "no disk" in step(report, "expire").message
+
+
+def test_one_round_at_a_time_on_a_machine(tmp_path_log: SparkLog) -> None:
+    with alone(tmp_path_log.metadata, ROUND):
+        with pytest.raises(RetriableError, match="MAINTENANCE_RUNNING"), alone(tmp_path_log.metadata, ROUND):
+            pass
+        assert optimize(tmp_path_log.metadata, tmp_path_log.clock).topics == {}  # a command is another matter
+    with alone(tmp_path_log.metadata, ROUND):
+        pass
+
+
+def test_a_step_that_somebody_else_does_is_left_to_them(tmp_path_log: SparkLog) -> None:
+    with alone(tmp_path_log.metadata):
+        assert outcomes(maintain(tmp_path_log.metadata, tmp_path_log.clock))["optimize"] == "busy"
