@@ -11,6 +11,7 @@ from scripts.mutations import (
     records,
     spark,
     storage,
+    sweeping,
     upkeep,
 )
 from scripts.mutations.mutant import Mutant
@@ -28,4 +29,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *records.MUTANTS,
     *broker.MUTANTS,
     *maintenance.MUTANTS,
+    *sweeping.MUTANTS,
 )

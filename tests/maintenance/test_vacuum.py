@@ -94,6 +94,23 @@ def test_what_was_merged_goes_after_a_week(log: SparkLog, append: Append, clock:
     assert log.image.commit == commit
 
 
+def test_where_nothing_can_go_nothing_is_published(log: SparkLog, append: Append, clock: ManualClock) -> None:
+    """Its first commit of that kind would lock older software out."""
+    append([b"a"])
+    commit = log.image.commit
+    clock.advance_ms(2 * RETAIN_MS)
+    report = run(log)
+    assert (report.live.files, report.horizon, log.refresh().commit) == (1, -1, commit)
+
+
+def test_what_was_born_at_the_horizon_may_be_published_still(log: SparkLog, append: Append) -> None:
+    append([b"a"])
+    names = [f"segments/{'a' * 32}/00000000.{born}.{kind}" for born in (4, 5, 6) for kind in ("log", "index")]
+    judge = Judge(dataclasses.replace(log.image, sweep_horizon=5))
+    verdicts = [judge.verdict(StoredFile(name, 1, 0)) for name in names]
+    assert verdicts == [Verdict.DEAD] * 2 + [Verdict.WAITING] * 4
+
+
 def test_a_deleted_topic_frees_its_space(log: SparkLog, append: Append, clock: ManualClock) -> None:
     log.create_topic("gone", 1)
     append([b"x" * 1000], topic="gone")

@@ -67,6 +67,7 @@ def test_empty_directories_go_a_day_later(log: SparkLog, directory: Path) -> Non
     log.metadata.publish(lambda image: [plan_delete_topic(image, "gone")])
     assert run_now(log).dead.files == 1
     assert set((directory / "segments").iterdir()) == before  # it was changed a moment ago
+    assert vacuum(log.metadata, log.clock).directories == 0
     (empty,) = [path for path in before if not list(path.iterdir())]
     old_ns = os.stat(empty).st_mtime_ns - DAY_MS * 1_000_000
     (directory / "t-7").mkdir()

@@ -1,9 +1,12 @@
 """Walking through a root, and removing what was found, in every store."""
 
+from typing import Any
+
 import pytest
 
-from sparklog.errors import InvalidRequestError
-from sparklog.storage import Store
+from sparklog.errors import InvalidRequestError, StorageError
+from sparklog.storage import Store, open_store
+from sparklog.storage.s3 import S3Store
 
 
 def test_a_walk_finds_everything_where_it_is_let_in(store: Store) -> None:
@@ -50,3 +53,21 @@ def test_a_directory_goes_when_it_is_empty(store: Store) -> None:
         file.write(b"y")
         file.sync()
     assert store.read("a/3") == b"y"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("AccessDenied", "STORAGE_REFUSED"), ("InternalError", "STORAGE_FAILED")]
+)
+def test_a_removal_that_a_bucket_refuses_is_told(
+    s3_root: str, monkeypatch: pytest.MonkeyPatch, code: str, expected: str
+) -> None:
+    store = open_store(s3_root)
+    assert isinstance(store, S3Store)
+    answers: list[dict[str, Any]] = [
+        {"Errors": [{"Key": "a", "Code": "NoSuchKey"}]},
+        {"Errors": [{"Key": "b", "Code": code}]},
+    ]
+    monkeypatch.setattr(store.client, "call", lambda *_, **__: answers.pop(0))
+    with pytest.raises(StorageError, match=f"cannot delete b: the store answered {code}") as raised:
+        store.delete_many([f"{number}" for number in range(1001)])
+    assert raised.value.code == expected
