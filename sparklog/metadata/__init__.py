@@ -6,15 +6,19 @@ from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
+from sparklog.metadata.model.compacting import NoteCleaned, plan_note_cleaned
 from sparklog.metadata.model.extent import DraftExtent, Extent
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
 from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
+    NEVER_CLEANED,
     NO_COMMIT,
+    NO_DELETE_HORIZON_MS,
     NO_HORIZON,
     BrokerListener,
     BrokerRegistration,
+    Cleaned,
     Image,
     PartitionState,
     ProducerState,
@@ -65,7 +69,9 @@ __all__ = [
     "DEFAULT_MAX_PARTITIONS",
     "MAX_PARTITIONS_KEY",
     "MAX_WRITER_TXNS",
+    "NEVER_CLEANED",
     "NO_COMMIT",
+    "NO_DELETE_HORIZON_MS",
     "NO_HORIZON",
     "NUMBER_COLUMNS",
     "SEQUENCES",
@@ -77,6 +83,7 @@ __all__ = [
     "Background",
     "BrokerListener",
     "BrokerRegistration",
+    "Cleaned",
     "CreateTopic",
     "DeleteTopic",
     "DraftExtent",
@@ -87,6 +94,7 @@ __all__ = [
     "MetadataLog",
     "MetadataSettings",
     "MoveSweepHorizon",
+    "NoteCleaned",
     "PartitionState",
     "Plan",
     "ProducerState",
@@ -119,6 +127,7 @@ __all__ = [
     "plan_create_topic",
     "plan_delete_topic",
     "plan_move_sweep_horizon",
+    "plan_note_cleaned",
     "plan_register_broker",
     "plan_replace_extents",
     "plan_replacements",

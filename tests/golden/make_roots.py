@@ -81,6 +81,9 @@ def fill(log: Any, version: int) -> None:
     replace_last(log, "kept")
     if version >= 6:
         log.metadata.publish(lambda image: [metadata.plan_move_sweep_horizon(image, image.commit)])
+    if version >= 7:
+        done = metadata.Cleaned(8, 1_800_000_000_000)
+        log.metadata.publish(lambda image: [metadata.plan_note_cleaned(image, topic_id, 0, done)])
     log.metadata.write_snapshot()
     log.append("orders", rows(30, 6), partition=0, txn=("query-1", 4), compression_type="gzip")
     produce(log, 41, 4, rows(40, 2))

@@ -31,8 +31,10 @@ from sparklog.metadata.model.action import FIRST_VERSION
 from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
+    NEVER_CLEANED,
     NO_HORIZON,
     BrokerRegistration,
+    Cleaned,
     Image,
     MergedBatch,
     PartitionState,
@@ -66,6 +68,8 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     writer_txns: dict[str, WriterTxnState] = {}
     # Version 5, likewise: by partition, and by producer id.
     merged_batches: dict[Int64, dict[Int64, tuple[MergedBatch, ...]]] = {}
+    # Version 7, likewise: by partition.
+    cleaned: dict[Int64, Cleaned] = {}
 
 
 class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -82,6 +86,8 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
     @property
     def version(self) -> int:
+        if any(topic.cleaned for topic in self.topics):
+            return 7
         if self.sweep_horizon != NO_HORIZON:
             return 6
         if any(topic.merged_batches for topic in self.topics):
@@ -221,6 +227,7 @@ def _state(image: Image) -> SnapshotState:
                 for state in topic.partitions
                 if state.merged_batches
             },
+            {state.partition: state.cleaned for state in topic.partitions if state.cleaned != NEVER_CLEANED},
         )
         for topic in image.topics.values()
     )
@@ -252,6 +259,9 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
         for partition, stored in enumerate(topic.partitions):
             if not 0 <= stored.log_start_offset <= stored.log_end_offset or stored.extents < 0:
                 raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {stored}")
+            cleaned = topic.cleaned.get(partition, NEVER_CLEANED)
+            if not 0 <= cleaned.first_dirty_offset <= stored.log_end_offset:
+                raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {cleaned}")
             part = columns.slice(row, row + stored.extents)
             _check_extents(part, stored, f"{where}, topic {topic.name!r} partition {partition}")
             row += stored.extents
@@ -264,6 +274,7 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
                     extents=ExtentList(topic.topic_id, partition, (part,) if len(part) else ()),
                     producers=stored.producers,
                     merged_batches=topic.merged_batches.get(partition, {}),
+                    cleaned=cleaned,
                 )
             )
         topics.append(

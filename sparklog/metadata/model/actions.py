@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from sparklog.metadata.model import (
     brokers,
+    compacting,
     extents,
     producers,
     publishers,
@@ -22,6 +23,7 @@ from sparklog.metadata.model import (
 )
 from sparklog.metadata.model.action import ActionBase
 from sparklog.metadata.model.brokers import RegisterBroker
+from sparklog.metadata.model.compacting import NoteCleaned
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extents import AppendExtents
 from sparklog.metadata.model.producers import AllocateProducerIds
@@ -45,12 +47,13 @@ Action = (
     | AllocateProducerIds
     | RequestApplied
     | MoveSweepHorizon
+    | NoteCleaned
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
 # The newest version of a document that we know. An action that older software must refuse by its number
 # begins another (`document_version`).
-VERSION = 6
+VERSION = 7
 
 # What each kind does to an image; it refuses what does not apply.
 EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
@@ -66,4 +69,5 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     AllocateProducerIds: producers.allocate_producer_ids,
     RequestApplied: publishers.settle_request,
     MoveSweepHorizon: sweeping.move_sweep_horizon,
+    NoteCleaned: compacting.note_cleaned,
 }

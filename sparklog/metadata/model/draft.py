@@ -41,6 +41,7 @@ class PartitionDraft:
                 extents=before.extents.appended(self.pending),
                 producers=before.producers if self.own_producers is None else self.own_producers,
                 merged_batches=before.merged_batches,
+                cleaned=before.cleaned,
             )
             self.pending, self.own_producers = [], None
         return self.state

@@ -21,6 +21,7 @@ from sparklog.metadata.model.topic_names import collision_key
 
 NO_COMMIT = -1
 NO_HORIZON = -1
+NO_DELETE_HORIZON_MS = -1
 _BLOCK_BYTES = 4096
 _EXTENT_BYTES = 240  # as an object in a commit
 
@@ -40,6 +41,21 @@ class MergedBatch(msgspec.Struct, frozen=True, array_like=True):
     base_sequence: Int64
     record_count: Int64
     base_offset: Int64
+
+
+class Cleaned(msgspec.Struct, frozen=True, array_like=True):
+    """How far a partition is compacted.
+
+    Fields:
+        first_dirty_offset: where the part begins that no compaction has seen.
+        delete_horizon_ms: the latest time until which a tombstone below it is kept; -1: there is none.
+    """
+
+    first_dirty_offset: Int64
+    delete_horizon_ms: Int64
+
+
+NEVER_CLEANED = Cleaned(0, NO_DELETE_HORIZON_MS)
 
 
 class PublisherState(msgspec.Struct, frozen=True, array_like=True):
@@ -111,6 +127,7 @@ class PartitionState:
     producers: Mapping[int, ProducerState] = field(default_factory=dict)
     # By producer id, those that no extent shows any more; the newest last (sequences.py).
     merged_batches: Mapping[int, tuple[MergedBatch, ...]] = field(default_factory=dict)
+    cleaned: Cleaned = NEVER_CLEANED
 
     def extents_between(self, start_offset: int, end_offset: int) -> list[Extent]:
         """Extents that hold any offset of [start_offset, end_offset), in offset order."""
