@@ -76,6 +76,7 @@ CODES: dict[str, tuple[str, str]] = {
     "MAINTENANCE_RUNNING": ("55006", "another process of this machine maintains the root"),
     "MISSING_OPTION": ("42K06", "a required option is not set"),
     "NOT_A_SPARKLOG_BROKER": ("08004", "a bootstrap server is no sparklog broker"),
+    "NOT_COMPACTED": ("22023", "a topic that is to be compacted keeps all records"),
     "OFFSET_OUT_OF_RANGE": ("22003", "the offset is outside the log's start and end"),
     "OUT_OF_ORDER_SEQUENCE": ("22023", "a producer's batch does not follow its last one"),
     "PARTITION_MISSING": ("42704", "no such partition"),

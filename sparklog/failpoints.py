@@ -63,6 +63,7 @@ FAILPOINTS: Final[dict[str, tuple[tuple[int, ...], str]]] = {
     "vacuum.surveyed": ((16,), "what nothing refers to is listed; the sweep horizon is not moved"),
     "vacuum.moved": ((16,), "the sweep horizon is moved, nothing is removed"),
     "vacuum.removed": ((16,), "some of the dead files are removed"),
+    "compact.publishing": ((15,), "a round of compaction is done, not published"),
     "cleaning.marked": ((11, 13), "the marker of cleaning is there, nothing is removed"),
     "cleaning.aborted": ((11, 13), "puts of a commit's number are aborted, it is not removed"),
     "cleaning.removed": ((11, 13), "a commit is removed"),

@@ -30,6 +30,7 @@ COMMANDS = {
     ),
     "groups": LazyCommand("sparklog.cli.groups", "groups", "Consumer groups: committed offsets and lag."),
     "optimize": LazyCommand("sparklog.cli.optimize", "optimize", "Merge small extents into large segments."),
+    "compact": LazyCommand("sparklog.cli.compact", "compact", "Keep the last record of each key."),
     "expire": LazyCommand("sparklog.cli.expire", "expire", "Remove records past their topic's retention."),
     "vacuum": LazyCommand("sparklog.cli.vacuum", "vacuum", "Remove the files that nothing refers to."),
     "maintain": LazyCommand(

@@ -24,6 +24,7 @@ from sparklog.format.arrow_bytes import (
     LOW32,
     Inline,
     Int32Array,
+    Int64Array,
     UInt8Array,
     UInt64Array,
     Words,
@@ -53,6 +54,15 @@ class ByteViews(NamedTuple):
     def cut(cls, data: UInt8Array, bounds: Int32Array) -> Self:
         """Consecutive rows of a buffer, row i from bounds[i] to bounds[i + 1]."""
         return cls(_views(data, bounds[:-1], np.diff(bounds)), (data,), None)
+
+    @classmethod
+    def at(cls, data: UInt8Array, position: Int64Array, length: Int64Array) -> Self:
+        """The rows data[position : position + length], null where the length is negative."""
+        is_null = length < 0
+        has_nulls = bool(is_null.any())
+        size = np.maximum(length, 0) if has_nulls else length
+        views = _views(data, position.astype(np.int32), size.astype(np.int32))
+        return cls(views, (data,), is_null if has_nulls else None)
 
     @classmethod
     def nulls(cls, rows: int) -> Self:

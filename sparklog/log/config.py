@@ -5,8 +5,8 @@ Invariants: a stored value has been accepted by `validate_topic_configs` or
     with a reason of their own: refused_settings.py).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
-Not here: storing values (metadata); acting on retention (maintenance/retain.py), and on compaction, which
-    nothing does yet (not_acted_on.py).
+Not here: storing values (metadata); acting on retention and compaction (maintenance/), which nothing does by
+    itself (not_acted_on.py).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
 Sources: Kafka TopicConfig and ServerLogConfigs.
 """
@@ -53,7 +53,7 @@ class TopicConfig:
         "cleanup.policy",
         default=("delete",),
         choices=("delete", "compact"),
-        acted_on=ActedOn.NOT_YET,
+        acted_on=ActedOn.BY_COMPACT,
         may_be_empty=True,
         doc="""delete: old records go by time and size; compact: the latest record of each key stays.
         Both together bound a compacted topic; empty: everything stays. Compaction costs reading and
@@ -72,7 +72,7 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=ActedOn.NOT_YET,
+        acted_on=ActedOn.BY_COMPACT,
         doc="""How long a tombstone stays in a compacted topic. Longer: a slow consumer still learns of
         the deletion; shorter: less space.""",
     )
@@ -118,9 +118,9 @@ class TopicConfig:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=ActedOn.NOT_YET,
-        doc="""A record becomes eligible for compaction at the latest after so long. Shorter: deletions
-        take effect sooner; longer: less rewriting.""",
+        acted_on=ActedOn.BY_COMPACT,
+        doc="""With --due, a record is compacted at the latest after so long. Shorter: deletions take effect
+        sooner; longer: less rewriting.""",
     )
     max_message_bytes: int = setting(
         "max.message.bytes",
@@ -161,9 +161,9 @@ class TopicConfig:
         default=0.5,
         minimum=0,
         maximum=1,
-        acted_on=ActedOn.NOT_YET,
-        doc="""Compact when this share of the log is not yet compacted. Smaller: less space for duplicates,
-        more rewriting; larger: the other way round.""",
+        acted_on=ActedOn.BY_COMPACT,
+        doc="""With --due, compact when more than this share of the log is not yet compacted. Smaller: less
+        space for duplicates, more rewriting; larger: the other way round.""",
     )
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
@@ -171,7 +171,7 @@ class TopicConfig:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
-        acted_on=ActedOn.NOT_YET,
+        acted_on=ActedOn.BY_COMPACT,
         doc="""A record stays untouched by compaction for at least so long. Longer: consumers see every
         version for that time; shorter: less space.""",
     )

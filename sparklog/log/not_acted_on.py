@@ -1,9 +1,10 @@
 """Settings that promise that records go, and are not kept to by themselves. Whoever sets one is told.
 
 They are not refused: Kafka Connect, Streams, MirrorMaker and topic operators set them on every topic that
-they make. But records past their retention go only when somebody runs `sparklog expire`, and nothing compacts
-in this version; so each is marked where it is declared (config.py), and the promise is taken back wherever it
-is set: in the documentation, in a warning on create and alter, and by `sparklog doctor`.
+they make. But records past their retention go only when somebody runs `sparklog expire`, and those that
+others have superseded when somebody runs `sparklog compact`; so each is marked where it is declared
+(config.py), and the promise is taken back wherever it is set: in the documentation, in a warning on create
+and alter, and by `sparklog doctor`.
 Not here: settings without effect that promise nothing (preallocate and the like, config.py).
 """
 
@@ -14,10 +15,11 @@ from sparklog.log.config import TopicConfig
 from sparklog.log.setting import ActedOn, declared_settings
 from sparklog.metadata import Action, CreateTopic, Image, SetConfigs
 
-_NO_LIMIT = {"retention.ms": "-1", "retention.bytes": "-1"}
+# These values ask for nothing by themselves.
+_NO_LIMIT = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 _CONSEQUENCES = {
     ActedOn.BY_EXPIRE: "kept, but not acted on by itself in this version: run `sparklog expire`",
-    ActedOn.NOT_YET: "kept, but not acted on in this version: no records are removed, files only grow",
+    ActedOn.BY_COMPACT: "kept, but not acted on by itself in this version: run `sparklog compact`",
 }
 _log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar, cast
 from sparklog.errors import InvalidRequestError
 
 LONG_MAX = (1 << 63) - 1
-NOT_ACTED_ON = "Kept, but not acted on in this version: no records are removed."
 BY_EXPIRE = "Acted on only by `sparklog expire` in this version, not by itself."
+BY_COMPACT = "Acted on only by `sparklog compact` in this version, not by itself."
 _LONGEST_KEY = 100  # of which a likeness is looked for
 _ALIKE = 0.5  # of all pairs of both: what is so much like a known key is taken for it, misspelt
 TYPE_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", tuple: "list"}
@@ -29,7 +29,7 @@ class ActedOn(enum.Enum):
 
     ALWAYS = ()
     BY_EXPIRE = (BY_EXPIRE,)
-    NOT_YET = (NOT_ACTED_ON,)
+    BY_COMPACT = (BY_COMPACT,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,16 @@
 
 Merging has three steps, each of its own: choose what is worth the work (choose.py, pure), do it anywhere
 (merge.py: a store, no Spark, no broker), and publish what came of it in one commit (publish.py). run.py has
-all three. Retention is in retain.py; sweep.py removes the files that nothing refers to any more. maintain.py
-does whatever of all that is due (steps.py), within a budget.
+all three. Compaction has the same steps: choose_compactions.py, run_compaction.py, compact.py. Retention is
+in retain.py; sweep.py removes the files that nothing refers to any more. maintain.py does whatever of all
+that is due (steps.py), within a budget.
 """
 
 from sparklog.maintenance.alone import ROUND, alone
 from sparklog.maintenance.budget import NO_LIMIT, Budget
 from sparklog.maintenance.choose import MergeLimits
+from sparklog.maintenance.choose_compactions import CompactionLimits, CompactionWork
+from sparklog.maintenance.compact import CompactedTopic, CompactionReport, compact
 from sparklog.maintenance.maintain import RoundReport, due_steps, maintain
 from sparklog.maintenance.retain import Expiry, expire
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
@@ -29,6 +32,10 @@ __all__ = [
     "RETAIN_MS",
     "ROUND",
     "Budget",
+    "CompactedTopic",
+    "CompactionLimits",
+    "CompactionReport",
+    "CompactionWork",
     "DeadFile",
     "Expiry",
     "MergeLimits",
@@ -44,6 +51,7 @@ __all__ = [
     "Usage",
     "VacuumReport",
     "alone",
+    "compact",
     "due_steps",
     "expire",
     "maintain",

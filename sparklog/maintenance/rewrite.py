@@ -95,13 +95,13 @@ def rewritten(
     Raises:
         DataLossError, CorruptLogError: a segment is gone, or is not what metadata say.
     """
-    for data, table in _steps(source, piece, step_bytes):
+    for data, table in read_steps(source, piece, step_bytes):
         where = f"{piece.topic}-{piece.partition} from offset {int(table.base_offset[0])}"
         for run, is_small in _runs(table):
             part = table.select(run)
             made = _put_together(data, part, piece, where, step_bytes, origin) if is_small else None
             if made is None:
-                yield _kept(data, part, origin)
+                yield kept_batches(data, part, origin)
             else:
                 yield from made
 
@@ -109,7 +109,7 @@ def rewritten(
 # --- reading -----------------------------------------------------------------------------------------------
 
 
-def _steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[memoryview, BatchTable]]:
+def read_steps(source: Source, piece: Piece, step_bytes: int) -> Iterator[tuple[memoryview, BatchTable]]:
     """(buffer, its whole batches) of about `step_bytes`; offsets in the table are absolute."""
     group: list[Extent] = []
     size = 0
@@ -212,7 +212,7 @@ def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
         yield slice(start, stop), bool(together[start])
 
 
-def _kept(view: memoryview, table: BatchTable, origin: int) -> EncodedBatches:
+def kept_batches(view: memoryview, table: BatchTable, origin: int) -> EncodedBatches:
     """Consecutive batches with their bytes as they are, but for the base offset."""
     start, stop = int(table.position[0]), int(table.position[-1] + table.size[-1])
     data = view[start:stop]

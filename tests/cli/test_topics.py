@@ -107,8 +107,8 @@ def test_settings_that_nothing_acts_on_are_told_of(run: Run) -> None:
     )
     created = run("topics", "create", "--topic", "t", *asked)
     assert created.stderr == (
-        "Warning: topic 't': cleanup.policy=compact: kept, but not acted on in this version: "
-        "no records are removed, files only grow.\n"
+        "Warning: topic 't': cleanup.policy=compact: kept, but not acted on by itself in this version: "
+        "run `sparklog compact`.\n"
         "Warning: topic 't': retention.ms=1: kept, but not acted on by itself in this version: "
         "run `sparklog expire`.\n"
     )

@@ -94,10 +94,9 @@ def test_settings_that_nothing_acts_on_are_warned_of(log: SparkLog, caplog: pyte
     log.alter_topic("t", set={"cleanup.policy": "compact"}, delete=["retention.ms"])
     log.alter_root(set={"retention.bytes": "7", "num.partitions": "2"})
     log.alter_root(set={"retention.bytes": "-1"}, delete=["num.partitions"])
-    about = ": kept, but not acted on in this version: no records are removed, files only grow"
-    by_hand = ": kept, but not acted on by itself in this version: run `sparklog expire`"
+    by_hand = ": kept, but not acted on by itself in this version: run `sparklog"
     assert caplog.messages == [
-        f"topic 't': retention.ms=5{by_hand}",
-        f"topic 't': cleanup.policy=compact{about}",
-        f"root: retention.bytes=7{by_hand}",
+        f"topic 't': retention.ms=5{by_hand} expire`",
+        f"topic 't': cleanup.policy=compact{by_hand} compact`",
+        f"root: retention.bytes=7{by_hand} expire`",
     ]

@@ -15,7 +15,7 @@ from sparklog.log.config import (
     validate_topic_configs,
 )
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS
-from sparklog.log.setting import BY_EXPIRE, LONG_MAX, NOT_ACTED_ON, ActedOn, declared_settings
+from sparklog.log.setting import BY_COMPACT, BY_EXPIRE, LONG_MAX, ActedOn, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"
 
@@ -108,8 +108,8 @@ def test_every_default_parses_to_itself_and_is_documented(cls: type[TopicConfig]
         assert key in describe_configs()
 
 
-def test_what_is_not_acted_on_is_documented_so() -> None:
-    """Until something removes records: nothing may read as if it did."""
+def test_what_is_not_acted_on_by_itself_is_documented_so() -> None:
+    """Nothing may read as if records went by themselves."""
     declared = declared_settings(TopicConfig).items()
     keys = {key for key, (_, one) in declared if one.acted_on is not ActedOn.ALWAYS}
     removing = (
@@ -122,7 +122,7 @@ def test_what_is_not_acted_on_is_documented_so() -> None:
     )
     assert keys == {key for key in declared_settings(TopicConfig) if key.startswith(removing)}
     for text in (describe_configs(), render_properties()):
-        assert (text.count(NOT_ACTED_ON), text.count(BY_EXPIRE), len(keys)) == (5, 2, 7)
+        assert (text.count(BY_COMPACT), text.count(BY_EXPIRE), len(keys)) == (5, 2, 7)
     assert f"|at least -1|{BY_EXPIRE} Keep records for this long" in describe_configs()
 
 

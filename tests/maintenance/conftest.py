@@ -13,6 +13,8 @@ from sparklog.metadata import Extent, MetadataLog
 from sparklog.storage import MemoryStore
 
 Append = Callable[..., None]
+Put = Callable[..., None]
+Pair = tuple[bytes | None, bytes | None]
 
 
 @pytest.fixture
@@ -46,6 +48,33 @@ def append(log: SparkLog) -> Append:
         if times_ms is not None:
             columns["timestamp"] = pa.array(times_ms, pa.int64())
         log.append(topic, pa.table(columns), partition=partition, compression_type=compression)
+
+    return add
+
+
+@pytest.fixture
+def clock(log: SparkLog) -> ManualClock:
+    assert isinstance(log.clock, ManualClock)
+    return log.clock
+
+
+@pytest.fixture
+def table(log: SparkLog) -> SparkLog:
+    log.create_topic("table", 2, {"cleanup.policy": "compact"})
+    return log
+
+
+@pytest.fixture
+def put(table: SparkLog) -> Put:
+    """One extent a call, of now."""
+
+    def add(*pairs: Pair, partition: int = 0, topic: str = "table", compression: str = "none") -> None:
+        columns = {
+            "key": pa.array([key for key, _ in pairs], pa.binary()),
+            "value": pa.array([value for _, value in pairs], pa.binary()),
+            "timestamp": pa.array([table.clock.now_ms()] * len(pairs), pa.int64()),
+        }
+        table.append(topic, pa.table(columns), partition=partition, compression_type=compression)
 
     return add
 

@@ -1,0 +1,90 @@
+"""`sparklog compact`: keep the last record of each key, in topics whose cleanup.policy has compact.
+
+Not here: what stays and what goes (sparklog/maintenance), freeing the storage (vacuum).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.near_names import require_topics
+from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.progress import byte_bar
+from sparklog.cli.settings import common_options, current
+
+if TYPE_CHECKING:
+    from sparklog.maintenance import CompactionReport
+
+COLUMNS = (
+    Column("topic", "TOPIC"),
+    Column("partitions", "PARTITIONS", number=True),
+    Column("dirty_bytes", "DIRTY", number=True, bytes=True),
+    Column("clean_bytes", "CLEAN", number=True, bytes=True),
+    Column("records_read", "RECORDS", number=True),
+    Column("superseded", "SUPERSEDED", number=True),
+    Column("keyless", "KEYLESS", number=True),
+    Column("tombstones_removed", "TOMBSTONES-GONE", number=True),
+    Column("tombstones_kept", "KEPT", number=True),
+    Column("bytes_before", "BYTES", number=True, bytes=True),
+    Column("bytes_after", "NOW", number=True, bytes=True),
+)
+_OF_DRY_RUN = 4  # of the columns
+
+
+@click.command("compact")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--dry-run", is_flag=True, help="Only show which topics have anything to compact.")
+@click.option(
+    "--due",
+    "only_due",
+    is_flag=True,
+    help="Only where min.cleanable.dirty.ratio or max.compaction.lag.ms say so, and without the newest "
+    "extent of a partition; default: whatever can be compacted.",
+)
+@common_options
+def compact(topics: tuple[str, ...], dry_run: bool, only_due: bool) -> None:
+    """Compact TOPICs, or all, whose cleanup.policy has compact: the last record of each key stays.
+
+    Offsets, records and timestamps of what stays are what they were; tombstones stay for delete.retention.ms
+    from their first compaction on; records without a key go. Readers and writers go on meanwhile.
+    `sparklog vacuum` frees the space.
+    """
+    from sparklog.maintenance import CompactionLimits
+    from sparklog.maintenance import compact as clean
+
+    log = current().open_log()
+    if topics:
+        require_topics(log, topics)
+    with byte_bar("compacting") as show:
+        report = clean(
+            log.metadata,
+            log.clock,
+            list(dict.fromkeys(topics)) or None,
+            CompactionLimits(only_due=only_due),
+            dry_run=dry_run,
+            progress=lambda progress: show(progress.done_bytes, progress.total_bytes),
+        )
+    show_report(report, dry_run=dry_run)
+
+
+def show_report(report: CompactionReport, *, dry_run: bool) -> None:
+    """A line a topic, and in JSON a document."""
+    import dataclasses
+
+    rows = [{"topic": name, **dataclasses.asdict(one)} for name, one in report.topics.items()]
+    if current().json:
+        show_json({"dry_run": dry_run, "topics": rows})
+        return
+    shown = [row for row in rows if row["partitions"]]
+    if not shown:
+        click.echo("Nothing to compact.")
+        return
+    show_rows(COLUMNS[:_OF_DRY_RUN] if dry_run else COLUMNS, shown)
+    keyless = sum(one.keyless for one in report.topics.values())
+    if keyless:
+        click.echo(f"{keyless} records had no key, and are gone.", err=True)
+    left_out = sum(one.left_out for one in report.topics.values())
+    if left_out:
+        click.echo(f"{left_out} rounds were left out: others changed the partition meanwhile.", err=True)

@@ -1,0 +1,104 @@
+"""128-bit hashes of many keys at once, so different for each hasher that nobody can aim at a collision.
+
+A key is taken as 32-bit words w1, w2, ... and its length; each of four numbers of 32 bits is
+
+    ((a0 + a1 * length + a2 * w1 + a3 * w2 + ...) mod 2^64) / 2^32
+
+with coefficients that are random, and its own. For two different keys, whatever they are, each of the four
+is the same with a probability of 2^-32, independently: strongly universal hashing. That any two of the four
+million keys of a buffer of 128 MiB collide has a probability of 2^-85. Kafka takes MD5, of which collisions
+are known.
+
+Keys of more than LONG_BYTES would need as many coefficients: BLAKE2b, keyed, hashes those one by one, which
+costs less than to read them.
+Invariants: equal keys have equal hashes in one hasher, and in no other.
+Concurrency: a hasher is immutable.
+Sources: Dietzfelbinger, Universal hashing and k-wise independent random variables via integer arithmetic
+    without primes, 1996; Lemire and Kaser, Strongly universal string hashing is fast, 2014.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparklog.format.arrow_bytes import LOW32, Int64Array, UInt8Array, UInt64Array, Words
+
+LONG_BYTES = 512
+SEED_BYTES = 4 * 8 * (2 + LONG_BYTES // 4)
+_32 = np.uint64(32)
+_WORD_BYTES = 8
+
+
+class Hashes(NamedTuple):
+    """One row a key."""
+
+    high: UInt64Array
+    low: UInt64Array
+
+    def select(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> "Hashes":
+        """Some of them."""
+        return Hashes(self.high[rows], self.low[rows])
+
+
+class KeyHasher:
+    """One family of hashes."""
+
+    def __init__(self, seed: bytes) -> None:
+        """`seed`: SEED_BYTES that are random."""
+        if len(seed) != SEED_BYTES:
+            raise ValueError(f"found a seed of {len(seed)} bytes, expected {SEED_BYTES}")
+        self._coefficients = np.frombuffer(seed, np.uint64).reshape(4, -1)
+        self._secret = hashlib.blake2b(seed).digest()
+
+    def hash(self, data: UInt8Array, position: Int64Array, length: Int64Array) -> Hashes:
+        """Of data[position : position + length], which must lie there; no length is negative."""
+        size = length.view(np.uint64)
+        sums = [row[0] + row[1] * size for row in self._coefficients]
+        words = Words(data)
+        short = length <= LONG_BYTES
+        rows: npt.NDArray[np.intp] | None = None if short.all() else np.flatnonzero(short)
+        most = int(length[short].max(initial=0))
+        for at in range(0, most, _WORD_BYTES):
+            left = (length if rows is None else length[rows]) - at
+            if int(left.min(initial=_WORD_BYTES)) <= 0:
+                goes_on = left > 0
+                rows = np.flatnonzero(goes_on) if rows is None else rows[goes_on]
+                left = left[goes_on]
+            word = words.at((position if rows is None else position[rows]) + at)
+            if int(left.min(initial=_WORD_BYTES)) < _WORD_BYTES:
+                unused = np.uint64(8) * (_WORD_BYTES - np.minimum(left, _WORD_BYTES)).view(np.uint64)
+                word = (word << unused) >> unused
+            first, second = word & LOW32, word >> _32
+            place = 2 + at // 4
+            for total, coefficient in zip(sums, self._coefficients, strict=True):
+                more = coefficient[place] * first
+                more += coefficient[place + 1] * second
+                if rows is None:
+                    total += more  # noqa: PLW2901 - in place
+                else:
+                    total[rows] += more
+        found = Hashes(_join(sums[0], sums[1]), _join(sums[2], sums[3]))
+        if not short.all():
+            self._hash_long(data, position, length, np.flatnonzero(~short), found)
+        return found
+
+    def _hash_long(
+        self,
+        data: UInt8Array,
+        position: Int64Array,
+        length: Int64Array,
+        rows: npt.NDArray[np.intp],
+        found: Hashes,
+    ) -> None:
+        for row in rows.tolist():
+            start = int(position[row])
+            key = data[start : start + int(length[row])]
+            digest = hashlib.blake2b(key.data, digest_size=16, key=self._secret).digest()
+            found.high[row] = int.from_bytes(digest[:8], "big")
+            found.low[row] = int.from_bytes(digest[8:], "big")
+
+
+def _join(first: UInt64Array, second: UInt64Array) -> UInt64Array:
+    return (first & ~LOW32) | (second >> _32)
