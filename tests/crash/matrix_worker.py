@@ -3,9 +3,10 @@
     matrix_worker.py      reads commands (a line of JSON each), forks a child for each, tells how it ended
 
 The parent has imported everything and uses none of it, so that a child costs milliseconds. Children are
-writers of one root: `embedded` (append, commit offsets, sweep, merge), `sink` (two tasks and a driver, as in
-Spark), `broker` (a whole broker, whose publisher and coordinator are used without a socket), `bystander`
-(writes and reads beside them, and is not killed). Each has a directory for what it must not forget:
+writers of one root: `embedded` (append, commit offsets, sweep, merge, vacuum), `sink` (two tasks and a
+driver, as in Spark), `broker` (a whole broker, whose publisher and coordinator are used without a socket),
+`bystander` (writes and reads beside them, and is not killed). Each has a directory for what it must not
+forget:
     acked       a line per acknowledged operation: its number, and the offsets that it got
     <life>.jsonl   the history of one life (tests/history)
 An operation without an acknowledgement is done again by the next life: same version, same sequence number.
@@ -31,9 +32,9 @@ from sparklog.client import PartitionedAppender, SparkLog
 from sparklog.client.appender import StagedAppend
 from sparklog.client.publish import AppendResult
 from sparklog.clock import SystemClock
-from sparklog.errors import FatalStorageError, FencedError
+from sparklog.errors import FatalStorageError, FencedError, RetriableError
 from sparklog.log.writer import LogWriter
-from sparklog.maintenance import MergeLimits, optimize
+from sparklog.maintenance import MergeLimits, optimize, vacuum
 from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.storage import open_store
 from sparklog_server.api.registry import declared_apis
@@ -46,7 +47,7 @@ from tests.server.publish.batches import batch, part
 
 PARTITIONS = 2
 ROWS = 3  # of each operation in each partition
-SWEEP_OLDER_MS = 2_000  # no put of ours takes longer; younger ones may be somebody's
+SWEEP_OLDER_MS = 2_000  # nothing of ours takes longer; what is younger may be somebody's
 FATAL, FENCED = 3, 4  # exit codes: a failed fsync; another broker has taken over
 PRODUCER_ID = 41
 _NOT_NOW = (
@@ -154,7 +155,7 @@ def ranges_of(result: AppendResult, topic: str) -> Ranges:
 
 
 def embedded(life: Life) -> None:
-    """Append, commit offsets, sweep, merge; exactly once by its versions."""
+    """Append, commit offsets, sweep, merge, vacuum; exactly once by its versions."""
     log, role = life.log, life.role
     for number in range(life.first, life.first + life.command.operations):
 
@@ -171,13 +172,19 @@ def embedded(life: Life) -> None:
             optimize(
                 log.metadata, log.clock, limits=MergeLimits(fan_in=6, shared_bytes=number % 4 // 2 << 20)
             )
+        else:
+            vacuum(log.metadata, log.clock, retain_ms=SWEEP_OLDER_MS, force=True)
     life.poll()
 
 
 def sink(life: Life) -> None:
     """Two tasks stage, each through a segment of its own; the driver commits; a second attempt comes late."""
     log, role = life.log, life.role
-    writers = [LogWriter(log.store, log.clock) for _ in range(PARTITIONS)]
+
+    def seen() -> tuple[int, int]:
+        return log.image.commit, log.image.sweep_horizon
+
+    writers = [LogWriter(log.store, log.clock, seen=seen) for _ in range(PARTITIONS)]
 
     def stage(number: int, task: int) -> StagedAppend:
         log.refresh()
@@ -189,8 +196,13 @@ def sink(life: Life) -> None:
     for number in range(life.first, life.first + life.command.operations):
 
         def append(number: int = number) -> Ranges:
-            staged = [stage(number, task) for task in range(PARTITIONS)]
-            return ranges_of(log.publish(staged, txn=(role, number)), role)
+            while True:
+                staged = [stage(number, task) for task in range(PARTITIONS)]
+                try:
+                    return ranges_of(log.publish(staged, txn=(role, number)), role)
+                except RetriableError as error:  # an old segment was merged away: the batch is done again
+                    if error.code != "STAGING_EXPIRED":
+                        raise
 
         life.operate(number, append)
         stage(number, 0)  # a speculative duplicate: nobody publishes it
