@@ -12,8 +12,11 @@ Stores whose files end with their sync (object stores): each sync ends the segme
     another. flush.messages and flush.ms would only make objects small, and are not followed. The index is
     one more object, and worth its request only beside a segment of INDEXED_BYTES or more.
 Rolling: before an append that would exceed segment.bytes, segment.ms or segment.index.bytes of any
-    topic in the segment (the strictest counts), or that goes to a segment born before the sweep horizon. One
-    append is never split over two segments.
+    topic in the segment (the strictest counts; open_segment.py), or that goes to a segment born before the
+    sweep horizon, or one whose file was removed. One append is never split over two segments.
+Removed files: once all extents of a segment were merged away or have expired, it may be swept while it is
+    open here. What is appended and not published then is gone with it: `sync` says so (STAGING_EXPIRED),
+    where it can be seen, else who publishes. The next append begins another segment.
 Not here: the index beside a segment (growing_index.py), encoding (format), offsets and visibility
     (metadata), grouping rows (client/appender.py).
 Concurrency: thread-safe by one lock.
@@ -21,8 +24,6 @@ After a crash: a new process means a new writer id; bytes without an extent are 
 Sources: docs/design.md; Kafka LogSegment.append, UnifiedLog.maybeRoll.
 """
 
-import contextlib
-import dataclasses
 import os
 import threading
 import uuid
@@ -30,7 +31,13 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock
-from sparklog.errors import AlreadyExistsError, FatalStorageError, InvalidRequestError, StorageError
+from sparklog.errors import (
+    AlreadyExistsError,
+    FatalStorageError,
+    InvalidRequestError,
+    RetriableError,
+    StorageError,
+)
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
@@ -38,26 +45,11 @@ from sparklog.log.config import INT_MAX, TopicConfig
 from sparklog.log.drafts import draft_of, drafts_of
 from sparklog.log.growing_index import ENTRY_BYTES, GrowingIndex
 from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
+from sparklog.log.open_segment import OpenSegment
 from sparklog.metadata import DraftExtent, born_of
 from sparklog.storage import AppendFile, Store
 
 MAX_SYNCED = 10_000  # segments whose durable size is remembered: those of drafts that wait to be published
-
-
-@dataclasses.dataclass(slots=True, kw_only=True)
-class _Segment:
-    """An open segment and the strictest limits of the topics in it."""
-
-    name: str
-    file: AppendFile
-    created_ms: int
-    synced_ms: int
-    limit_bytes: int
-    limit_ms: int
-    limit_index_bytes: int
-    index: GrowingIndex
-    unsynced_records: int = 0
-    synced_position: int = 0
 
 
 class LogWriter:
@@ -89,8 +81,8 @@ class LogWriter:
         self.writer_id = writer_id
         self._lock = threading.RLock()
         self._number = 0
-        self._active: _Segment | None = None
-        self._rolled: list[_Segment] = []  # full, but not all synced
+        self._active: OpenSegment | None = None
+        self._rolled: list[OpenSegment] = []  # full, but not all synced
         self._synced: dict[str, int] = {}  # segment -> durable up to here; the least recently used first
         self._pid = os.getpid()
 
@@ -99,7 +91,7 @@ class LogWriter:
         inherited = [*self._rolled, *([self._active] if self._active else [])]
         self._start(uuid.uuid4().hex)
         for segment in inherited:
-            _close_quietly(segment)  # the child's copies of the descriptors only
+            segment.close_quietly()  # the child's copies of the descriptors only
 
     def append(
         self,
@@ -138,7 +130,7 @@ class LogWriter:
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
             segment = self._segment_for(encoded, config)
-            if extends is not None and not _is_end(segment, extends):
+            if extends is not None and (segment is None or not segment.is_end(extends)):
                 return None
             if segment is None:
                 segment = self._create(config)
@@ -178,19 +170,20 @@ class LogWriter:
 
         Raises:
             StorageError: durability is unknown. Do not publish; append again, to a new segment.
+            RetriableError: STAGING_EXPIRED, the file was removed: the same.
         """
         with self._lock:
             first_error: BaseException | None = None
             for segment in [*self._rolled, *([self._active] if self._active else [])]:
                 try:
                     self._sync_segment(segment)
-                except StorageError as error:
+                except (StorageError, RetriableError) as error:
                     first_error = first_error or error
                     if isinstance(error, AlreadyExistsError):
                         self._rename()
                     if segment is self._active:
                         self._active = None
-                    _close_quietly(segment)
+                    segment.close_quietly()
             self._rolled.clear()
             if first_error is not None:
                 raise first_error
@@ -206,14 +199,15 @@ class LogWriter:
                 self.sync()
             finally:
                 if self._active is not None:
-                    _close_quietly(self._active)
+                    self._active.close_quietly()
                     self._active = None
 
     def is_end(self, draft: DraftExtent) -> bool:
         """Would an append now continue this draft? (Another thread's append, or rolling, may change it.)"""
-        return _is_end(self._active, draft)
+        segment = self._active
+        return segment is not None and segment.is_end(draft)
 
-    def _segment_for(self, encoded: EncodedBatches, config: TopicConfig) -> _Segment | None:
+    def _segment_for(self, encoded: EncodedBatches, config: TopicConfig) -> OpenSegment | None:
         """The active segment if it can take these batches, after rolling it if it cannot."""
         if encoded.size_bytes > INT_MAX:
             raise InvalidRequestError(
@@ -224,44 +218,37 @@ class LogWriter:
         segment = self._active
         if segment is None:
             return None
-        size = segment.file.position + encoded.size_bytes
-        index_bytes = segment.index.size_bytes + ENTRY_BYTES
-        age_ms = self._clock.now_ms() - segment.created_ms
-        if (
-            size > min(segment.limit_bytes, config.segment_bytes)
-            or index_bytes > min(segment.limit_index_bytes, config.segment_index_bytes)
-            or age_ms > min(segment.limit_ms, config.segment_ms)
-            or self._is_too_old(segment)
-        ):
+        now_ms = self._clock.now_ms()
+        if self._is_over(segment) or not segment.has_room(encoded.size_bytes, 1, config, now_ms):
             self._retire()
             return None
-        segment.limit_bytes = min(segment.limit_bytes, config.segment_bytes)
-        segment.limit_index_bytes = min(segment.limit_index_bytes, config.segment_index_bytes)
-        segment.limit_ms = min(segment.limit_ms, config.segment_ms)
+        segment.narrow(config)
         return segment
 
-    def _is_too_old(self, segment: _Segment) -> bool:
-        """Was it born before the sweep horizon? If its extents are gone, none can be published any more."""
-        return self._seen is not None and born_of(segment.name) < self._seen()[1]
+    def _is_over(self, segment: OpenSegment) -> bool:
+        """Was it born before the sweep horizon? If its extents are gone, none can be published any more.
+        Or was it swept already?
+        """
+        is_too_old = self._seen is not None and born_of(segment.name) < self._seen()[1]
+        return is_too_old or segment.is_removed
 
     def _has_room(self, encoded: EncodedBatches, config: TopicConfig) -> bool:
         """Do all of these batches fit into the active segment, or into one that is still to be made?
 
         Only if none of them would roll it: so they lie as if each had been appended by itself.
         """
-        room, index_room = min(config.segment_bytes, self._segment_bytes), config.segment_index_bytes
-        used, index_used, segment = 0, 0, self._active
+        segment = self._active
         if segment is not None:
-            room, index_room = min(room, segment.limit_bytes), min(index_room, segment.limit_index_bytes)
-            used, index_used = segment.file.position, segment.index.size_bytes
-            age_ms = self._clock.now_ms() - segment.created_ms
-            if age_ms > min(segment.limit_ms, config.segment_ms) or self._is_too_old(segment):
-                return False
+            now_ms = self._clock.now_ms()
+            return not self._is_over(segment) and segment.has_room(
+                encoded.size_bytes, encoded.batch_count, config, now_ms
+            )
         return (
-            used + encoded.size_bytes <= room and index_used + ENTRY_BYTES * encoded.batch_count <= index_room
+            encoded.size_bytes <= min(config.segment_bytes, self._segment_bytes)
+            and ENTRY_BYTES * encoded.batch_count <= config.segment_index_bytes
         )
 
-    def _write(self, segment: _Segment, encoded: EncodedBatches, config: TopicConfig) -> int:
+    def _write(self, segment: OpenSegment, encoded: EncodedBatches, config: TopicConfig) -> int:
         """Write batches, and choose their entries of the index; returns where they begin."""
         position = segment.file.position
         try:
@@ -280,11 +267,11 @@ class LogWriter:
         segment.unsynced_records += encoded.record_count
         return position
 
-    def _create(self, config: TopicConfig) -> _Segment:
+    def _create(self, config: TopicConfig) -> OpenSegment:
         name, file = self._create_file()
         now_ms = self._clock.now_ms()
         limit_ms = config.segment_ms if self._segment_ms is None else min(config.segment_ms, self._segment_ms)
-        self._active = _Segment(
+        self._active = OpenSegment(
             name=name,
             file=file,
             created_ms=now_ms,
@@ -321,7 +308,7 @@ class LogWriter:
             self._rolled.append(self._active)
             self._active = None
 
-    def _flush_if_due(self, segment: _Segment, config: TopicConfig) -> None:
+    def _flush_if_due(self, segment: OpenSegment, config: TopicConfig) -> None:
         """flush.messages and flush.ms: spread the disk's work; publishing syncs in any case."""
         if self._ends_with_sync:
             return
@@ -329,11 +316,13 @@ class LogWriter:
         if segment.unsynced_records >= config.flush_messages or age_ms >= config.flush_ms:
             self.sync()
 
-    def _sync_segment(self, segment: _Segment) -> None:
+    def _sync_segment(self, segment: OpenSegment) -> None:
         if segment.file.position > segment.synced_position:
             position = segment.file.position
             segment.file.sync()
             failpoint("segment.synced")
+            if segment.file.is_removed:
+                raise _removed(segment.name)
             segment.synced_position = position
             segment.synced_ms = self._clock.now_ms()
             segment.unsynced_records = 0
@@ -346,7 +335,7 @@ class LogWriter:
             if segment is self._active:
                 self._active = None
         if segment is not self._active:
-            _close_quietly(segment)
+            segment.close_quietly()
 
     def _use_synced(self, segment: str, position: int) -> None:
         """What a publisher comes back to is forgotten last: forgotten would mean not durable."""
@@ -358,6 +347,8 @@ class LogWriter:
         if durable:
             self._use_synced(draft.segment, durable)
         if draft.position + draft.size > durable:
+            if not self._store.exists(draft.segment):
+                raise _removed(draft.segment)
             raise FatalStorageError(
                 "WRITER_FAILED",
                 f"{draft.segment}@{draft.position}: {draft.size} bytes are not durable, "
@@ -366,19 +357,12 @@ class LogWriter:
             )
 
 
-def _is_end(segment: _Segment | None, draft: DraftExtent) -> bool:
-    return (
-        segment is not None
-        and segment.name == draft.segment
-        and segment.file.position == draft.position + draft.size
+def _removed(segment: str) -> RetriableError:
+    return RetriableError(
+        "STAGING_EXPIRED",
+        f"{segment}: found that it was removed while it was written to, since nothing in it was live",
+        fix="append the rows again, to a new segment; of these nothing is published, nor will be",
     )
-
-
-def _close_quietly(segment: _Segment) -> None:
-    """Close files that nothing more depends on: synced, failed, or the parent's."""
-    with contextlib.suppress(StorageError, OSError):
-        segment.file.close()
-    segment.index.close()
 
 
 _writers: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql.datasource import WriterCommitMessage
 
 from sparklog.client import AppendResult, AppliedBefore, SparkLog
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.write_task import TaskResult
 
@@ -32,6 +32,7 @@ def publish(
 
     Raises:
         InvalidRequestError: the tasks wrote to another root than `log`, which was found here.
+        RetriableError: STAGING_EXPIRED, a sweep has passed what tasks wrote; only they could write it again.
     """
     other = {result.cluster_id for result in results} - {log.cluster_id}
     if other:
@@ -41,7 +42,18 @@ def publish(
             f"{log.cluster_id}",
             fix="use a path that means the same shared directory on the driver and on all executors",
         )
-    return log.publish([result.staged for result in results], txn=txn, content=content)
+    try:
+        return log.publish([result.staged for result in results], txn=txn, content=content)
+    except RetriableError as error:
+        if error.code != "STAGING_EXPIRED":
+            raise
+        raise RetriableError(
+            error.code,
+            "what the tasks wrote was swept before it could be published, and nothing of it is visible: "
+            f"{error.message}",
+            fix="run the write again, or restart the query, which repeats the micro-batch; have `sparklog "
+            "vacuum` retain for longer than a write may take",
+        ) from None
 
 
 def skipped_text(what: str, txn: tuple[str, int], skipped: Mapping[str, AppliedBefore]) -> str:

@@ -65,6 +65,11 @@ class AppendFile(Protocol):
         """Bytes written so far; where the next write lands."""
         ...
 
+    @property
+    def is_removed(self) -> bool:
+        """Has somebody deleted the file while it was open here? False where that cannot be seen."""
+        ...
+
     def write(self, *chunks: BytesLike) -> int:
         """Append all chunks; returns the position of the first byte. All or nothing (but not durable).
 

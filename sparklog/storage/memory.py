@@ -185,6 +185,10 @@ class MemoryStore(WholeFiles):
                 else:
                     del self._files[name]
 
+    def holds(self, name: str, file: _File) -> bool:
+        """Is this file still there under its name?"""
+        return self._files.get(name) is file
+
     def _finish(self, name: str, file: _File) -> None:
         with self._lock:
             if name in self._files:
@@ -213,6 +217,10 @@ class MemoryAppendFile(Closing):
     @property
     def position(self) -> int:
         return len(self._file.content)
+
+    @property
+    def is_removed(self) -> bool:
+        return self._store.traits.appends_after_sync and not self._store.holds(self.name, self._file)
 
     def write(self, *chunks: BytesLike) -> int:
         self._refuse_if_closed()

@@ -50,6 +50,10 @@ class S3AppendFile(Closing):
     def position(self) -> int:
         return self._position
 
+    @property
+    def is_removed(self) -> bool:
+        return False  # it is not there before it is finished, and is left alone then
+
     def write(self, *chunks: BytesLike) -> int:
         self._refuse_unless_open()
         start = self._position

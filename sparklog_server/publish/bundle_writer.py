@@ -6,7 +6,9 @@ Steps, and what a crash after each leaves:
     3. sync                                 the same, durable
     4. publish one commit                   all of the bundle, or nothing of it
 Only after that anybody is told. The image may move between 1 and 4 (Spark writes to the same root): then
-the plan judges again, and what is not to be written any more stays unreferenced.
+the plan judges again, and what is not to be written any more stays unreferenced. If the segment was swept
+meanwhile, for nothing else in it was live any more, the bundle is appended again, to a new one: producers
+wait a little longer.
 
 Invariants:
     - an outcome without an error means: data and commit are durable;
@@ -19,6 +21,7 @@ Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,6 +48,8 @@ from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.publish.runs import Run, make_runs
 
 OnAppended = Callable[[str, int, int, EncodedBatches], None]
+_log = logging.getLogger("sparklog_server.publish")
+_ATTEMPTS = 3  # of a bundle whose segment was swept
 MAX_RUN_BYTES = 64 << 20
 MAX_FLOORS = 10_000  # producers whose first batch failed, remembered until it comes again
 
@@ -90,24 +95,47 @@ class BundleWriter:
         """
         image = self._log.image
         verdicts = judge(image, parts, self.floors)
-        outcomes: dict[int, PartOutcome] = {}
+        for _ in range(_ATTEMPTS):
+            outcomes: dict[int, PartOutcome] = {}
+            if not self._write_once(image, parts, verdicts, outcomes):
+                break
+            _log.info("the segment was swept before the bundle was published: it is appended again")
+            self._log.refresh(force=True)  # so that the next segment is born late enough
+        self._remember_failures(image, parts, outcomes)
+        return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
+
+    def _write_once(
+        self,
+        image: Image,
+        parts: Sequence[AppendPart],
+        verdicts: Sequence[Verdict],
+        outcomes: dict[int, PartOutcome],
+    ) -> bool:
+        """Steps 2 to 4. Returns: was it in vain, since the segment may have been swept?"""
         started = time.perf_counter()
         written = self._append(image, parts, verdicts, outcomes)
         appended = synced = time.perf_counter()
+        expired = False
         if written:
             failpoint("broker.bundle.written")
-            synced = self._sync(written, outcomes)
-            if synced:
-                failpoint("broker.bundle.synced")
-                self._publish(_BundlePlan(self._epoch, image, parts, written), outcomes)
-        self._remember_failures(image, parts, outcomes)
+            try:
+                synced = self._sync(written, outcomes)
+                if synced:
+                    failpoint("broker.bundle.synced")
+                    self._publish(_BundlePlan(self._epoch, image, parts, written), outcomes)
+            except RetriableError as error:
+                if error.code != "STAGING_EXPIRED":
+                    raise
+                expired = True
+                for one in written:
+                    _fail(outcomes, one.run, error)
         done = time.perf_counter()
         self.times = BundleTimes(
             write_ms=(appended - started) * 1000,
             sync_ms=max(0.0, synced - appended) * 1000,
             commit_ms=(done - (synced or done)) * 1000,
         )
-        return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
+        return expired
 
     def _append(
         self,
@@ -119,7 +147,7 @@ class BundleWriter:
         """Write the batches; after a failure nothing more, as later parts may depend on earlier ones."""
         writer = self._log.writer
         written: list[_Written] = []
-        failed: StorageError | None = None
+        failed: SparklogError | None = None
         wanted = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Write)]
         for run in make_runs(parts, wanted, MAX_RUN_BYTES):
             first = run.first
@@ -130,7 +158,7 @@ class BundleWriter:
                     draft = writer.append(first.topic_id, first.partition, encoded, config)
                 except FatalStorageError:
                     raise
-                except StorageError as error:
+                except (StorageError, RetriableError) as error:
                     failed = error
                 else:
                     assert draft is not None
@@ -140,7 +168,7 @@ class BundleWriter:
         return written
 
     def _sync(self, written: list[_Written], outcomes: dict[int, PartOutcome]) -> float:
-        """When it was done; 0 if it was not."""
+        """When it was done; 0 if it was not. RetriableError: STAGING_EXPIRED."""
         try:
             self._log.writer.sync([one.draft for one in written])
         except FatalStorageError:
@@ -162,6 +190,8 @@ class BundleWriter:
                 raise
             plan.fail(outcomes, error)
         except SparklogError as error:
+            if error.code == "STAGING_EXPIRED":
+                raise
             plan.fail(outcomes, error)
         else:
             outcomes.update(plan.refused)

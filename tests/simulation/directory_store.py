@@ -336,6 +336,10 @@ class DirectoryAppendFile:
     def position(self) -> int:
         return len(self._file.content)
 
+    @property
+    def is_removed(self) -> bool:
+        return self._store._disk.files.get(self.name) is not self._file
+
     def write(self, *chunks: BytesLike) -> int:
         self._store._refuse_if_poisoned()
         self._store._maybe_full(self.name)

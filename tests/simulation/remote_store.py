@@ -283,6 +283,10 @@ class RemoteAppendFile:
     def position(self) -> int:
         return len(self._content)
 
+    @property
+    def is_removed(self) -> bool:
+        return False
+
     def write(self, *chunks: BytesLike) -> int:
         assert not self._finished, "a finished object was written to"
         start = self.position

@@ -6,13 +6,14 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import FencedError
+from sparklog.errors import FencedError, RetriableError
 from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import offsets, orders, values
+from tests.support.removing import expire_below, move_horizon, remove_dead
 from tests.support.roots import opened
 
 
@@ -109,3 +110,55 @@ def test_fenced_in_the_middle_of_a_bundle(
     with pytest.raises(FencedError, match="BROKER_FENCED"):
         bundles.write([orders(log)])
     assert newer.log_end_offset("orders", 0) == 0
+
+
+# --- the segment is swept ----------------------------------------------------------------------------
+
+
+def sweeping(store: MemoryStore, clock: ManualClock, times: int, before: str) -> None:
+    """So many times, before a sync or a commit, everything that is dead goes."""
+    other = opened(store, clock)
+    left = [None] * times
+
+    def hook(operation: str, name: str) -> None:
+        if operation == before and left:
+            left.pop()
+            store.hook = None
+            other.refresh()
+            for partition in range(3):
+                expire_below(
+                    other, other.log_end_offset("orders", partition), topic="orders", partition=partition
+                )
+            move_horizon(other)
+            remove_dead(other)
+            store.hook = hook
+
+    store.hook = hook
+
+
+@pytest.mark.parametrize("before", ["sync", "put_if_absent"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_bundle_is_appended_again_when_its_segment_is_swept(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock, times: int, before: str
+) -> None:
+    bundles.write([orders(log, producer=(1, 0, 0))])
+    sweeping(store, clock, times, before)
+    parts = [orders(log, producer=(1, 0, 2)), orders(log, 1), orders(log, producer=(1, 0, 4))]
+    assert offsets(bundles.write(parts)) == [2, 0, 4]
+    store.hook = None
+    log.refresh()
+    assert log.read("orders", 0, 2).num_rows == 4
+    assert log.read("orders", 1, 0).num_rows == 2
+    assert offsets(bundles.write([orders(log, producer=(1, 0, 4))])) == [4]  # a repetition
+
+
+def test_a_bundle_that_is_swept_again_and_again_may_be_sent_again(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    bundles.write([orders(log, producer=(1, 0, 0))])
+    sweeping(store, clock, 3, "sync")
+    (outcome,) = bundles.write([orders(log, producer=(1, 0, 2))])
+    assert isinstance(outcome.error, RetriableError)
+    assert outcome.error.code == "STAGING_EXPIRED"
+    store.hook = None
+    assert offsets(bundles.write([orders(log, producer=(1, 0, 2))])) == [2]
