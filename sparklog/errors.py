@@ -89,6 +89,7 @@ CODES: dict[str, tuple[str, str]] = {
     "PUT_INDEFINITE": ("08007", "a put may or may not have happened"),
     "PUT_REFUSED": ("40001", "a put was overtaken before it took effect; nothing was changed"),
     "READ_TOO_LARGE": ("54000", "one read would hold more bytes than an Arrow column can"),
+    "READ_OVERTAKEN": ("40001", "what a read needs was merged and removed again and again"),
     "RECORD_COLUMN_LENGTH": ("22023", "the columns of records differ in length"),
     "RECORD_COLUMN_TOO_LARGE": ("54000", "a column holds more bytes than one call takes"),
     "RECORD_COLUMN_TYPE": ("42804", "a column of records has the wrong type"),

@@ -8,6 +8,7 @@ from scripts.mutations import (
     groups,
     maintenance,
     metadata,
+    readers,
     records,
     spark,
     storage,
@@ -30,4 +31,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *broker.MUTANTS,
     *maintenance.MUTANTS,
     *sweeping.MUTANTS,
+    *readers.MUTANTS,
 )

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.output import human_bytes
-from sparklog.errors import AlreadyExistsError, SparklogError
+from sparklog.errors import AlreadyExistsError, SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -204,13 +204,19 @@ def check_file_system(directory: str) -> Finding:
 
 def check_extents(log: SparkLog) -> Finding:
     """Read everything that the metadata refers to."""
+    from sparklog.client.consumer import read_batches
+
     records = extents = 0
     for name in log.topics(include_internal=True):
         for one in log.describe_topic(name).partitions:
             extents += one.extent_count
             try:
-                for arrow_batch in log.read_batches(name, one.partition):
+                for arrow_batch in read_batches(
+                    log.metadata, log.image, name, one.partition, skip_expired=True
+                ):
                     records += arrow_batch.num_rows
+            except UnknownTopicError:
+                continue  # deleted meanwhile
             except (SparklogError, OSError) as error:
                 return Finding(
                     "segments", Status.FAIL, f"{name}-{one.partition}: {error}", "see FORMAT.md, recovery"

@@ -2,9 +2,11 @@
 
 Columns: key, value, topic, partition, offset, timestamp, timestamp_type, and headers when asked for: the
     names and meanings of Spark's Kafka source, with timestamps in milliseconds, UTC.
-Invariants: offsets ascend; a read returns at least one record if there is one, whatever the limits.
+Invariants: offsets ascend; a read returns at least one record if there is one, whatever the limits. What
+    is read is what the given image has; a newer one is looked at only if files have gone
+    (log/partition_reader.py).
 Not here: groups (groups.py), following the log (the caller refreshes).
-Concurrency: works on the image it is given; any number of threads.
+Concurrency: any number of threads.
 """
 
 from collections.abc import Iterator
@@ -16,10 +18,10 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRequestError
 from sparklog.format.decode import DecodedRecords
 from sparklog.format.schema import HEADERS_TYPE
+from sparklog.log.partition_reader import PartitionReader
 from sparklog.log.read_plan import validate_range
-from sparklog.log.reader import STEP_BYTES, plan_read, read_ranges
-from sparklog.metadata import Image
-from sparklog.storage import Store
+from sparklog.log.reader import STEP_BYTES
+from sparklog.metadata import Image, MetadataLog
 
 SCHEMA = pa.schema(
     [
@@ -36,8 +38,31 @@ SCHEMA_WITH_HEADERS = SCHEMA.append(pa.field("headers", HEADERS_TYPE))
 _FIRST_WINDOW_OFFSETS = 1 << 16
 
 
+def partition_reader(
+    metadata: MetadataLog, image: Image, topic: str, partition: int, *, skip_expired: bool = False
+) -> PartitionReader:
+    """Reads a partition as the image has it.
+
+    Args:
+        skip_expired: pass over offsets that expire before they are read, instead of OFFSET_OUT_OF_RANGE.
+    """
+    state = image.partition(topic, partition)
+    return PartitionReader(
+        metadata.store,
+        lambda: metadata.refresh(force=True).partition_of(state.topic_id, partition),
+        topic=topic,
+        partition=partition,
+        state=state,
+        on_expired=_pass_over if skip_expired else None,
+    )
+
+
+def _pass_over(_start: int, _end: int) -> None:
+    """What has expired is not missed."""
+
+
 def read_batches(
-    store: Store,
+    metadata: MetadataLog,
     image: Image,
     topic: str,
     partition: int,
@@ -45,24 +70,29 @@ def read_batches(
     start_offset: int | None = None,
     end_offset: int | None = None,
     include_headers: bool = False,
+    skip_expired: bool = False,
     step_bytes: int = STEP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """All records of [start_offset, end_offset), step by step; by default all that the image has.
 
+    Args:
+        skip_expired: as partition_reader.
+
     Raises:
-        OffsetOutOfRangeError: before the first batch, if an offset is outside the log.
+        OffsetOutOfRangeError: before the first batch, if an offset is outside the log; later, if what is
+            still to be read has expired meanwhile.
         UnknownTopicError, DataLossError, CorruptLogError.
     """
-    state = image.partition(topic, partition)
-    start = state.log_start_offset if start_offset is None else start_offset
-    end = state.log_end_offset if end_offset is None else end_offset
-    planned = plan_read(store, state, start, end, topic=topic)
-    decoded = read_ranges(store, planned, include_headers=include_headers, step_bytes=step_bytes)
+    reader = partition_reader(metadata, image, topic, partition, skip_expired=skip_expired)
+    start = reader.state.log_start_offset if start_offset is None else start_offset
+    end = reader.state.log_end_offset if end_offset is None else end_offset
+    plan = reader.plan(start, end)
+    decoded = reader.read(start, end, plan=plan, include_headers=include_headers, step_bytes=step_bytes)
     return (to_arrow_batch(one, topic, partition, include_headers=include_headers) for one in decoded)
 
 
 def read_table(
-    store: Store,
+    metadata: MetadataLog,
     image: Image,
     topic: str,
     partition: int,
@@ -85,22 +115,18 @@ def read_table(
                 f"{name}: found {limit}, expected at least 1",
                 fix=f"raise {name}, or omit it",
             )
-    state = image.partition(topic, partition)
-    validate_range(topic, state, start_offset, state.log_end_offset)
+    reader = partition_reader(metadata, image, topic, partition)
+    log_end_offset = reader.state.log_end_offset
+    validate_range(topic, reader.state, start_offset, log_end_offset)
     limits = _Limits(max_records, max_bytes)
     step_bytes = STEP_BYTES if max_bytes is None else min(STEP_BYTES, max(64 * 1024, max_bytes))
-    window = max_records if max_records is not None else state.log_end_offset - start_offset
+    window = max_records if max_records is not None else log_end_offset - start_offset
     if max_bytes is not None:
         window = min(window, _FIRST_WINDOW_OFFSETS)
     start = start_offset
-    while start < state.log_end_offset and not limits.reached():
-        end = min(start + max(1, window), state.log_end_offset)
-        for one in read_ranges(
-            store,
-            plan_read(store, state, start, end, topic=topic),
-            include_headers=include_headers,
-            step_bytes=step_bytes,
-        ):
+    while start < log_end_offset and not limits.reached():
+        end = min(start + max(1, window), log_end_offset)
+        for one in reader.read(start, end, include_headers=include_headers, step_bytes=step_bytes):
             limits.take(to_arrow_batch(one, topic, partition, include_headers=include_headers))
             if limits.reached():
                 break

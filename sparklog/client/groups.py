@@ -29,8 +29,7 @@ from sparklog.format.consumer_offsets import (
     encode_offset_value,
 )
 from sparklog.log.config import RootConfig
-from sparklog.metadata import Image
-from sparklog.storage import Store
+from sparklog.metadata import Image, MetadataLog
 
 _log = logging.getLogger(__name__)
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -146,8 +145,8 @@ def _validate_offsets(offsets: Mapping[TopicPartition, int | None], metadata: st
 class OffsetTable:
     """The latest committed offsets, kept up to date from images."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, metadata: MetadataLog) -> None:
+        self._metadata = metadata
         self._lock = threading.Lock()
         self._topic_id: str | None = None
         self._next_offsets: dict[int, int] = {}
@@ -183,7 +182,9 @@ class OffsetTable:
             start = max(self._next_offsets.get(partition, 0), state.log_start_offset)
             if start >= state.log_end_offset:
                 continue
-            for arrow_batch in read_batches(self._store, image, OFFSETS_TOPIC, partition, start_offset=start):
+            for arrow_batch in read_batches(
+                self._metadata, image, OFFSETS_TOPIC, partition, start_offset=start, skip_expired=True
+            ):
                 keys = arrow_batch.column("key").to_pylist()
                 values = arrow_batch.column("value").to_pylist()
                 offsets = arrow_batch.column("offset").to_pylist()

@@ -27,7 +27,6 @@ from sparklog.client.publish import AppendResult, applied_before, publish
 from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
 from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
-from sparklog.log.time_lookup import offset_for_time
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Background, Image, MetadataLog, is_internal
 from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties, open_properties
@@ -90,7 +89,7 @@ class SparkLog(Closing):
         self.store = store
         self.metadata = metadata
         self.clock = clock
-        self._offsets = OffsetTable(store)
+        self._offsets = OffsetTable(metadata)
         self._writer = writer
         self._writer_lock = threading.Lock()
         self._sticky_turn = 0
@@ -288,8 +287,8 @@ class SparkLog(Closing):
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset whose record is at or after a time; None if there is none."""
-        state = self.refresh().partition(topic, partition)
-        found = offset_for_time(self.store, state, timestamp_ms, topic=topic)
+        reader = consumer.partition_reader(self.metadata, self.refresh(), topic, partition)
+        found = reader.offset_for_time(timestamp_ms)
         return None if found is None else found[0]
 
     def offsets_for_time(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
@@ -316,7 +315,7 @@ class SparkLog(Closing):
             UnknownTopicError, CorruptLogError, DataLossError.
         """
         return consumer.read_table(
-            self.store,
+            self.metadata,
             self.refresh(),
             topic,
             partition,
@@ -337,7 +336,7 @@ class SparkLog(Closing):
     ) -> Iterator[pa.RecordBatch]:
         """All records of a range (default: all there are now), in bounded memory."""
         return consumer.read_batches(
-            self.store,
+            self.metadata,
             self.refresh(),
             topic,
             partition,

@@ -75,9 +75,12 @@ def _unpacked(rows: int, packed: bytes) -> WholeExtents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePlan:
-    """The ranges of one read of one partition; picklable."""
+    """The ranges of one read of one partition; picklable. With the topic's id, so that who misses a file can
+    look where its offsets are now.
+    """
 
     topic: str
+    topic_id: str
     partition: int
     first: tuple[ByteRange, ...] = ()
     whole: tuple[WholeExtents, ...] = ()

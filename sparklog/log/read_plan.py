@@ -70,6 +70,7 @@ def plan_read(
 
     return RangePlan(
         topic=name,
+        topic_id=state.topic_id,
         partition=state.partition,
         first=cut(low) if low < high else (),
         whole=whole_extents(state, low + 1, high - 1) if low + 1 < high - 1 else (),

@@ -13,12 +13,13 @@ Sources: docs/design.md; Kafka FileRecords, OffsetIndex.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import numpy as np
 
 from sparklog.closing import Closing
-from sparklog.errors import CorruptLogError, DataLossError, NotFoundError, SparklogError, StorageError
+from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, StorageError
 from sparklog.format.index import (
     OffsetIndex,
     TimeIndex,
@@ -27,6 +28,7 @@ from sparklog.format.index import (
     parse_time_entries,
 )
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
+from sparklog.log.missing_segment import missing_segment
 from sparklog.log.names import (
     INDEXED_BYTES,
     index_base_offset,
@@ -62,11 +64,11 @@ class SegmentFile(Closing):
 
     @classmethod
     def open(cls, store: Store, span: Span) -> "SegmentFile":
-        """Open the span's segment; DataLossError if it is gone."""
+        """Open the span's segment; SegmentMissingError if it is gone."""
         try:
             return cls(store, span.segment, store.open_read(span.segment))
         except NotFoundError as error:
-            raise _missing(span) from error
+            raise missing_segment(span) from error
 
     def will_need(self, position: int, size: int) -> None:
         """These bytes will be read soon."""
@@ -91,6 +93,12 @@ class SegmentFile(Closing):
         """The open file's descriptor, for sendfile; None where the storage has none. Closed by `close`."""
         return self._file.descriptor
 
+    @property
+    def is_removed(self) -> bool:
+        """Was the file removed while it is open here, which keeps its space? Object stores do not say."""
+        descriptor = self._file.descriptor
+        return descriptor is not None and os.fstat(descriptor).st_nlink == 0
+
     def read_exactly(self, span: Span, position: int, size: int) -> bytearray:
         """`size` bytes within the span; CorruptLogError if the file ends before."""
         buffer = bytearray(size)
@@ -111,7 +119,7 @@ class SegmentFile(Closing):
         try:
             count = self._file.read_into(buffer, position)
         except NotFoundError as error:
-            raise _missing(span) from error
+            raise missing_segment(span) from error
         self.bytes_read += count
         if count < size:
             raise CorruptLogError(
@@ -251,10 +259,11 @@ class SegmentFile(Closing):
         self._rebuilt = True
         entries = rebuild_entries(self, self.name, self._file.size)
         self._index = parse_offset_entries(entries, self.name)
-        try:
-            self._store.put_hint(index_name(self.name), entries)
-        except StorageError:
-            return  # read-only storage: this reader has it in memory
+        with contextlib.suppress(StorageError):  # read-only storage: this reader has it in memory
+            if self._store.exists(
+                self.name
+            ):  # else it was removed since it was opened, and its index with it
+                self._store.put_hint(index_name(self.name), entries)
 
 
 class SegmentFiles(Closing):
@@ -282,14 +291,6 @@ class SegmentFiles(Closing):
         """Close them all."""
         while self._opened:
             self._opened.popitem()[1].close()
-
-
-def _missing(span: Span) -> DataLossError:
-    return DataLossError(
-        "SEGMENT_MISSING",
-        f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
-        fix="restore the file from a copy; if merged or expired meanwhile, plan again",
-    )
 
 
 def _header_at(window: bytearray, at: int, where: str) -> BatchHeader:

@@ -43,7 +43,7 @@ class SparklogBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on executors."""
-        return read_input_partition(partition, self._options.storage)
+        return read_input_partition(partition, self._options)
 
     def _pruned(self, ranges: list[OffsetRange], log: SparkLog) -> list[OffsetRange]:  # noqa: ARG002
         """The ranges without what no row of interest can be in."""

@@ -1,7 +1,10 @@
 """What a task reads: planned on the driver, carried to an executor, read there without metadata.
 
-Executors open only the storage. Memory of a task is bounded by the reader's step, whatever the
-range's size (log/reader.py).
+Executors open only the storage: byte ranges come along. But a job may run for hours, and what was planned may
+be merged or expire meanwhile, and its files be removed: a task that misses one opens the metadata log and
+plans the rest of its offsets anew (log/partition_reader.py). What has expired, or was deleted with its topic,
+is for failOnDataLoss to judge.
+Memory of a task is bounded by the reader's step, whatever the range's size (log/reader.py).
 """
 
 import logging
@@ -12,13 +15,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.client import SparkLog
+from sparklog.errors import UnknownTopicError
+from sparklog.format.decode import DecodedRecords
+from sparklog.log.partition_reader import Newest, PartitionReader
 from sparklog.log.range_plan import RangePlan
-from sparklog.log.reader import plan_read, read_ranges
+from sparklog.metadata import PartitionState
+from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.ranges import OffsetRange, join_neighbours, join_small, split_ranges
 from sparklog.spark.resolve import partition_state
+from sparklog.spark.roots import open_root
 from sparklog.spark.rows import to_rows
-from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions
+from sparklog.spark.storage_options import StorageOptions
 from sparklog.spark.workers import settle_in
 from sparklog.storage import Store, open_store
 
@@ -52,7 +60,8 @@ def plan_input_partitions(
     """
     max_records = options.max_records_per_partition
     pieces = split_ranges(ranges, min_partitions=options.min_partitions, max_records=max_records)
-    places = {r: _byte_ranges(log, r) for r in pieces}
+    loss = DataLossPolicy(fail=options.fail_on_data_loss)
+    places = {r: _plan(log, r, loss) for r in pieces}
     if options.min_partitions is None and options.max_partitions is None:
         sizes = [(r, places[r].size_bytes) for r in pieces]
         tasks = join_small(sizes, max_records=max_records)
@@ -68,25 +77,65 @@ def plan_input_partitions(
     ]
 
 
-def read_input_partition(
-    partition: InputPartition, storage: StorageOptions = NO_STORAGE_OPTIONS
-) -> Iterator[pa.RecordBatch]:
+def read_input_partition(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The rows of an input partition, those of each topic's partition in offset order. Runs on executors."""
     if not isinstance(partition, SparklogInputPartition):
         # Spark makes up an empty partition when there is nothing to read.
         return
     settle_in()
-    key = (os.getpid(), partition.root, storage)
+    key = (os.getpid(), partition.root, options.storage)
     store = _stores.get(key)
     if store is None:
-        store = _stores[key] = open_store(partition.root, storage_options=storage.to_dict())
-    for offsets, byte_ranges in partition.parts:
-        decoded = read_ranges(store, byte_ranges, include_headers=partition.include_headers)
+        store = _stores[key] = open_store(partition.root, storage_options=options.storage.to_dict())
+    loss = DataLossPolicy(fail=options.fail_on_data_loss)
+    for offsets, plan in partition.parts:
+        decoded = _read(store, partition.root, offsets, plan, options, loss)
         yield from to_rows(
             decoded, offsets.topic, offsets.partition, include_headers=partition.include_headers
         )
 
 
-def _byte_ranges(log: SparkLog, r: OffsetRange) -> RangePlan:
+def _read(
+    store: Store, root: str, r: OffsetRange, plan: RangePlan, options: SourceOptions, loss: DataLossPolicy
+) -> Iterator[DecodedRecords]:
+    """The records of a range, as planned or, should files be missing, wherever they are now."""
+
+    def newest() -> PartitionState:
+        log = open_root(root, create=False, storage=options.storage, rules=options.rules)
+        return log.refresh(force=True).partition_of(plan.topic_id, r.partition)
+
+    reader = _reader(store, newest, r, loss)
+    try:
+        yield from reader.read(
+            r.start_offset, r.end_offset, plan=plan, include_headers=options.include_headers
+        )
+    except UnknownTopicError as error:
+        loss.report(error.message)
+
+
+def _reader(
+    store: Store,
+    newest: Newest,
+    r: OffsetRange,
+    loss: DataLossPolicy,
+    state: PartitionState | None = None,
+) -> PartitionReader:
+    def on_expired(start: int, end: int) -> None:
+        loss.report(f"{r.topic}-{r.partition}: offsets {start} to {end} have expired while they were read")
+
+    return PartitionReader(
+        store, newest, topic=r.topic, partition=r.partition, state=state, on_expired=on_expired
+    )
+
+
+def _plan(log: SparkLog, r: OffsetRange, loss: DataLossPolicy) -> RangePlan:
     state = partition_state(log.image, (r.topic, r.partition))
-    return plan_read(log.store, state, r.start_offset, r.end_offset, topic=r.topic)
+
+    def newest() -> PartitionState:
+        return log.refresh(force=True).partition_of(state.topic_id, r.partition)
+
+    try:
+        return _reader(log.store, newest, r, loss, state).plan(r.start_offset, r.end_offset)
+    except UnknownTopicError as error:
+        loss.report(error.message)
+        return RangePlan(topic=r.topic, topic_id=state.topic_id, partition=r.partition)

@@ -71,7 +71,7 @@ class SparklogStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on executors."""
-        return read_input_partition(partition, self._options.storage)
+        return read_input_partition(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before `end` is done: record it for the group, if there is one."""

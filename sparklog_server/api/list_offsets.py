@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sparklog.errors import SparklogError
-from sparklog.log.time_lookup import offset_for_time
+from sparklog.log.partition_reader import PartitionReader
 from sparklog.metadata import PartitionState
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -122,11 +122,19 @@ def _find_all(wanted: Sequence[_LookUp], services: Services) -> list[_Answer]:
 
 def _find(one: _LookUp, services: Services) -> _Answer:
     name, state, timestamp_ms = one
+    root = services.root
+    reader = PartitionReader(
+        root.store,
+        lambda: root.newest(state.topic_id, state.partition),
+        topic=name,
+        partition=state.partition,
+        state=state,
+    )
     try:
         if timestamp_ms == MAX_TIMESTAMP:
-            found = offset_of_max_timestamp(services.root.store, state, name)
+            found = reader.looking_again(lambda seen: offset_of_max_timestamp(root.store, seen, name))
         else:
-            found = offset_for_time(services.root.store, state, timestamp_ms, topic=name)
+            found = reader.offset_for_time(timestamp_ms)
     except SparklogError as error:
         _log.error("offset of %s-%d by time %d: %s", name, state.partition, timestamp_ms, error)
         return _failed(error_code(error))

@@ -20,8 +20,7 @@ from sparklog.client.consumer import read_batches
 from sparklog.errors import InvalidRequestError
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog.metadata import Image
-from sparklog.storage import Store
+from sparklog.metadata import Image, MetadataLog
 from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
 
 MAX_RECORD_BYTES: Final = 16 << 20  # all that is said of a thing is one record
@@ -36,7 +35,7 @@ class Replayed(Generic[RecordT]):
 
 
 def replay(
-    store: Store,
+    metadata: MetadataLog,
     image: Image,
     topic: InternalTopic[RecordT],
     partition: int,
@@ -52,7 +51,13 @@ def replay(
     latest: dict[bytes | None, bytes | None] = {}
     skipped = 0
     for arrow_batch in read_batches(
-        store, image, topic.name, partition, start_offset=start_offset, end_offset=end_offset
+        metadata,
+        image,
+        topic.name,
+        partition,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        skip_expired=True,
     ):
         keys, values = arrow_batch.column("key").to_pylist(), arrow_batch.column("value").to_pylist()
         latest.update(zip(keys, values, strict=True))

@@ -206,7 +206,7 @@ class StateLog(Generic[RecordT, StateT]):
         if start_offset >= end_offset:
             return
         replayed = await root.run(
-            replay, root.store, root.image, self._topic, self.partition, start_offset, end_offset
+            replay, root.metadata, root.image, self._topic, self.partition, start_offset, end_offset
         )
         for record in replayed.records:
             self.state.apply(record)

@@ -63,7 +63,7 @@ class OpenSegments:
         with self._lock:
             held = self._table.get(span.segment)
             # Shorter than the span: it has grown since it was opened, or it is truncated. Look again.
-            if held is not None and held.segment.file_bytes >= span.end_position:
+            if held is not None and held.segment.holds(span):
                 del self._table[span.segment]
                 self._table[span.segment] = held
                 held.leases += 1
@@ -85,6 +85,16 @@ class OpenSegments:
         with self._lock:
             closing = self._dropped(list(self._table.values()))
             self._table.clear()
+        for segment in closing:
+            segment.close()
+
+    def close_removed(self) -> None:
+        """Close idle ones whose files were removed: until then the disk does not get their space back."""
+        with self._lock:
+            removed = [
+                name for name, held in self._table.items() if held.leases == 0 and held.segment.is_removed
+            ]
+            closing = self._dropped([self._table.pop(name) for name in removed])
         for segment in closing:
             segment.close()
 

@@ -22,8 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from sparklog.errors import DataLossError, OffsetOutOfRangeError, SparklogError
+from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicError
 from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.log.missing_segment import SegmentMissingError
+from sparklog.log.partition_reader import validate_missing
 from sparklog.log.read_plan import validate_range
 from sparklog.metadata import Image, PartitionState, Topic
 from sparklog_server.cluster.leadership import Leadership
@@ -46,6 +48,7 @@ FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for
 MAX_STORAGE_ROUND_BYTES = 4 << 20
 WAITING_BYTES = 1000  # what a partition takes while a fetch waits for it
 CROWDED_WAIT_MS = 100
+CLOSE_REMOVED_MS = 60_000
 _log = logging.getLogger("sparklog_server.fetch")
 
 
@@ -92,6 +95,7 @@ class FetchService:
         self._leadership = leadership
         self._settings = settings
         self._metrics = metrics
+        self._timer = timer
         self.cache = TailCache(settings.fetch_cache_bytes)
         self._followed = FollowedPartitions(clock.monotonic_ms)
         self.reader = StoredReader(root.store, leadership)
@@ -107,8 +111,14 @@ class FetchService:
     async def start(self) -> None:
         """Listen for appends of this broker, and for new images."""
         self._root.on_image(self._on_image)
+        self._timer.schedule(CLOSE_REMOVED_MS, self._close_removed)
         self._metrics.gauge(Gauge.PURGATORY_FETCH, lambda: len(self.purgatory))
         self._metrics.gauge(Gauge.CACHE_BYTES, lambda: self.cache.size_bytes)
+
+    def _close_removed(self) -> None:
+        """Once in a while: give back the space of what was swept while it was open here."""
+        self._timer.schedule(CLOSE_REMOVED_MS, self._close_removed)
+        self.reader.segments.close_removed()
 
     async def stop(self) -> None:
         """Close what is open."""
@@ -287,18 +297,18 @@ class FetchService:
     def _read_one(self, one: _Wanted, limit: int, at_least_one: bool) -> FetchedBatches | None:
         assert one.state is not None
         topic, state, offset = one.fetch.topic, one.state, one.fetch.offset
+        misses = 0
         try:
-            try:
-                return self._read_stored(topic, state, offset, limit, at_least_one)
-            except DataLossError:
-                # Merged or expired since: then the newest image refers to other segments.
-                newest = self._newest(state)
-                if newest is None or newest is state:
-                    raise
-                validate_range(topic, newest, offset, newest.log_end_offset)
-                return self._read_stored(topic, newest, offset, limit, at_least_one)
-        except OffsetOutOfRangeError:
-            one.answer.error_code = ErrorCode.offset_out_of_range.value
+            while True:
+                try:
+                    return self._read_stored(topic, state, offset, limit, at_least_one)
+                except SegmentMissingError as error:  # merged or expired since, or lost
+                    misses += 1
+                    state = self._root.newest(state.topic_id, state.partition)
+                    validate_missing(error, state, offset, misses=misses, topic=topic)
+                    validate_range(topic, state, offset, state.log_end_offset)
+        except (OffsetOutOfRangeError, UnknownTopicError) as error:
+            one.answer.error_code = error_code(error).value
         except SparklogError as error:
             _log.error("fetch of %s-%d from offset %d: %s", topic, one.fetch.partition, offset, error)
             one.answer.error_code = error_code(error).value
@@ -311,10 +321,6 @@ class FetchService:
         if block is not None and readable_bytes(state, found.next_offset, FRESH_BYTES) < FRESH_BYTES:
             self.cache.insert(state.topic_id, state.partition, block)
         return found
-
-    def _newest(self, state: PartitionState) -> PartitionState | None:
-        topic = self._root.image.topic_by_id.get(state.topic_id)
-        return None if topic is None else topic.partitions[state.partition]
 
     def _hold(self, batches: FetchedBatches, fetched: Fetched) -> None:
         """Count the bytes until they are sent."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from sparklog.client import SparkLog
 from sparklog.errors import SparklogError
 from sparklog.log.config import RootConfig, TopicConfig
-from sparklog.metadata import Image, MetadataLog, Topic
+from sparklog.metadata import Image, MetadataLog, PartitionState, Topic
 from sparklog.storage import Store
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.leftovers import Leftovers
@@ -92,6 +92,14 @@ class LiveRoot:
     def begin_refresh(self) -> "asyncio.Future[Image]":
         """Look for commits of others; not counted as work, and nobody is told yet (`show`)."""
         return asyncio.get_running_loop().run_in_executor(self._threads, self.log.refresh)
+
+    def newest(self, topic_id: str, partition: int) -> PartitionState:
+        """A partition as of the newest commit, looked for now: for who misses a file. A storage thread.
+
+        Raises:
+            UnknownTopicError: it was deleted.
+        """
+        return self.log.refresh(force=True).partition_of(topic_id, partition)
 
     # --- news ---------------------------------------------------------------------------------------
 

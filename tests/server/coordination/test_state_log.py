@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+import sparklog
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.metadata import Action, Image, plan_advance_log_start
 from sparklog_server.coordination import records, state_log
@@ -11,6 +12,7 @@ from sparklog_server.coordination.state_log import LogStatus, outcome_of
 from sparklog_server.protocol.errors import ErrorCode
 from tests.foreign_records import append_foreign
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
+from tests.support.removing import merge, remove_dead
 
 
 def contended() -> RetriableError:
@@ -88,6 +90,28 @@ class TestLoading:
             await toy.open()
             assert not failures
             assert toy.amounts() == {"a0": 1}
+
+        toys.run(fill)
+        toys.run(scenario, opened=False)
+
+    def test_what_was_merged_and_removed_is_loaded_from_where_it_is(
+        self, toys: Toys, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def fill(toy: Toy) -> None:
+            for amount in range(5):
+                toy.append_foreign(Entry("a0", amount))
+                toy.log.close()  # a segment for each
+
+        async def scenario(toy: Toy) -> None:
+            with sparklog.open(toys.url) as other:
+                merge(other)
+                assert remove_dead(other)
+            stale, follow = toy.log.image, toy.log.metadata.refresh
+            monkeypatch.setattr(
+                toy.log, "refresh", lambda *, force=False: follow(force=True) if force else stale
+            )
+            await toy.open()
+            assert toy.amounts() == {"a0": 4}
 
         toys.run(fill)
         toys.run(scenario, opened=False)

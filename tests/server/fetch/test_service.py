@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
+from sparklog.clock import ManualClock
+from sparklog.errors import DataLossError
 from sparklog.log.read_plan import extent_span
 from sparklog.metadata import plan_advance_log_start
+from sparklog.storage import MemoryStore, StoreTraits
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.open_segments import Lease, OpenSegments
+from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.service import Fetched
 from sparklog_server.fetch.sessions import PartitionFetch
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, offsets_of, stored_log
+from tests.support.roots import opened
 from tests.support.running_broker import RunningBroker
 
 
@@ -68,6 +74,35 @@ def held(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hel
     fetch.go_on.set()
 
 
+class LateFile:
+    """As an object: that it is missing shows in what is asked of it, not when it is opened."""
+
+    def __init__(self, store: MemoryStore, name: str) -> None:
+        self._store, self.name = store, name
+        self.descriptor = None
+
+    @property
+    def size(self) -> int:
+        return self._store.open_read(self.name).size
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        return self._store.open_read(self.name).read_into(buffer, position)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class LateStore:
+    """A store of such."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.traits = store.traits
+
+    def open_read(self, name: str) -> LateFile:
+        return LateFile(self._store, name)
+
+
 def test_segments_that_were_merged_meanwhile_are_found_again(held: HeldFetch, stored: StoredLog) -> None:
     stored.append(30)
     stored.append(30)
@@ -104,7 +139,7 @@ def test_a_deleted_topics_segments_are_gone(held: HeldFetch, stored: StoredLog) 
     stored.log.delete_topic(TOPIC)
     stored.after_append()
     answer, data = held.end()
-    assert (answer.error_code, data) == (56, b"")
+    assert (answer.error_code, data) == (3, b"")
 
 
 def test_who_leaves_while_files_are_opened_leaves_none_open(
@@ -163,6 +198,42 @@ def test_a_leased_segment_outlives_being_pushed_out(tmp_path: Path) -> None:
         assert again.segment.descriptor is not None
         again.release()
         assert len(segments) == 0
+
+
+def test_removed_files_are_closed_when_nobody_uses_them(tmp_path: Path) -> None:
+    """Else a sweep would make no room on the disk of a broker that has read from them."""
+    with stored_log(tmp_path / "log") as stored:
+        for _ in range(3):
+            stored.append(1)
+            stored.log.close()
+        spans = [extent_span(TOPIC, extent) for extent in stored.state.extents]
+        segments = OpenSegments(stored.log.store)
+        used = segments.lease(spans[0])
+        for span in spans[1:]:
+            segments.lease(span).release()
+        for span in spans[:2]:
+            stored.log.store.delete(span.segment)
+        segments.close_removed()
+        assert len(segments) == 2  # one is used, one is not removed
+        used.release()
+        segments.close_removed()
+        assert len(segments) == 1
+        segments.close()
+
+
+def test_an_object_that_is_gone_is_missing_each_time() -> None:
+    """What was opened is kept, and asked for its size before it is read again."""
+    store = MemoryStore("gone", traits=StoreTraits(is_remote=True, appends_after_sync=False))
+    with opened(store, ManualClock()) as log:
+        stored = StoredLog(log)
+        stored.append(10)
+        (extent,) = stored.state.extents
+        reader = StoredReader(store, Leadership(1), OpenSegments(LateStore(store)))  # type: ignore[arg-type]
+        store.delete(extent.segment)
+        for _ in range(2):
+            with pytest.raises(DataLossError, match="SEGMENT_MISSING"):
+                reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
+        reader.close()
 
 
 def test_leases_from_many_threads(tmp_path: Path) -> None:
