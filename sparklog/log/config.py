@@ -242,8 +242,8 @@ class TopicConfig:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
-        doc="""A writer rolls its segment after so long, at its next append. Longer: fewer files; shorter:
-        retention and compaction reach quiet topics sooner.""",
+        doc="""A writer rolls its segment after so long, and after half a week, at its next append. Longer:
+        fewer files; shorter: retention and compaction reach quiet topics sooner.""",
     )
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",

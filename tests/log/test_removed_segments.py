@@ -13,6 +13,7 @@ from sparklog.format.encode import EncodeOptions
 from sparklog.format.encode_partitions import encode_partitions
 from sparklog.format.schema import RecordColumns
 from sparklog.log.open_segment import MAX_AGE_MS
+from sparklog.maintenance import RETAIN_MS
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -55,6 +56,7 @@ def test_what_was_not_synced_is_gone_with_its_file(growing: Any, encoder: Callab
 
 def test_a_segment_grows_for_half_a_week_at_most(growing: Any) -> None:
     """Whatever segment.ms says: a sweep leaves a week to what was staged."""
+    assert 2 * MAX_AGE_MS <= RETAIN_MS
     growing.config = dataclasses.replace(growing.config, segment_ms=1 << 40)
     first = growing.append([b"a"])
     growing.clock.sleep_ms(MAX_AGE_MS)
