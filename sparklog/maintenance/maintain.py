@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
-from sparklog.errors import FatalStorageError, RetriableError, SparklogError
+from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.maintenance.budget import NO_LIMIT, Budget, Meter, StoppedError
 from sparklog.maintenance.run import Progress
-from sparklog.maintenance.steps import STEPS, Round, StepReport, Terms
+from sparklog.maintenance.steps import STEPS, Round, Step, StepReport, Terms
 from sparklog.metadata import NUMBER_COLUMNS, Image, MetadataLog
 
 MAX_MESSAGE = 2_000  # of a step
@@ -107,21 +107,11 @@ def maintain(
     for step in STEPS:
         if steps and step.name not in steps:
             continue
-        try:
-            meter.check()
-            reports.append(step.run(round_))
-        except StoppedError:
+        report = _run_step(step, round_)
+        if report is None:
             was_stopped = True
             break
-        except FatalStorageError:
-            raise
-        except SparklogError as error:
-            busy = isinstance(error, RetriableError) and error.code == "MAINTENANCE_RUNNING"
-            reports.append(
-                StepReport(
-                    step=step.name, outcome="busy" if busy else "failed", message=str(error)[:MAX_MESSAGE]
-                )
-            )
+        reports.append(report)
     return RoundReport(
         steps=tuple(reports),
         before=before,
@@ -129,6 +119,20 @@ def maintain(
         duration_ms=clock.monotonic_ms() - began_ms,
         is_stopped=was_stopped or is_stopped(),
     )
+
+
+def _run_step(step: Step, round_: Round) -> StepReport | None:
+    """None: the round is to end, and the step has not begun."""
+    try:
+        round_.meter.check()
+        return step.run(round_)
+    except StoppedError:
+        return None
+    except FatalStorageError:
+        raise
+    except SparklogError as error:
+        outcome = "busy" if error.code == "MAINTENANCE_RUNNING" else "failed"
+        return StepReport(step=step.name, outcome=outcome, message=str(error)[:MAX_MESSAGE])
 
 
 def _measured(image: Image, terms: Terms) -> Amount:

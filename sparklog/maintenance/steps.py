@@ -1,6 +1,7 @@
 """The steps of a round of maintenance, in their order: each says when it is due, and does it.
 
-Order: what goes is not rewritten first (expire, then merge), and what was rewritten can be freed afterwards.
+Order: what goes is not rewritten first (expire, then merge), and what was rewritten before the retention of a
+vacuum, a week, is freed last.
 Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
     storage; a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and says
     otherwise what would go, and how to agree.
@@ -17,8 +18,12 @@ from sparklog.maintenance.budget import Meter
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.retain import NO_DEFAULTS, choose_expired, expire
 from sparklog.maintenance.run import Progress, optimize
-from sparklog.metadata import Image, MetadataLog
+from sparklog.maintenance.sweep import DAY_MS, vacuum
+from sparklog.metadata import Image, MetadataLog, SetConfigs
 
+# In the root's settings, but declared nowhere: when the last vacuum by itself was, in Unix time (ms).
+LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
+_VACUUM_COMMITS = 256
 Figures = Mapping[str, int]
 
 
@@ -155,7 +160,39 @@ def _merge(round_: Round) -> StepReport:
     return StepReport(step="optimize", outcome="cut" if report.is_cut else outcome, figures=figures)
 
 
+# --- vacuum ------------------------------------------------------------------------------------------------
+
+
+def _vacuum_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
+    """Once a day, which the image remembers; of whole roots, that have been written to for a while."""
+    if terms.topics is not None or image.commit < _VACUUM_COMMITS:
+        return False
+    text = image.configs.get(LAST_VACUUM_KEY, "")
+    return (
+        not text.isdecimal() or abs(now_ms - int(text)) >= DAY_MS
+    )  # whoever was last, and whatever its clock
+
+
+def _vacuum(round_: Round) -> StepReport:
+    metadata, now_ms = round_.metadata, round_.clock.now_ms()
+    if not _vacuum_is_due(metadata.image, now_ms, round_.terms):
+        return StepReport(step="vacuum", outcome="nothing")
+    if round_.dry_run:
+        return StepReport(step="vacuum", outcome="due")
+    report = vacuum(metadata, round_.clock)
+    metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])
+    figures = {
+        "files": report.dead.files,
+        "bytes": report.dead.size_bytes,
+        "waiting_files": report.waiting.files,
+        "temporary": report.temporary,
+        "requests": report.requests,
+    }
+    return StepReport(step="vacuum", outcome="done", figures=figures)
+
+
 STEPS: tuple[Step, ...] = (
     Step("expire", _expire_is_due, _expire),
     Step("optimize", _merge_is_due, _merge),
+    Step("vacuum", _vacuum_is_due, _vacuum),
 )

@@ -282,9 +282,8 @@ class MetadataLog:
         self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, look: bool
     ) -> tuple[PublishResult, bool]:
         image, losses = self._image, 0
-        founding = self._founding if image.commit == NO_COMMIT else ()
-        if not self._is_remote or not self._settings.combine or founding:
-            shared = None  # others do not know what we would say in commit 0
+        if not self._may_combine(image):
+            shared = None
         if shared is not None and not self.combiner.is_crowded:
             self.combiner.look_around(image)
         if shared is not None and self.combiner.is_crowded:
@@ -299,9 +298,7 @@ class MetadataLog:
                 self.combiner.note_commits(self._follower.followed)
             try:
                 actions = tuple(plan(image))
-                founding = self._founding if image.commit == NO_COMMIT else ()
-                besides = (*founding, *self.combiner.fencing_actions(image))
-                candidate = make_candidate(image, (*besides, *actions), self._clock.now_ms())
+                candidate = make_candidate(image, (*self._besides(image), *actions), self._clock.now_ms())
             except Exception:
                 # "Exists already" is an answer too: it must rest on the newest commits, and on durable ones.
                 if look:
@@ -339,6 +336,16 @@ class MetadataLog:
                     fix="Publish again, less often or from fewer processes",
                 )
             self._creator.back_off(losses)
+
+    def _may_combine(self, image: Image) -> bool:
+        """May others publish for us? Not commit 0: they do not know what else we would say in it."""
+        has_more_to_say = self._founding and image.commit == NO_COMMIT
+        return self._is_remote and self._settings.combine and not has_more_to_say
+
+    def _besides(self, image: Image) -> tuple[Action, ...]:
+        """What the commit after this image says before what was planned."""
+        founding = self._founding if image.commit == NO_COMMIT else ()
+        return (*founding, *self.combiner.fencing_actions(image))
 
     def _after_fork(self) -> None:
         """In the child: another thread of the parent may have held the lock. The image is whole."""

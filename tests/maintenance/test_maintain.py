@@ -23,6 +23,7 @@ from sparklog.maintenance import (
 )
 from sparklog.maintenance.budget import Meter, StoppedError
 from sparklog.maintenance.steps import may_remove
+from sparklog.maintenance.sweep import DAY_MS
 from sparklog.metadata import CreateTopic, MetadataLog, new_id
 from sparklog.storage import open_store
 from tests.maintenance.conftest import Append, extents, records
@@ -68,7 +69,7 @@ def test_a_round_expires_before_it_merges(log: SparkLog, append: Append) -> None
     for number in range(6):
         append([b"%d" % number], times_ms=[now_ms - (5000 if number < 3 else 0)])
     report = maintain(log.metadata, log.clock, FEW)
-    assert outcomes(report) == {"expire": "done", "optimize": "done"}
+    assert outcomes(report) == {"expire": "done", "optimize": "done", "vacuum": "nothing"}
     assert step(report, "expire").figures["offsets"] == 3
     assert step(report, "optimize").figures["merged_extents"] == 3  # what went was not rewritten
     assert [value for _, value, _ in records(log)] == [b"3", b"4", b"5"]
@@ -82,7 +83,7 @@ def test_a_dry_run_only_tells(log: SparkLog, append: Append) -> None:
         append([b"%d" % number])
     commit = log.refresh().commit
     report = maintain(log.metadata, log.clock, FEW, dry_run=True)
-    assert outcomes(report) == {"expire": "due", "optimize": "due"}
+    assert outcomes(report) == {"expire": "due", "optimize": "due", "vacuum": "nothing"}
     assert log.refresh().commit == commit
 
 
@@ -107,6 +108,23 @@ def test_a_brokers_defaults_count_where_nobody_else_says_anything(log: SparkLog,
     assert list(due_steps(log.refresh(), log.clock.now_ms())) == []
     assert step(maintain(log.metadata, log.clock, terms), "expire").figures["offsets"] == 1
     assert (records(log), len(records(log, "kept"))) == ([], 1)
+
+
+def test_files_are_removed_once_a_day_of_roots_that_are_written_to(log: SparkLog) -> None:
+    def write(commits: int) -> None:
+        for number in range(commits):
+            log.alter_topic("t", {"segment.ms": str(number + 1)})
+
+    write(250)
+    assert list(due_steps(log.refresh(), log.clock.now_ms())) == []
+    write(10)
+    assert list(due_steps(log.refresh(), log.clock.now_ms())) == ["vacuum"]
+    assert outcomes(maintain(log.metadata, log.clock, dry_run=True))["vacuum"] == "due"
+    assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "done"
+    assert list(due_steps(log.image, log.clock.now_ms())) == []
+    clock_of(log).advance_ms(DAY_MS)
+    assert list(due_steps(log.image, log.clock.now_ms())) == ["vacuum"]
+    assert list(due_steps(log.image, log.clock.now_ms(), Terms(topics=["t"]))) == []
 
 
 # --- consent -----------------------------------------------------------------------------------------------
@@ -159,7 +177,11 @@ def test_an_older_root_keeps_its_records_and_is_told_how_to_agree(older: SparkLo
 def test_an_older_root_is_merged_all_the_same(older: SparkLog, append: Append) -> None:
     for number in range(3):
         append([b"%d" % number])
-    assert outcomes(maintain(older.metadata, older.clock, FEW)) == {"expire": "nothing", "optimize": "done"}
+    assert outcomes(maintain(older.metadata, older.clock, FEW)) == {
+        "expire": "nothing",
+        "optimize": "done",
+        "vacuum": "nothing",
+    }
 
 
 # --- budgets -----------------------------------------------------------------------------------------------
@@ -253,7 +275,7 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
 
     monkeypatch.setattr("sparklog.maintenance.steps.expire", failing)
     report = maintain(log.metadata, log.clock, FEW)
-    assert outcomes(report) == {"expire": "failed", "optimize": "done"}
+    assert outcomes(report) == {"expire": "failed", "optimize": "done", "vacuum": "nothing"}
     assert report.has_failed
     assert "no disk" in step(report, "expire").message
 

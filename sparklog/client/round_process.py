@@ -1,0 +1,131 @@
+"""A round of maintenance in a process of its own, beside whoever started it: at the lowest priority, and
+ended with its parent.
+
+What is asked for goes in by a pipe, so that no secret is among the arguments, and the pipe stays open as long
+as the parent has it: its end is the parent's, however that came (a signal, kill -9, a crash), and the round
+breaks off (round_main.py). What came of it comes out by another, as one line.
+Invariants: one round a process. The parent waits for nothing: `answer` says None until the process has ended.
+    What the process writes fits into a pipe, so it never waits for the parent either.
+Not here: when a round is due, and what it does (sparklog/maintenance).
+Concurrency: one thread of the parent.
+After a crash: see sparklog/maintenance/maintain.py.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sparklog.maintenance import Budget, RoundReport
+
+MODULE = "sparklog.client.round_main"
+MAX_MESSAGE = 4_000  # of a line that must fit into a pipe, 64 KiB
+
+
+class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to maintain, and how.
+
+    Fields:
+        cluster_id: of the root that is meant: no other is touched, and none is made.
+        steps: names of the steps; empty: all.
+        defaults: settings of topics where neither they nor the root say anything: a broker's.
+        seconds, max_bytes, bytes_per_second: see Budget.
+    """
+
+    root: str
+    cluster_id: str
+    storage_options: dict[str, Any] | None = None
+    steps: tuple[str, ...] = ()
+    defaults: dict[str, str] = {}
+    seconds: float | None = None
+    max_bytes: int | None = None
+    bytes_per_second: int | None = None
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(seconds=self.seconds, max_bytes=self.max_bytes, bytes_per_second=self.bytes_per_second)
+
+
+class RoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it: a report, or why there is none."""
+
+    report: RoundReport | None = None
+    error: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What went wrong, or is left undone for a reason that somebody should know; empty if nothing."""
+        if self.report is None:
+            return self.error
+        return "; ".join(one.message for one in self.report.steps if one.message and one.outcome != "busy")
+
+
+def command() -> list[str]:
+    """The process's command line: nothing in it says more than that it is one."""
+    return [sys.executable, "-m", MODULE]
+
+
+def environment() -> Mapping[str, str]:
+    """As here, and the same modules: what Spark has sent to its workers is on their path only."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def encode_request(request: RoundRequest) -> bytes:
+    """One line."""
+    return msgspec.json.encode(request) + b"\n"
+
+
+def decode_answer(data: bytes, exit_code: int) -> RoundAnswer:
+    """What a process has said until its end."""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(data, type=RoundAnswer)
+    return RoundAnswer(error=f"the process ended with exit code {exit_code}, and without a report")
+
+
+class RoundProcess:
+    """See the module's docstring."""
+
+    def __init__(self, request: RoundRequest) -> None:
+        """Start it. OSError: there can be no process."""
+        self._process = subprocess.Popen(  # noqa: S603 - our own Python
+            command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+        )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, and will say so
+            self._process.stdin.write(encode_request(request))
+            self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def answer(self) -> RoundAnswer | None:
+        """What came of it; None while it runs. It is gone, and its pipes are closed, once there is one."""
+        exit_code = self._process.poll()
+        if exit_code is None:
+            return None
+        assert self._process.stdout is not None
+        data = self._process.stdout.read()
+        self._process.stdout.close()
+        self._close_stdin()
+        return decode_answer(data, exit_code)
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Let it break off, and end it if it does not in time."""
+        self._close_stdin()
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.answer()
+
+    def _close_stdin(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()

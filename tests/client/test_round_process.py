@@ -1,0 +1,130 @@
+"""A round in a process of its own: what it is asked and says, its priority, and its end with its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import sparklog
+from sparklog.client import SparkLog
+from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest, command
+from sparklog.maintenance import ROUND, alone
+from tests.support.broker_process import until
+
+DUE = 256  # small extents
+SLOW = 1  # byte a second: the first step rests for ever
+# Starts a round that rests, says its number, and lives until it is killed.
+PARENT = """
+import sys, time
+from sparklog.client.round_process import RoundProcess, RoundRequest
+process = RoundProcess(RoundRequest(root=sys.argv[1], cluster_id=sys.argv[2], bytes_per_second=1))
+print(process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SparkLog]:
+    """With enough small extents for a merge to be due."""
+    with sparklog.open(tmp_path / "log") as log:
+        log.create_topic("t", 1)
+        log.create_topic("u", DUE)
+        rows = pa.table({"value": [b"x" * 100] * DUE, "partition": pa.array(range(DUE), pa.int32())})
+        for _ in range(2):
+            log.append("u", rows)
+        for number in range(DUE):
+            log.append("t", pa.table({"value": [b"%d" % number]}), partition=0)
+        yield log
+
+
+def request(log: SparkLog, **named: object) -> RoundRequest:
+    root = log.url.removeprefix("file://")
+    return RoundRequest(root=root, cluster_id=log.cluster_id, **named)  # type: ignore[arg-type]
+
+
+def answered(process: RoundProcess) -> RoundAnswer:
+    answer: RoundAnswer = until(process.answer, seconds=60)
+    return answer
+
+
+def is_at_work(log: SparkLog) -> bool:
+    """Has it the root's name?"""
+    held = log.store.hold(ROUND, b"")
+    held.release()
+    return held.holder is not None
+
+
+def test_a_round_is_done_and_told(log: SparkLog) -> None:
+    answer = answered(RoundProcess(request(log)))
+    assert answer.error == ""
+    assert answer.problem == ""
+    assert answer.report is not None
+    assert [(one.step, one.outcome) for one in answer.report.steps] == [
+        ("expire", "nothing"),
+        ("optimize", "done"),
+        ("vacuum", "done"),
+    ]
+    assert len(log.refresh().partition("t", 0).extents) == 1
+
+
+def test_another_root_than_the_one_that_is_meant_is_left_alone(log: SparkLog) -> None:
+    process = RoundProcess(RoundRequest(root=log.url.removeprefix("file://"), cluster_id="A" * 22))
+    assert "WRONG_ROOT" in answered(process).problem
+    assert len(log.refresh().partition("t", 0).extents) == DUE
+
+
+def test_who_comes_second_says_so(log: SparkLog) -> None:
+    with alone(log.metadata, ROUND):
+        assert "MAINTENANCE_RUNNING" in answered(RoundProcess(request(log))).error
+
+
+def test_no_secret_is_among_its_arguments(log: SparkLog) -> None:
+    assert command() == [sys.executable, "-m", "sparklog.client.round_main"]
+    process = RoundProcess(request(log, storage_options={"secret": "s3cr3t"}))
+    assert "s3cr3t" not in answered(process).error
+
+
+def test_it_gives_way_to_everybody(log: SparkLog) -> None:
+    process = RoundProcess(request(log, bytes_per_second=SLOW))
+    try:
+        until(lambda: is_at_work(log))
+        told = psutil.Process(process.pid)
+        assert told.nice() == 19
+        assert told.ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
+    finally:
+        process.stop(30)
+    assert not psutil.pid_exists(process.pid)
+
+
+def test_it_breaks_off_when_it_is_told_to(log: SparkLog) -> None:
+    process = RoundProcess(request(log, bytes_per_second=SLOW))
+    until(lambda: is_at_work(log))
+    process.stop(30)
+    assert not is_at_work(log)
+    assert len(log.refresh().partition("t", 0).extents) == DUE  # nothing of the work was published
+    assert answered(RoundProcess(request(log))).problem == ""
+    assert len(log.refresh().partition("t", 0).extents) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
+    """However that ends: the kernel closes the pipe."""
+    root = log.url.removeprefix("file://")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, root, log.cluster_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        until(lambda: is_at_work(log))
+    finally:
+        os.kill(parent.pid, number)
+        parent.communicate()
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, seconds=30)
+    assert not is_at_work(log)
