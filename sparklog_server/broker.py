@@ -26,6 +26,7 @@ from sparklog_server.dispatch.dispatcher import Dispatcher
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.http.endpoint import HttpEndpoint
+from sparklog_server.maintenance.service import MaintenanceService
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.observe.observation import Parts
@@ -94,6 +95,9 @@ class Broker:
         )
         self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
+        self.maintenance = MaintenanceService(
+            self.root, self.membership, config, clock=clock, metrics=self.metrics
+        )
         # In the order in which they start.
         self.components: list[Component] = [
             self.http,
@@ -101,6 +105,7 @@ class Broker:
             self.publisher,
             self.fetches,
             self.groups,
+            self.maintenance,
         ]
         self._started: list[Component] = []
 

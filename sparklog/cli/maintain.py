@@ -1,4 +1,4 @@
-"""`sparklog maintain`: do what is due of expire and optimize, once, or again and again (`--watch`).
+"""`sparklog maintain`: do what is due of all maintenance, once, or again and again (`--watch`).
 
 SIGTERM and SIGINT end it between two pieces of work, or within one: nothing is lost, and it exits with 0. A
 second one ends it at once.
@@ -84,7 +84,7 @@ def maintain(
     max_time: float | None,
     fan_in: int,
 ) -> None:
-    """Do what is due for TOPICs, or for all: remove what is past its retention, and merge small extents.
+    """Do what is due for TOPICs, or for all: expire, compact, optimize; and once a day vacuum.
 
     Where nobody serves a root, and no stream writes to it that does this by itself, run it with --watch, or
     from cron. One process of a machine does it at a time.

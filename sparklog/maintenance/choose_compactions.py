@@ -43,11 +43,15 @@ class CompactionLimits:
     Fields:
         only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms, and leave the newest extent
             alone, as Kafka's cleaner does by itself. Else whatever can be compacted is.
+        min_extents: the dirty ratio counts where the dirty part has so many extents, or has waited for
+            segment.ms. Smaller: less space; larger: partitions of a few small extents, of which a little is
+            more than half, are not rewritten all the time.
         dedupe_buffer_bytes: memory for the keys of a round. Smaller: more rounds where there are many keys,
             each of which rewrites the partition; larger: more memory.
     """
 
     only_due: bool = False
+    min_extents: int = 1
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
 
 
@@ -175,8 +179,13 @@ def _is_due(work: CompactionWork, now_ms: int, limits: CompactionLimits) -> bool
     if not work.dirty_bytes:
         return False
     config = work.config
-    if not limits.only_due or work.dirty_ratio > config.min_cleanable_dirty_ratio:
+    if not limits.only_due:
         return True
+    is_dirty = work.extents.end_offset > work.first_dirty_offset
     newest = work.extents.column("max_timestamp_ms")
-    newest = newest[(work.extents.end_offset > work.first_dirty_offset) & (newest > 0)]
+    newest = newest[is_dirty & (newest > 0)]
+    if work.dirty_ratio > config.min_cleanable_dirty_ratio and (
+        np.count_nonzero(is_dirty) >= limits.min_extents or np.any(newest < now_ms - config.segment_ms)
+    ):
+        return True
     return bool(np.any(newest < now_ms - config.max_compaction_lag_ms))

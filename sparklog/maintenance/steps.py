@@ -1,11 +1,11 @@
 """The steps of a round of maintenance, in their order: each says when it is due, and does it.
 
-Order: what goes is not rewritten first (expire, then merge), and what was rewritten before the retention of a
-vacuum, a week, is freed last.
+Order: what goes is not rewritten first (expire and compact, then merge), and files go last, those that were
+written more than a week ago.
 Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
     storage; a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and says
     otherwise what would go, and how to agree.
-Not here: a round (maintain.py), what the steps do (retain.py, run.py).
+Not here: a round (maintain.py), what the steps do (retain.py, compact.py, run.py, sweep.py).
 Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 """
 
@@ -16,10 +16,12 @@ from sparklog.clock import Clock
 from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig
 from sparklog.maintenance.budget import Meter
 from sparklog.maintenance.choose import MergeLimits, choose_merges
+from sparklog.maintenance.choose_compactions import CompactionLimits, choose_compactions, is_compacted
+from sparklog.maintenance.compact import compact
 from sparklog.maintenance.retain import NO_DEFAULTS, choose_expired, expire
 from sparklog.maintenance.run import Progress, optimize
 from sparklog.maintenance.sweep import DAY_MS, vacuum
-from sparklog.metadata import Image, MetadataLog, SetConfigs
+from sparklog.metadata import Image, MetadataLog, SetConfigs, is_internal
 
 # In the root's settings, but declared nowhere: when the last vacuum by itself was, in Unix time (ms).
 LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
@@ -129,6 +131,69 @@ def _named(topics: list[str]) -> str:
     return ", ".join(topics[:3]) + more
 
 
+# --- compact -----------------------------------------------------------------------------------------------
+
+
+def _compactable(image: Image, terms: Terms, *, agreed: bool) -> list[str]:
+    """Topics that are to be compacted by themselves: also internal ones of a root that does not agree, of
+    which nobody reads what is superseded.
+    """
+    return [
+        name
+        for name in (sorted(image.topics) if terms.topics is None else terms.topics)
+        if (agreed or is_internal(name)) and is_compacted(image.topics[name], image)
+    ]
+
+
+def _compact_limits(terms: Terms) -> CompactionLimits:
+    return CompactionLimits(only_due=True, min_extents=terms.limits.fan_in or 1)
+
+
+def _compact_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
+    names = _compactable(image, terms, agreed=may_remove(image))
+    return bool(names) and bool(choose_compactions(image, now_ms, _compact_limits(terms), names))
+
+
+def _compact(round_: Round) -> StepReport:
+    image, limits = round_.metadata.image, _compact_limits(round_.terms)
+    agreed = may_remove(image)
+    report = compact(
+        round_.metadata,
+        round_.clock,
+        _compactable(image, round_.terms, agreed=agreed),
+        limits,
+        dry_run=round_.dry_run,
+        meter=round_.meter,
+        progress=round_.progress,
+    )
+    topics = report.topics.values()
+    figures = {
+        "partitions": sum(one.partitions for one in topics),
+        "records_removed": sum(one.records_removed for one in topics),
+        "read_bytes": sum(one.bytes_before for one in topics),
+        "written_bytes": sum(one.bytes_after for one in topics),
+        "left_out": sum(one.left_out for one in topics),
+    }
+    outcome = "done" if figures["partitions"] else "nothing"
+    if round_.dry_run and figures["partitions"]:
+        outcome = "due"
+    if report.is_cut:
+        outcome = "cut"
+    kept = [] if agreed else _compactable(image, round_.terms, agreed=True)
+    waiting = choose_compactions(image, round_.clock.now_ms(), limits, kept) if kept else []
+    topics_kept = sorted({work.topic for work in waiting if not is_internal(work.topic)})
+    if not topics_kept:
+        return StepReport(step="compact", outcome=outcome, figures=figures)
+    return StepReport(
+        step="compact",
+        outcome="withheld" if outcome == "nothing" else outcome,
+        figures=figures,
+        message=f"{_named(topics_kept)}: cleanup.policy=compact is not acted on, since this root does not "
+        f"let records go by themselves. To agree: sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true; "
+        "to compact once: sparklog compact",
+    )
+
+
 # --- optimize ----------------------------------------------------------------------------------------------
 
 
@@ -193,6 +258,7 @@ def _vacuum(round_: Round) -> StepReport:
 
 STEPS: tuple[Step, ...] = (
     Step("expire", _expire_is_due, _expire),
+    Step("compact", _compact_is_due, _compact),
     Step("optimize", _merge_is_due, _merge),
     Step("vacuum", _vacuum_is_due, _vacuum),
 )

@@ -201,6 +201,14 @@ SINK_OPTIONS = (
     Option(name="num.partitions", default="the root's (1)", doc="Partitions of a topic created on write."),
     TOPIC_CONFIG,
     Option(
+        name="maintenance",
+        default="SPARKLOG_MAINTENANCE, auto",
+        doc="auto: when the root is due for it, a process of low priority beside the driver merges small "
+        "extents, and removes what is past its retention where the root lets records go by themselves "
+        "(docs/maintenance.md); off: somebody else does (`sparklog maintain`, a broker), or nobody.",
+        only="stream",
+    ),
+    Option(
         name="checkpointLocation",
         default="",
         doc="Spark's. Where the driver can read it as files, or in S3 as the root, a micro-batch that comes "

@@ -32,7 +32,7 @@ from sparklog.spark.option_table import (
 from sparklog.spark.roots import root_of_broker
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions, parse_storage, storage_name
 from sparklog.spark.subscription import Subscription, parse_subscription
-from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int
+from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int, parse_switch
 from sparklog.storage.root_rules import ANY_ROOT, RootRules, root_rules
 
 _DECLARED = {
@@ -90,6 +90,7 @@ class SinkOptions:
     txn_version: int | None
     checkpoint_location: str | None
     query_name: str | None
+    maintenance: bool
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -189,6 +190,9 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         txn_version=version,
         checkpoint_location=given.get("checkpointlocation"),
         query_name=given.get("queryname"),
+        maintenance=parse_switch(
+            given, "maintenance", default=os.environ.get("SPARKLOG_MAINTENANCE", "auto")
+        ),
     )
 
 

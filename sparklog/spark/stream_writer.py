@@ -29,6 +29,7 @@ from sparklog.spark.options import SinkOptions
 from sparklog.spark.pinned_root import pin_root, validate_pinned
 from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.publishing import publish, results_of
+from sparklog.spark.sink_maintenance import maintain_if_due
 from sparklog.spark.sink_root import open_sink_root, warn_of_first_write
 from sparklog.spark.workers import settle_in
 from sparklog.spark.write_task import TaskResult, append_options, write_task
@@ -91,6 +92,7 @@ class SparklogStreamWriter(StreamWriterBase):
         pin_root(checkpoint, query_id, log, options)
         for topic, found in skipped.items():
             _say_what_was_left_out(query_id, batchId, topic, found, content)
+        maintain_if_due(log, options)
 
     def _checkpoint(self, results: Sequence[TaskResult]) -> str | None:
         """Where Spark keeps the query's checkpoint, as far as that can be known."""

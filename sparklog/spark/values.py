@@ -53,6 +53,14 @@ def parse_bool(given: Mapping[str, str], name: str, *, default: bool | None) -> 
     return text.strip().lower() == "true"
 
 
+def parse_switch(given: Mapping[str, str], name: str, *, default: str) -> bool:
+    """Auto or off; true for auto. `default` is checked like a value that is given."""
+    text = given.get(name.lower(), default)
+    if text.strip().lower() not in ("auto", "off"):
+        raise invalid(name, text, "auto or off")
+    return text.strip().lower() == "auto"
+
+
 def parse_duration_ms(given: Mapping[str, str], name: str, *, default_ms: int) -> int:
     """A duration as Spark writes it: 15m, 30s, 500ms; a bare number is milliseconds."""
     text = given.get(name.lower())

@@ -98,6 +98,27 @@ class PublishCounters:
         return (self.parts_per_bundle, self.sync, self.commit, self.total)
 
 
+class MaintenanceCounters:
+    """What maintenance by this broker has done. The event loop's."""
+
+    __slots__ = (
+        "expired_records",
+        "failed_rounds",
+        "last_round_ms",
+        "merged_bytes",
+        "merged_extents",
+        "rounds",
+    )
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.failed_rounds = 0
+        self.expired_records = 0
+        self.merged_extents = 0
+        self.merged_bytes = 0
+        self.last_round_ms: int | None = None  # Unix time of its end
+
+
 class Metrics:
     """The broker's counters; one per broker, made before everything else."""
 
@@ -106,6 +127,7 @@ class Metrics:
         self.topics: dict[str, TopicCounters] = {}
         self.all_topics = TopicCounters()
         self.publishes = PublishCounters()
+        self.maintenance = MaintenanceCounters()
         self.cache_hits = 0
         self.cache_hit_bytes = 0
         self.cache_misses = 0
@@ -263,4 +285,4 @@ class Metrics:
         return found
 
 
-__all__ = ["Gauge", "Metrics", "PublishCounters", "RequestCounters", "TopicCounters"]
+__all__ = ["Gauge", "MaintenanceCounters", "Metrics", "PublishCounters", "RequestCounters", "TopicCounters"]

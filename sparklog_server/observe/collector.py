@@ -25,6 +25,7 @@ from sparklog_server.observe.log_families import (
     group_families,
     partition_families,
 )
+from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation, Parts, observe
 from sparklog_server.observe.utilization import Utilization
 
@@ -50,6 +51,7 @@ class BrokerCollector(Collector):
         yield from cluster_families(seen)
         yield from partition_families(seen, self._sizes)
         yield from group_families(seen)
+        yield from maintenance_families(seen)
         yield from internal_families(seen)
 
 

@@ -19,6 +19,7 @@ from sparklog_server.observe.log_families import (
     group_families,
     partition_families,
 )
+from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation
 
 _LABELS = {
@@ -64,6 +65,7 @@ def describe_metrics() -> str:
         *cluster_families(seen),
         *partition_families(seen, SizeCache()),
         *group_families(seen),
+        *maintenance_families(seen),
         *internal_families(seen),
     ]
     rows = [

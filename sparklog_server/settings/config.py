@@ -21,6 +21,7 @@ from sparklog_server.settings.fetch import FetchSettings
 from sparklog_server.settings.groups import GroupSettings
 from sparklog_server.settings.http import HttpSettings
 from sparklog_server.settings.logs import LogSettings
+from sparklog_server.settings.maintenance import MaintenanceSettings
 from sparklog_server.settings.network import NetworkSettings
 from sparklog_server.settings.publish import PublishSettings
 from sparklog_server.settings.topics import TopicSettings
@@ -36,6 +37,7 @@ class ServerConfig:
     publish: PublishSettings
     fetch: FetchSettings
     groups: GroupSettings
+    maintenance: MaintenanceSettings
     http: HttpSettings
     logs: LogSettings
 
@@ -58,6 +60,14 @@ class ServerConfig:
             "num.partitions": self.text_of("num.partitions"),
             "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
             "max.message.bytes": self.text_of("message.max.bytes"),
+            **self.retention_defaults(),
+        }
+
+    def retention_defaults(self) -> dict[str, str]:
+        """Of these, what says how long records are kept."""
+        return {
+            "retention.ms": self.text_of("log.retention.ms"),
+            "retention.bytes": self.text_of("log.retention.bytes"),
         }
 
 

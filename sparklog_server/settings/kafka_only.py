@@ -17,15 +17,12 @@ _REPLICAS = "there are no replicas: the storage under the root keeps the data sa
 _ELECTION = "nothing is elected: a broker registers in the root's metadata log, and the newest one leads"
 _SYNCED = "everything is synced before it is acknowledged"
 _SECURITY = "this version speaks PLAINTEXT only, without authentication"
+_CLEANER_THREADS = "one process of low priority maintains a root"
+_CLEANER_MEMORY = "maintenance takes the memory that it needs in a process of its own"
 _TRANSACTIONS = "there are no transactions by brokers in this version"
 
 # Exact keys first, then prefixes (with a trailing dot), in this order.
 _REASONS: dict[str, str] = {
-    "log.retention.ms": _ON_THE_ROOT.format("retention.ms"),
-    "log.retention.minutes": _ON_THE_ROOT.format("retention.ms"),
-    "log.retention.hours": _ON_THE_ROOT.format("retention.ms"),
-    "log.retention.bytes": _ON_THE_ROOT.format("retention.bytes"),
-    "log.retention.check.interval.ms": "only `sparklog expire` removes old records in this version",
     "log.segment.bytes": _ON_THE_ROOT.format("segment.bytes"),
     "log.roll.ms": _ON_THE_ROOT.format("segment.ms"),
     "log.roll.hours": _ON_THE_ROOT.format("segment.ms"),
@@ -69,7 +66,14 @@ _REASONS: dict[str, str] = {
     "leader.imbalance.": _ELECTION,
     "replica.": _REPLICAS,
     "log.flush.": _SYNCED,
-    "log.cleaner.": "nothing is compacted in this version",
+    "log.cleaner.threads": _CLEANER_THREADS,
+    "log.cleaner.dedupe.buffer.size": _CLEANER_MEMORY,
+    "log.cleaner.io.buffer.load.factor": _CLEANER_MEMORY,
+    "log.cleaner.io.buffer.size": _CLEANER_MEMORY,
+    "log.cleaner.delete.retention.ms": _ON_THE_ROOT.format("delete.retention.ms"),
+    "log.cleaner.max.compaction.lag.ms": _ON_THE_ROOT.format("max.compaction.lag.ms"),
+    "log.cleaner.min.cleanable.ratio": _ON_THE_ROOT.format("min.cleanable.dirty.ratio"),
+    "log.cleaner.min.compaction.lag.ms": _ON_THE_ROOT.format("min.compaction.lag.ms"),
     "transaction.": _TRANSACTIONS,
     "share.coordinator.": "share groups are not served in this version",
     "transactional.": _TRANSACTIONS,
@@ -106,8 +110,10 @@ def _is_number(expected: int, unit: int = 1) -> Callable[[str], bool]:
 
 
 _SAME = "it is the default of topics here, too; the root may say otherwise"
-_FOR_EVER = "records are kept for ever here, unless retention.ms of the topic or the root says otherwise"
-_KEPT = _SAME + ", and this version removes records only by `sparklog expire`"
+_FOR_EVER = (
+    "the default of Kafka's own file, which nobody has asked for: records are kept for ever here, unless "
+    "log.retention.ms, or retention.ms of the topic or the root, says otherwise"
+)
 _ONE = "there is one copy, and the storage under the root keeps it safe"
 # Exact keys first, then prefixes: which values are accepted, and why they change nothing.
 HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
@@ -129,12 +135,9 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
     # Kafka's own file has its default, a week: whoever starts with that file has not asked for anything.
     "log.retention.hours": (_is_number(_WEEK_MS, _HOUR_MS), _FOR_EVER),
-    "log.retention.minutes": (_is_number(_TOPIC.retention_ms), _FOR_EVER),
-    "log.retention.ms": (_is_number(_TOPIC.retention_ms), _FOR_EVER),
-    "log.retention.bytes": (_is_number(_TOPIC.retention_bytes), _SAME),
     "log.segment.bytes": (_is_number(_TOPIC.segment_bytes), _SAME),
-    "log.cleanup.policy": (lambda text: text == "delete", _KEPT),
-    "log.retention.check.interval.ms": (_is_any, _REASONS["log.retention.check.interval.ms"]),
+    "log.cleanup.policy": (lambda text: text == "delete", _SAME),
+    "log.cleaner.threads": (_is_any, _CLEANER_THREADS),
     "controller.quorum.": (_is_any, _ELECTION),
     "leader.imbalance.": (_is_any, _ELECTION),
     "log.flush.": (_is_any, _SYNCED),

@@ -6,6 +6,7 @@ Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with undersc
 Sources: Kafka's server.properties; Java's Properties format (javaproperties).
 """
 
+import dataclasses
 import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -14,12 +15,19 @@ import javaproperties
 
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.config import TopicConfig
-from sparklog.log.setting import declared_settings, lookup_setting
+from sparklog.log.setting import LONG_MAX, declared_settings, lookup_setting
 from sparklog_server import CONFIG_VARIABLE
 from sparklog_server.settings.config import SETTINGS, ServerConfig
 from sparklog_server.settings.kafka_only import why_harmless, why_kafka_only
 
 _log = logging.getLogger("sparklog_server")
+_MINUTE_MS = 60_000
+# Kafka's units of one setting, the smallest first, which wins.
+RETENTION_UNITS = {
+    "log.retention.ms": 1,
+    "log.retention.minutes": _MINUTE_MS,
+    "log.retention.hours": 60 * _MINUTE_MS,
+}
 ENVIRONMENT_PREFIX = "SPARKLOG_SERVER_"
 SYNONYMS = {
     "broker.id": "node.id",
@@ -46,6 +54,7 @@ def load_config(
     problems: list[SparklogError] = []
     harmless: dict[str, str] = {}
     controllers: set[str] = set()
+    retention: dict[str, tuple[str, str]] = {}
     for settings, where in sources:
         for key, text in canonical(settings, where).items():
             why = why_harmless(key, text)
@@ -54,11 +63,27 @@ def load_config(
                 if key == "controller.listener.names":
                     controllers |= {name.strip().upper() for name in text.split(",")}
                 continue
+            if key in RETENTION_UNITS:
+                retention[key] = text, where
+                continue
             problem = _why_wrong(key, text, where)
             if problem is None:
                 values[key] = text
             else:
                 problems.append(problem)
+    _add_retention(values, retention, problems)
+    _raise(problems)
+    for key in ("listeners", "advertised.listeners"):
+        if controllers and key in values:
+            values[key] = _without(values[key], controllers)
+    if harmless:
+        told = "; ".join(f"{key} ({why})" for key, why in sorted(harmless.items()))
+        _log.warning("settings of Kafka's that mean nothing here were passed over: %s", told)
+    return ServerConfig.parse(values)
+
+
+def _raise(problems: list[SparklogError]) -> None:
+    """All that is wrong, at once."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
@@ -69,13 +94,28 @@ def load_config(
             ),
             fix="; ".join(dict.fromkeys(one.fix for one in problems)),
         )
-    for key in ("listeners", "advertised.listeners"):
-        if controllers and key in values:
-            values[key] = _without(values[key], controllers)
-    if harmless:
-        told = "; ".join(f"{key} ({why})" for key, why in sorted(harmless.items()))
-        _log.warning("settings of Kafka's that mean nothing here were passed over: %s", told)
-    return ServerConfig.parse(values)
+
+
+def _add_retention(
+    values: dict[str, str], retention: Mapping[str, tuple[str, str]], problems: list[SparklogError]
+) -> None:
+    """What is said in any unit, as log.retention.ms; the smallest unit wins, wherever it was said."""
+    for key, unit_ms in reversed(RETENTION_UNITS.items()):
+        if key in retention:
+            try:
+                values["log.retention.ms"] = _retention_ms(key, *retention[key], unit_ms)
+            except InvalidRequestError as error:
+                problems.append(error)
+
+
+def _retention_ms(key: str, text: str, where: str, unit_ms: int) -> str:
+    """log.retention.ms of a value in another unit; below 0 is for ever, as Kafka has it."""
+    one = dataclasses.replace(SETTINGS["log.retention.ms"][1], key=key, maximum=LONG_MAX // unit_ms)
+    try:
+        found = one.parse(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from None
+    return str(found * unit_ms if found >= 0 else found)
 
 
 def _without(listeners: str, names: Collection[str]) -> str:
@@ -97,7 +137,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings from SPARKLOG_SERVER_*; a name that fits no key becomes one that is refused."""
-    names = {key.upper().replace(".", "_"): key for key in (*SETTINGS, *SYNONYMS)}
+    names = {key.upper().replace(".", "_"): key for key in (*SETTINGS, *SYNONYMS, *RETENTION_UNITS)}
     settings = {}
     for name, text in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX) and name != CONFIG_VARIABLE:

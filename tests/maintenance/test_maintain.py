@@ -3,6 +3,7 @@
 import itertools
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog, open_log
@@ -69,7 +70,12 @@ def test_a_round_expires_before_it_merges(log: SparkLog, append: Append) -> None
     for number in range(6):
         append([b"%d" % number], times_ms=[now_ms - (5000 if number < 3 else 0)])
     report = maintain(log.metadata, log.clock, FEW)
-    assert outcomes(report) == {"expire": "done", "optimize": "done", "vacuum": "nothing"}
+    assert outcomes(report) == {
+        "expire": "done",
+        "compact": "nothing",
+        "optimize": "done",
+        "vacuum": "nothing",
+    }
     assert step(report, "expire").figures["offsets"] == 3
     assert step(report, "optimize").figures["merged_extents"] == 3  # what went was not rewritten
     assert [value for _, value, _ in records(log)] == [b"3", b"4", b"5"]
@@ -83,7 +89,7 @@ def test_a_dry_run_only_tells(log: SparkLog, append: Append) -> None:
         append([b"%d" % number])
     commit = log.refresh().commit
     report = maintain(log.metadata, log.clock, FEW, dry_run=True)
-    assert outcomes(report) == {"expire": "due", "optimize": "due", "vacuum": "nothing"}
+    assert outcomes(report) == {"expire": "due", "compact": "nothing", "optimize": "due", "vacuum": "nothing"}
     assert log.refresh().commit == commit
 
 
@@ -179,9 +185,50 @@ def test_an_older_root_is_merged_all_the_same(older: SparkLog, append: Append) -
         append([b"%d" % number])
     assert outcomes(maintain(older.metadata, older.clock, FEW)) == {
         "expire": "nothing",
+        "compact": "nothing",
         "optimize": "done",
         "vacuum": "nothing",
     }
+
+
+def compacted(log: SparkLog, append: Append) -> None:
+    """A topic in which a key was written four times, and its tail may be compacted."""
+    log.create_topic("table", 1, {"cleanup.policy": "compact"})
+    for number in range(4):
+        rows = pa.table({"key": ["k"], "value": [f"{number}"]})
+        log.append("table", rows)
+    append([b"x"])
+
+
+def test_compaction_by_itself_needs_consent(older: SparkLog, append: Append) -> None:
+    compacted(older, append)
+    assert list(due_steps(older.refresh(), older.clock.now_ms(), FEW)) == ["optimize"]
+    found = step(maintain(older.metadata, older.clock, FEW, steps=["compact"]), "compact")
+    assert found.outcome == "withheld"
+    assert "table: cleanup.policy=compact is not acted on" in found.message
+    assert len(records(older, "table")) == 4
+    older.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
+    assert list(due_steps(older.image, older.clock.now_ms(), FEW)) == ["compact", "optimize"]
+    done = step(maintain(older.metadata, older.clock, FEW), "compact")
+    assert (done.outcome, done.figures["records_removed"]) == ("done", 2)  # the newest extent stays as it is
+    assert [value for _, value, _ in records(older, "table")] == [b"2", b"3"]
+
+
+def test_internal_topics_are_compacted_in_any_root(older: SparkLog) -> None:
+    older.create_topic("t2", 1)
+    for offset in range(5):
+        older.commit_offsets("g", {("t2", 0): offset})
+    assert "compact" in list(due_steps(older.refresh(), older.clock.now_ms(), FEW))
+    assert step(maintain(older.metadata, older.clock, FEW), "compact").figures["records_removed"] == 3
+    assert older.committed_offsets("g") == {("t2", 0): 4}
+
+
+def test_a_few_small_extents_are_not_compacted_by_themselves_for_a_while(
+    log: SparkLog, append: Append
+) -> None:
+    compacted(log, append)
+    assert list(due_steps(log.refresh(), log.clock.now_ms())) == []
+    assert list(due_steps(log.image, log.clock.now_ms() + 8 * DAY_MS)) == ["compact"]  # segment.ms is a week
 
 
 # --- budgets -----------------------------------------------------------------------------------------------
@@ -275,7 +322,12 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
 
     monkeypatch.setattr("sparklog.maintenance.steps.expire", failing)
     report = maintain(log.metadata, log.clock, FEW)
-    assert outcomes(report) == {"expire": "failed", "optimize": "done", "vacuum": "nothing"}
+    assert outcomes(report) == {
+        "expire": "failed",
+        "compact": "nothing",
+        "optimize": "done",
+        "vacuum": "nothing",
+    }
     assert report.has_failed
     assert "no disk" in step(report, "expire").message
 

@@ -58,7 +58,8 @@ def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
         ),
         ("", {"SPARKLOG_SERVER_NUM_PARTITION": "3"}, r"the environment: found .*'num\.partition'"),
         ("zookeeper.connect=h:2181", {}, "means nothing here: there is no ZooKeeper"),
-        ("log.retention.hours=24", {}, r"set retention\.ms on the root"),
+        ("log.retention.hours=x", {}, r"server\.properties: log\.retention\.hours: found 'x'"),
+        ("log.retention.minutes=153722867280913", {}, r"log\.retention\.minutes: found 15372286728"),
         ("log.segment.bytes=-x", {}, r"set segment\.bytes on the root"),
         ("offsets.topic.replication.factor=3", {}, "there are no replicas"),
         ("min.insync.replicas=2", {}, "there are no replicas"),
@@ -160,7 +161,9 @@ def test_kafkas_own_file_is_accepted_with_one_warning(
         assert (f"{key} (" in warning) == (key not in declared), key
 
 
-@pytest.mark.parametrize("key", [key for key in HARMLESS if not key.endswith(".")])
+@pytest.mark.parametrize(
+    "key", sorted({key for key in HARMLESS if not key.endswith(".")} - {"log.retention.hours"})
+)
 def test_what_is_accepted_by_one_value_is_refused_by_another(tmp_path: Path, key: str) -> None:
     """Whatever is passed over is named; what is not may not be passed over."""
     is_harmless, _ = HARMLESS[key]
@@ -170,6 +173,31 @@ def test_what_is_accepted_by_one_value_is_refused_by_another(tmp_path: Path, key
         else:
             with pytest.raises(InvalidRequestError, match="means nothing here"):
                 load(tmp_path, f"{key}={text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", -1),
+        ("log.retention.hours=168", -1),  # Kafka's own file has it, and nobody has asked for it
+        ("log.retention.hours=167", 167 * 3_600_000),
+        ("log.retention.hours=-1", -1),
+        ("log.retention.ms=604800000", 604_800_000),  # a week, asked for
+        ("log.retention.minutes=3", 180_000),
+        ("log.retention.hours=1\nlog.retention.minutes=3", 180_000),
+        ("log.retention.minutes=3\nlog.retention.ms=5", 5),
+        ("log.retention.ms=-1\nlog.retention.hours=1", -1),
+    ],
+)
+def test_how_long_records_are_kept_in_kafkas_units(tmp_path: Path, text: str, expected: int) -> None:
+    config = load(tmp_path, text)
+    assert config.maintenance.log_retention_ms == expected
+    assert config.root_defaults()["retention.ms"] == str(expected)
+
+
+def test_the_smallest_unit_wins_wherever_it_is_said(tmp_path: Path) -> None:
+    config = load(tmp_path, "log.retention.ms=5", log_retention_hours="1")
+    assert config.maintenance.log_retention_ms == 5
 
 
 def test_a_topics_setting_is_sent_to_the_root(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""When maintenance is due in a broker, and what came of it."""

@@ -1,0 +1,176 @@
+"""Maintenance by the broker: looks whether anything is due, and has a process of low priority do it.
+
+A process, not a thread: merging takes the interpreter's lock for milliseconds at a time, which the event loop
+would wait for; and the scheduler and the disk can put a process behind the broker.
+Invariants: one round at a time; only while this broker is in charge; what is due is told from the image that
+    the broker holds, in a storage thread. A failure is logged, once until another one comes, and never harms
+    requests. With the broker's stop, or its death, the round breaks off: nothing is lost, it is due again.
+Not here: what is due, and doing it (sparklog/maintenance); the process (sparklog/client/round_process.py).
+Concurrency: one task on the event loop; the process's pipes are read and closed by it alone.
+After a crash: the process hears the end of its pipe, and breaks off.
+Sources: Kafka LogCleaner (backoff, one line a round in its log), LogManager (retention).
+"""
+
+import asyncio
+import asyncio.subprocess
+import contextlib
+import logging
+
+from sparklog.client.round_process import (
+    RoundAnswer,
+    RoundRequest,
+    command,
+    decode_answer,
+    encode_request,
+    environment,
+)
+from sparklog.clock import Clock
+from sparklog.errors import SparklogError
+from sparklog.maintenance import RoundReport, Terms, due_steps
+from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
+from sparklog_server.cluster.membership import Membership
+from sparklog_server.metrics import Metrics
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.settings.config import ServerConfig
+
+END_SECONDS = 2.0
+_EXPIRE = "expire"
+_log = logging.getLogger("sparklog_server.log_cleaner")
+
+
+class MaintenanceService:
+    """See the module's docstring."""
+
+    def __init__(
+        self, root: LiveRoot, membership: Membership, config: ServerConfig, *, clock: Clock, metrics: Metrics
+    ) -> None:
+        self._root = root
+        self._membership = membership
+        self._settings = config.maintenance
+        self._defaults = config.retention_defaults()
+        self._allow_unsafe = config.broker.allow_unsafe_filesystem
+        self._clock = clock
+        self._metrics = metrics
+        self._expiry_ms = clock.monotonic_ms()
+        self._told = ""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look from now on. A root in this process's memory is nothing for another one."""
+        if not self._root.store.url.startswith("memory:"):
+            self._task = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """Break off what is being done, and wait for its end."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _watch(self) -> None:
+        settings = self._settings
+        nap_ms = settings.log_cleaner_backoff_ms
+        if not settings.log_cleaner_enable:
+            nap_ms = settings.log_retention_check_interval_ms
+        while True:
+            await asyncio.sleep(min(nap_ms, settings.log_retention_check_interval_ms) / 1000)
+            if not self._membership.is_in_charge:
+                continue
+            try:
+                await self._look()
+            except (SparklogError, OSError) as error:
+                self._tell(str(error))
+
+    async def _look(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        due = await self._root.run(self._due, now_ms >= self._expiry_ms)
+        if now_ms >= self._expiry_ms:
+            self._expiry_ms = now_ms + self._settings.log_retention_check_interval_ms
+        if not due:
+            return
+        answer = await self._run_round(due)
+        self._note(answer)
+
+    def _due(self, may_expire: bool) -> tuple[str, ...]:
+        """The names of the steps that a round is to do now. In a storage thread."""
+        enabled = self._settings.log_cleaner_enable
+        terms = Terms(defaults=self._defaults)
+        return tuple(
+            step
+            for step in due_steps(self._root.image, self._clock.now_ms(), terms)
+            if (may_expire if step == _EXPIRE else enabled)
+        )
+
+    async def _run_round(self, steps: tuple[str, ...]) -> RoundAnswer:
+        request = RoundRequest(
+            root=self._root.store.url,
+            cluster_id=self._root.cluster_id,
+            storage_options={ALLOW_UNSAFE: True} if self._allow_unsafe else None,
+            steps=steps,
+            defaults=self._defaults,
+            bytes_per_second=self._settings.bytes_per_second,
+        )
+        process = await asyncio.create_subprocess_exec(
+            *command(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment(),
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(encode_request(request))
+            data = await process.stdout.read()
+            exit_code = await process.wait()
+        finally:
+            process.stdin.close()  # its end, if it is still at work
+            if process.returncode is None:
+                await _ended(process)
+        return decode_answer(data, exit_code)
+
+    def _note(self, answer: RoundAnswer) -> None:
+        self._tell(answer.problem)
+        report = answer.report
+        counters = self._metrics.maintenance
+        counters.rounds += 1
+        counters.failed_rounds += report is None or report.has_failed
+        counters.last_round_ms = self._clock.now_ms()
+        for step in report.steps if report is not None else ():
+            if step.outcome not in {"done", "cut"}:
+                continue
+            figures = step.figures
+            counters.expired_records += figures.get("offsets", 0)
+            counters.merged_extents += figures.get("merged_extents", 0)
+            counters.merged_bytes += figures.get("read_bytes", 0)
+        if report is not None and report.has_done_anything:
+            _log.info("%s", line_of(report))
+
+    def _tell(self, problem: str) -> None:
+        """What is as it was before is not told again."""
+        if problem and problem != self._told:
+            _log.warning("maintenance: %s", problem)
+        self._told = problem
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a process that was told to end, and make it end if it does not."""
+    try:
+        await asyncio.wait_for(process.wait(), END_SECONDS)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def line_of(report: RoundReport) -> str:
+    """A round in one line of the log."""
+    done = "; ".join(
+        f"{one.step} {one.outcome}: "
+        + ", ".join(f"{name}={value}" for name, value in one.figures.items() if value)
+        for one in report.steps
+        if one.outcome in {"done", "cut"}
+    )
+    return (
+        f"{done}; extents {report.before.extents} -> {report.after.extents}, "
+        f"bytes {report.before.bytes} -> {report.after.bytes}, {report.duration_ms} ms"
+    )

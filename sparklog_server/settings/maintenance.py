@@ -1,0 +1,75 @@
+"""Settings of maintenance by the broker, and of how long records are kept where neither a topic nor the root
+says so.
+
+log.retention.minutes and log.retention.hours say log.retention.ms in other units (sources.py).
+Sources: Kafka CleanerConfig, ServerLogConfigs.
+"""
+
+import dataclasses
+
+from sparklog.log.setting import LONG_MAX, setting
+
+NO_RATE = 1.7976931348623157e308  # Kafka's default: the largest double
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceSettings:
+    """The fields' names are the keys with underscores."""
+
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable",
+        default=True,
+        doc="""Put small extents together in the background, in a process of low priority. false: somebody
+        else does (`sparklog maintain`), or the log gets slower to read. As in Kafka, records past their
+        retention go in any case.""",
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second",
+        default=NO_RATE,
+        minimum=1,
+        unit="bytes/s",
+        doc="""How much maintenance reads and writes in a second, together. Smaller: others feel less of it;
+        larger: it is done sooner.""",
+    )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        default=15_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""How often to look whether anything is to be merged. Shorter: fewer small extents; longer: fewer
+        looks.""",
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        default=300_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""How often to look whether records are past their retention.""",
+    )
+    log_retention_ms: int = setting(
+        "log.retention.ms",
+        default=-1,
+        minimum=-1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""retention.ms of topics that do not say it, for what this broker removes and tells; -1: for
+        ever, which is not Kafka's default. log.retention.minutes and log.retention.hours say it in other
+        units; the smallest unit that is given wins. A value on the root wins, and is what `sparklog expire`
+        and streams know, too.""",
+    )
+    log_retention_bytes: int = setting(
+        "log.retention.bytes",
+        default=-1,
+        minimum=-1,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""As log.retention.ms, for retention.bytes: of a partition; -1: no limit.""",
+    )
+
+    @property
+    def bytes_per_second(self) -> int | None:
+        """None: no limit."""
+        rate = self.log_cleaner_io_max_bytes_per_second
+        return None if rate >= LONG_MAX else int(rate)

@@ -1,0 +1,148 @@
+"""A broker keeps its root in order in the background: merging and retention, beside its clients."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer
+
+import sparklog
+from sparklog.client import SparkLog
+from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from tests.server.http.test_endpoint import scrape, value
+from tests.support.broker_process import BrokerProcess, serving, until
+from tests.support.running_broker import RunningBroker
+
+SOON = {"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "50"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SparkLog]:
+    with sparklog.open(tmp_path / "log") as log:
+        log.create_topic("t", 2)
+        yield log
+
+
+def fill(log: SparkLog, count: int, partition: int = 0) -> None:
+    for number in range(count):
+        log.append("t", pa.table({"value": [f"old-{number}"]}), partition=partition)
+
+
+def root_of(log: SparkLog) -> str:
+    return log.url.removeprefix("file://")
+
+
+def extent_count(log: SparkLog, partition: int = 0) -> int:
+    return len(log.refresh().partition("t", partition).extents)
+
+
+def kept(log: SparkLog) -> int:
+    return log.log_end_offset("t", 0) - log.log_start_offset("t", 0)
+
+
+def rounds(server: BrokerProcess) -> list[psutil.Process]:
+    """The processes that the broker has started."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return list(psutil.Process(server.process.pid).children())
+    return []
+
+
+def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> None:
+    fill(log, 600)
+    with serving(root_of(log), SOON) as server:
+        consumer = Consumer(
+            {"bootstrap.servers": server.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["t"])
+        read: list[tuple[int, str]] = []
+        enough = threading.Event()
+
+        def consume() -> None:
+            while len(read) < 600 + sent or not enough.is_set():
+                message = consumer.poll(0.1)
+                if message is not None and message.partition() == 0:
+                    offset, text = message.offset(), message.value()
+                    assert message.error() is None
+                    assert offset is not None
+                    assert text is not None
+                    read.append((offset, bytes(text).decode()))
+
+        sent = 0
+        reading = threading.Thread(target=consume)
+        reading.start()
+        producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
+        try:
+            while sent < 100 or extent_count(log) >= 256:
+                producer.produce("t", f"new-{sent}", partition=0)
+                assert producer.flush(30) == 0
+                sent += 1
+        finally:
+            enough.set()
+            reading.join(60)
+            consumer.close()
+        expected = [f"old-{number}" for number in range(600)] + [f"new-{number}" for number in range(sent)]
+        assert read == list(enumerate(expected))
+        assert log.read("t", 0, 0)["value"].cast("string").to_pylist() == expected
+        assert server.stop() == 0
+        assert "optimize done: merged_extents=" in server.errors()
+
+
+def test_retention_of_the_brokers_own_settings(log: SparkLog) -> None:
+    log.create_topic("kept", 1, {"retention.bytes": "-1"})
+    log.append("kept", pa.table({"value": ["x"]}))
+    fill(log, 3)
+    with serving(root_of(log), {**SOON, "log.retention.bytes": "0", "log.cleaner.enable": "false"}):
+        until(lambda: kept(log) == 0)
+    assert log.log_start_offset("kept", 0) == 0
+
+
+def test_an_older_roots_records_stay(log: SparkLog) -> None:
+    """Merging shows that a round has been run, which would have removed them first."""
+    log.alter_topic("t", {"retention.bytes": "0"})
+    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
+    fill(log, 256)
+    with serving(root_of(log), SOON):
+        until(lambda: extent_count(log) == 1)
+        assert kept(log) == 256
+        log.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
+        until(lambda: kept(log) == 0)
+
+
+def test_without_the_cleaner_nothing_is_merged(log: SparkLog) -> None:
+    fill(log, 256)
+    log.append("t", pa.table({"value": ["x"]}), partition=1)
+    log.alter_topic("t", {"retention.bytes": "100000"})
+    with serving(root_of(log), {**SOON, "log.cleaner.enable": "false"}):
+        log.alter_topic("t", {"retention.bytes": "1"})  # one extent of each partition stays
+        until(lambda: extent_count(log) == 1)
+        assert kept(log) == 1
+        assert log.read("t", 0, 255)["value"].to_pylist() == [b"old-255"]
+
+
+@pytest.mark.parametrize("kills", [True, False])
+def test_a_round_ends_with_its_broker(log: SparkLog, kills: bool) -> None:
+    fill(log, 256)
+    with serving(root_of(log), {**SOON, "log.cleaner.io.max.bytes.per.second": "1"}) as server:
+        (round_,) = until(lambda: rounds(server))
+        until(lambda: (Path(root_of(log)) / "maintenance-round.lock").exists())
+        if kills:
+            server.kill()
+        else:
+            assert server.stop() == 0
+        until(lambda: not round_.is_running() or round_.status() == psutil.STATUS_ZOMBIE)
+    assert extent_count(log) == 256
+
+
+def test_metrics_say_what_was_done(log: SparkLog, start_broker: Callable[..., RunningBroker]) -> None:
+    fill(log, 256)
+    broker = start_broker({**SOON, "sparklog.http.listener": "127.0.0.1:0"}, root=root_of(log))
+    until(lambda: broker.broker.metrics.maintenance.rounds)
+    samples = scrape(broker)
+    assert value(samples, "sparklog_maintenance_rounds_total") == 1
+    assert value(samples, "sparklog_maintenance_failed_rounds_total") == 0
+    assert value(samples, "sparklog_maintenance_merged_extents_total") == 256
+    assert value(samples, "kafka_log_logcleanermanager_time_since_last_run_ms") >= 0
