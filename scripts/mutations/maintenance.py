@@ -164,4 +164,18 @@ MUTANTS = (
         "        if False:\n",
         "tests/maintenance/test_forgotten.py",
     ),
+    Mutant(
+        "appending: what is past its retention is counted as expiry counts it",
+        "sparklog/log/past_retention.py",
+        "        and 0 <= max_timestamp_ms < now_ms - retention_ms\n",
+        "        and max_timestamp_ms < now_ms\n",
+        "tests/log/test_past_retention.py",
+    ),
+    Mutant(
+        "appending: the broker tells of what is past its retention once it is published",
+        "sparklog_server/publish/bundle_writer.py",
+        "            self._tell_of_past_retention(plan.accepted)\n",
+        "",
+        "tests/server/publish/test_bundle_writer.py",
+    ),
 )

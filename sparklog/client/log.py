@@ -11,6 +11,7 @@ Concurrency: any thread. After a fork the child writes to segments of its own (l
 After a crash: open it again; there is nothing to repair.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,15 +25,18 @@ from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedA
 from sparklog.client.founding import FOUNDING
 from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
 from sparklog.client.publish import AppendResult, applied_before, publish
+from sparklog.client.rows import validate_rows, with_partition
 from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
-from sparklog.errors import InvalidRequestError, NotFoundError, RetriableError
+from sparklog.errors import NotFoundError, RetriableError
+from sparklog.log.past_retention import RetentionNotice
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Background, Image, MetadataLog, is_internal
 from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties, open_properties
 from sparklog.storage import Store, open_store
 from sparklog.storage.root_rules import root_rules
 
+_log = logging.getLogger("sparklog.client")
 TopicPartition = tuple[str, int]
 _APPEND_ATTEMPTS = 3
 _STAGED_IN_VAIN = {"TOPIC_CHANGED", "STAGING_EXPIRED"}
@@ -92,6 +96,7 @@ class SparkLog(Closing):
         self._offsets = OffsetTable(metadata)
         self._writer = writer
         self._writer_lock = threading.Lock()
+        self._retention_notice = RetentionNotice(clock, _log)
         self._sticky_turn = 0
 
     def __repr__(self) -> str:
@@ -217,7 +222,9 @@ class SparkLog(Closing):
         self, staged: Iterable[StagedAppend], *, txn: tuple[str, int] | None = None, content: str = ""
     ) -> AppendResult:
         """Make staged appends visible, all in one commit; with `txn`, once in each topic (see publish.py)."""
-        return publish(self.metadata, staged, txn=txn, content=content)
+        result = publish(self.metadata, staged, txn=txn, content=content, now_ms=self.clock.now_ms())
+        self._retention_notice.note(result.past_retention)
+        return result
 
     def append(
         self,
@@ -246,9 +253,9 @@ class SparkLog(Closing):
             StorageError: nothing was published. FatalStorageError: that is not known; a rerun with the same
                 txn is safe.
         """
-        _validate_rows(rows)
+        validate_rows(rows)
         if partition is not None:
-            rows = _with_partition(rows, partition)
+            rows = with_partition(rows, partition)
         options = AppendOptions(compression=compression_type or "none")
 
         def stage() -> StagedAppend:
@@ -378,22 +385,6 @@ class SparkLog(Closing):
     def groups(self) -> list[str]:
         """Names of all groups that have committed offsets, sorted."""
         return self._offsets.groups(self.refresh())
-
-
-def _validate_rows(rows: object) -> None:
-    if not isinstance(rows, pa.Table | pa.RecordBatch):
-        raise InvalidRequestError(
-            "INVALID_ROWS",
-            f"found rows of type {type(rows).__name__}, expected pyarrow.Table or pyarrow.RecordBatch",
-            fix='give Arrow rows, for instance pyarrow.table({"value": ["a", "b"]})',
-        )
-
-
-def _with_partition(rows: pa.Table | pa.RecordBatch, partition: int) -> pa.Table:
-    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-    if "partition" in table.column_names:
-        table = table.drop_columns(["partition"])
-    return table.append_column("partition", pa.repeat(pa.scalar(partition, pa.int64()), table.num_rows))
 
 
 __all__ = ["SparkLog", "open_log"]

@@ -30,6 +30,7 @@ from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import RetriableError
 from sparklog.failpoints import failpoint
+from sparklog.log.past_retention import past_retention
 from sparklog.metadata import (
     MAX_WRITER_TXNS,
     NO_COMMIT,
@@ -94,12 +95,15 @@ class AppendResult:
         duplicate: (application, version) had been applied to all topics before; nothing was published now.
         ranges: per topic and partition, the offsets of these records.
         skipped: topics that had (application, version) before, and got nothing now.
+        past_retention: of the records published, at least how many are past their topic's retention.ms
+            already, by topic: the next expiry removes them.
     """
 
     commit: int | None
     duplicate: bool
     ranges: dict[TopicPartition, AppendedRange]
     skipped: dict[str, AppliedBefore] = dataclasses.field(default_factory=dict)
+    past_retention: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def partitions(self) -> dict[int, AppendedRange]:
@@ -119,6 +123,7 @@ def publish(
     *,
     txn: tuple[str, int] | None = None,
     content: str = "",
+    now_ms: int | None = None,
 ) -> AppendResult:
     """Publish what tasks have staged, in their order, once.
 
@@ -127,6 +132,7 @@ def publish(
         txn: (application, version); a rerun with the same pair publishes nothing in the topics that have it.
         content: what the version holds, as text, a checksum for example. The same version with other content
             is an error then; "" is compared with nothing.
+        now_ms: the time, to see what is past its retention; None: that is not looked at.
 
     Raises:
         RetriableError: a planned topic turned out to have another number of partitions. Append again.
@@ -169,6 +175,7 @@ def publish(
         duplicate=not result.actions,
         ranges=_ranges(image, extents),
         skipped={} if writer is None else _skipped(image, staged, writer, extents),
+        past_retention={} if now_ms is None else past_retention(image, extents, now_ms),
     )
 
 

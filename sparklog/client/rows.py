@@ -150,6 +150,24 @@ def normalise_rows(arrow_batch: pa.RecordBatch) -> Rows:
     )
 
 
+def validate_rows(rows: object) -> None:
+    """Refuse what is no table of Arrow."""
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise InvalidRequestError(
+            "INVALID_ROWS",
+            f"found rows of type {type(rows).__name__}, expected pyarrow.Table or pyarrow.RecordBatch",
+            fix='give Arrow rows, for instance pyarrow.table({"value": ["a", "b"]})',
+        )
+
+
+def with_partition(rows: pa.Table | pa.RecordBatch, partition: int) -> pa.Table:
+    """The rows, all of them for this partition."""
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    if "partition" in table.column_names:
+        table = table.drop_columns(["partition"])
+    return table.append_column("partition", pa.repeat(pa.scalar(partition, pa.int64()), table.num_rows))
+
+
 def validate_timestamps(timestamp_ms: npt.NDArray[np.int64], config: TopicConfig, now_ms: int) -> None:
     """Refuse CreateTime timestamps too far from now, as the topic's settings say."""
     if config.message_timestamp_type == TimestampMode.LOG_APPEND_TIME or timestamp_ms.size == 0:

@@ -3,14 +3,19 @@
 Not here: what a task does (write_task.py), which version of which application a write is (the writers).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from sparklog.client import AppendResult, AppliedBefore, SparkLog
+from sparklog.client import publish as publish_staged
 from sparklog.errors import InvalidRequestError, RetriableError
+from sparklog.log.past_retention import past_retention_text
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.write_task import TaskResult
+
+logger = logging.getLogger("sparklog.spark")
 
 
 def results_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
@@ -28,7 +33,7 @@ def publish(
     txn: tuple[str, int] | None,
     content: str = "",
 ) -> AppendResult:
-    """One commit for all tasks, in their order.
+    """One commit for all tasks, in their order; says of what is past its retention already.
 
     Raises:
         InvalidRequestError: the tasks wrote to another root than `log`, which was found here.
@@ -43,7 +48,13 @@ def publish(
             fix="use a path that means the same shared directory on the driver and on all executors",
         )
     try:
-        return log.publish([result.staged for result in results], txn=txn, content=content)
+        done = publish_staged(
+            log.metadata,
+            [result.staged for result in results],
+            txn=txn,
+            content=content,
+            now_ms=log.clock.now_ms(),
+        )
     except RetriableError as error:
         if error.code != "STAGING_EXPIRED":
             raise
@@ -54,6 +65,9 @@ def publish(
             fix="run the write again, or restart the query, which repeats the micro-batch; have `sparklog "
             "vacuum` retain for longer than a write may take",
         ) from None
+    if done.past_retention:
+        logger.warning("%s", past_retention_text(done.past_retention))
+    return done
 
 
 def skipped_text(what: str, txn: tuple[str, int], skipped: Mapping[str, AppliedBefore]) -> str:

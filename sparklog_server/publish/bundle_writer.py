@@ -23,6 +23,7 @@ Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLo
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Spar
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
+from sparklog.log.past_retention import RetentionNotice, is_past_retention
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_plan import (
@@ -59,6 +61,7 @@ class _Written:
     run: Run
     encoded: EncodedBatches
     draft: DraftExtent
+    is_past_retention: bool  # the next expiry removes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,7 @@ class BundleWriter:
         self._epoch = epoch
         self._config_of = config_of
         self._on_appended = on_appended
+        self._retention_notice = RetentionNotice(log.clock, _log)
         self.floors: dict[ProducerKey, tuple[int, int]] = {}
         self.times = BundleTimes()
 
@@ -148,6 +152,7 @@ class BundleWriter:
         writer = self._log.writer
         written: list[_Written] = []
         failed: SparklogError | None = None
+        now_ms = self._log.clock.now_ms()
         wanted = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Write)]
         for run in make_runs(parts, wanted, MAX_RUN_BYTES):
             first = run.first
@@ -162,7 +167,8 @@ class BundleWriter:
                     failed = error
                 else:
                     assert draft is not None
-                    written.append(_Written(run, encoded, _with_producer(draft, first)))
+                    is_past = is_past_retention(config, draft.max_timestamp_ms, now_ms)
+                    written.append(_Written(run, encoded, _with_producer(draft, first), is_past))
                     continue
             _fail(outcomes, run, failed)
         return written
@@ -195,6 +201,7 @@ class BundleWriter:
             plan.fail(outcomes, error)
         else:
             outcomes.update(plan.refused)
+            self._tell_of_past_retention(plan.accepted)
             extents = [
                 extent
                 for action in result.actions
@@ -206,6 +213,13 @@ class BundleWriter:
                 if self._on_appended is not None:
                     self._on_appended(extent.topic_id, extent.partition, extent.base_offset, one.encoded)
                 _succeed(outcomes, one.run, extent.base_offset, image)
+
+    def _tell_of_past_retention(self, written: Sequence[_Written]) -> None:
+        found: Counter[str] = Counter()
+        for one in written:
+            if one.is_past_retention:
+                found[one.run.first.topic] += one.run.record_count
+        self._retention_notice.note(found)
 
     def _remember_failures(
         self, image: Image, parts: Sequence[AppendPart], outcomes: dict[int, PartOutcome]

@@ -9,11 +9,12 @@ from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, StorageError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
+from sparklog.log.past_retention import INTERVAL_MS, past_retention_text
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
-from tests.server.publish.batches import batch, part
+from tests.server.publish.batches import NOW_MS, batch, part
 from tests.support.roots import opened
 
 
@@ -49,6 +50,28 @@ def test_a_bundle_is_one_commit_and_few_extents(bundles: BundleWriter, log: Spar
     assert [log.log_end_offset("orders", p) for p in range(3)] == [12, 15, 18]
     for number in range(3):
         assert len(values(log, partition=number)) == 12 + 3 * number
+
+
+def test_records_past_their_retention_are_told_of_once_they_are_published(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.alter_topic("orders", {"retention.ms": "1000"})
+    caplog.clear()
+    old = [NOW_MS - 2_000] * 4
+    parts = [orders(log, 0), orders(log, 1, data=batch([b"v"] * 4, timestamps=old))]
+    store.hook = failing("write", FULL)
+    assert offsets(bundles.write(parts)) == ["STORAGE_FULL"] * 2
+    assert caplog.messages == []
+    store.hook = None
+    for _ in range(2):
+        bundles.write(parts)
+    assert caplog.messages == [past_retention_text({"orders": 4})]
+    assert caplog.records[0].name == "sparklog_server.publish"
+    log.alter_topic("orders", {"retention.ms": "-1"})
+    assert isinstance(log.clock, ManualClock)
+    log.clock.advance_ms(INTERVAL_MS)
+    bundles.write(parts)
+    assert len(caplog.messages) == 1
 
 
 def test_order_in_a_partition_is_the_order_of_parts(bundles: BundleWriter, log: SparkLog) -> None:

@@ -1,0 +1,96 @@
+"""Records that are past their topic's retention.ms already when they are appended: whoever appends is told.
+
+They are no error, here as with Kafka. But a backfill by event time would lose them at its first expiry.
+Counted by extents, as retention removes them (maintenance/retain.py): one that holds a younger record too
+stays, and all of it, so there are "at least" so many.
+Invariants: nothing is looked at of topics that keep for ever, or are compacted only.
+Not here: removing them.
+Concurrency: RetentionNotice: any thread.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from sparklog.clock import Clock
+from sparklog.log.config import TopicConfig
+from sparklog.metadata import Extent, Image
+
+INTERVAL_MS = 60_000
+MAX_REMEMBERED = 1_000
+_MAX_NAMED = 10
+
+
+def is_past_retention(config: TopicConfig, max_timestamp_ms: int, now_ms: int) -> bool:
+    """Would the next expiry remove an extent with this largest timestamp, were it the oldest?"""
+    retention_ms = config.retention_ms
+    return (
+        retention_ms >= 0
+        and 0 <= max_timestamp_ms < now_ms - retention_ms
+        and "delete" in config.cleanup_policy
+    )
+
+
+def past_retention(image: Image, extents: Iterable[Extent], now_ms: int) -> dict[str, int]:
+    """Of extents that were just appended: at least how many records are past it, by topic."""
+    extents = list(extents)
+    limited: dict[str, tuple[str, TopicConfig]] = {}
+    for topic_id in {extent.topic_id for extent in extents}:
+        topic = image.topic_by_id.get(topic_id)
+        if topic is not None:
+            config = TopicConfig.parse(topic.configs, image.configs)
+            if config.retention_ms >= 0:
+                limited[topic_id] = topic.name, config
+    found: Counter[str] = Counter()
+    for extent in extents if limited else ():
+        if extent.topic_id in limited:
+            name, config = limited[extent.topic_id]
+            if is_past_retention(config, extent.max_timestamp_ms, now_ms):
+                found[name] += extent.record_count
+    return dict(found)
+
+
+def past_retention_text(found: Mapping[str, int]) -> str:
+    """What to tell of them."""
+    named = [f"at least {count} of topic {name!r}" for name, count in sorted(found.items())[:_MAX_NAMED]]
+    more = f", and some of {len(found) - _MAX_NAMED} more topics" if len(found) > _MAX_NAMED else ""
+    return (
+        "records were appended that are past their topic's retention.ms already, by their timestamps, so "
+        f"that the next expiry removes them: {', '.join(named)}{more}; to keep them, raise retention.ms, or "
+        "set it to -1"
+    )
+
+
+class RetentionNotice:
+    """Tells of a topic at once, and then once in INTERVAL_MS, with the number since: of appends there may be
+    thousands a second. What comes after the last time is told with the next append.
+    """
+
+    def __init__(self, clock: Clock, logger: logging.Logger) -> None:
+        self._clock = clock
+        self._logger = logger
+        self._lock = threading.Lock()
+        self._told_ms: dict[str, int] = {}
+        self._untold: Counter[str] = Counter()
+
+    def note(self, found: Mapping[str, int]) -> None:
+        """Records that were appended, by topic, as `past_retention` has it."""
+        if not found:
+            return
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            if len(self._told_ms) > MAX_REMEMBERED:
+                self._told_ms.clear()
+                self._untold.clear()
+            self._untold.update(found)
+            due = {name: self._untold[name] for name in found if self._is_due(name, now_ms)}
+            for name in due:
+                self._told_ms[name] = now_ms
+                del self._untold[name]
+        if due:
+            self._logger.warning("%s", past_retention_text(due))
+
+    def _is_due(self, topic: str, now_ms: int) -> bool:
+        told_ms = self._told_ms.get(topic)
+        return told_ms is None or now_ms - told_ms >= INTERVAL_MS
