@@ -36,7 +36,7 @@ from sparklog_server.fetch.followed import FollowedPartitions
 from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
-from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes, readable_bytes
+from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.root.live_root import LiveRoot
@@ -277,7 +277,7 @@ class FetchService:
     def _is_more_behind(self, state: PartitionState, found: FetchedBatches, limit: int) -> bool:
         """Does more follow than was found, and would it fit?"""
         size = found.size
-        return 2 * size < limit and readable_bytes(state, found.next_offset, size + 1) > size
+        return 2 * size < limit and state.extents.bytes_from(found.next_offset, size + 1) > size
 
     def _read_round(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:
         """In a storage thread: some partitions, until enough is read for one turn."""
@@ -318,7 +318,7 @@ class FetchService:
         self, topic: str, state: PartitionState, offset: int, limit: int, at_least_one: bool
     ) -> FetchedBatches:
         found, block = self.reader.read(topic, state, offset, max_bytes=limit, at_least_one=at_least_one)
-        if block is not None and readable_bytes(state, found.next_offset, FRESH_BYTES) < FRESH_BYTES:
+        if block is not None and state.extents.bytes_from(found.next_offset, FRESH_BYTES) < FRESH_BYTES:
             self.cache.insert(state.topic_id, state.partition, block)
         return found
 

@@ -14,30 +14,10 @@ from sparklog.metadata import Image, PartitionState
 from sparklog_server.fetch.sessions import PartitionFetch
 from sparklog_server.runtime.purgatory import DelayedOperation, WatchKey
 
-EXTENTS_AT_ONCE = 16
-
-
-def readable_bytes(state: PartitionState, offset: int, limit: int) -> int:
-    """About how many stored bytes lie from `offset` on, or `limit` if there are more. No I/O.
-
-    An extent that is cut counts by its share of offsets, and for at least one byte.
-    """
-    if offset >= state.log_end_offset:
-        return 0
-    extents = state.extents
-    index, count = extents.index_after(offset), len(extents)
-    total = 0
-    while index < count and total < limit:
-        for extent in extents[index : index + EXTENTS_AT_ONCE]:
-            left = min(extent.record_count, extent.end_offset - offset)
-            total += max(1, extent.size * left // extent.record_count)
-        index += EXTENTS_AT_ONCE
-    return min(total, limit)
-
 
 def countable_bytes(state: PartitionState, fetch: PartitionFetch, min_bytes: int) -> int:
     """What a partition adds to the bytes that a fetch waits for. Counting ends when it alone is enough."""
-    return readable_bytes(state, fetch.offset, max(1, min(fetch.max_bytes, min_bytes)))
+    return state.extents.bytes_from(fetch.offset, max(1, min(fetch.max_bytes, min_bytes)))
 
 
 class DelayedFetch(DelayedOperation):

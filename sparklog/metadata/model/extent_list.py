@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparklog.metadata.model.extent import Extent
-from sparklog.metadata.model.packed_extents import NO_EXTENTS, NUMBERS, PackedExtents
+from sparklog.metadata.model.packed_extents import NO_EXTENTS, NUMBERS, PackedExtents, share_of
 
 NUMBER_COLUMNS = (
     "position",
@@ -35,10 +35,12 @@ assert Extent.__struct_fields__[_FIRST_NUMBER:] == NUMBER_COLUMNS
 assert len(NUMBER_COLUMNS) == NUMBERS
 _BASE_OFFSET = NUMBER_COLUMNS.index("base_offset")
 _RECORD_COUNT = NUMBER_COLUMNS.index("record_count")
+_SIZE = NUMBER_COLUMNS.index("size")
 _PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
 SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
 # Shorter: more arrays to make; longer: more to copy with each append.
 _MAX_TAIL = 16
+_ADDED_AT_ONCE = 64  # sizes: a call of NumPy costs as much as adding up some thirty
 # A block that came from a snapshot stays as it is; younger ones merge until this size.
 _MAX_MERGED_BLOCK = 1 << 16
 
@@ -173,15 +175,25 @@ class ExtentList(Sequence[Extent]):
         index = 0
         for block in self._blocks:
             if offset < _last_end(block):
-                # Ends ascend as well, and only the extent that starts at or before `offset` is in question.
-                inner = int(np.searchsorted(block.base_offset, offset, side="right"))
-                if inner and offset < int(block.base_offset[inner - 1]) + int(
-                    block.numbers[_RECORD_COUNT][inner - 1]
-                ):
-                    inner -= 1
-                return index + inner
+                return index + _index_after(block, offset)
             index += len(block)
         return index + self._tail.index_after(offset)
+
+    def bytes_from(self, offset: int, limit: int) -> int:
+        """Stored bytes from `offset` on, or `limit` if there are more.
+
+        An extent that is cut counts by its share of offsets, and for at least one byte.
+        """
+        total = 0
+        for block in self._blocks:
+            if total >= limit:
+                break
+            if offset < _last_end(block):
+                index = 0 if total else _index_after(block, offset)
+                total += _bytes_from(block, index, offset, limit - total)
+        if total < limit:
+            total += self._tail.bytes_from(offset)
+        return min(total, limit)
 
     def with_sequence(self, producer_id: int, producer_epoch: int, sequence: int) -> Extent | None:
         """The newest extent of this producer and epoch that holds the record of this sequence number.
@@ -311,6 +323,26 @@ class ExtentList(Sequence[Extent]):
 
 def _last_end(block: ExtentColumns) -> int:
     return int(block.base_offset[-1]) + int(block.numbers[_RECORD_COUNT][-1])
+
+
+def _index_after(block: ExtentColumns, offset: int) -> int:
+    """Index of the first extent that ends after `offset`, which is before the last one's end."""
+    index = int(np.searchsorted(block.base_offset, offset, side="right"))
+    # Ends ascend as well, and only the extent that starts at or before `offset` is in question.
+    if index and offset < int(block.base_offset[index - 1]) + int(block.numbers[_RECORD_COUNT][index - 1]):
+        return index - 1
+    return index
+
+
+def _bytes_from(block: ExtentColumns, index: int, offset: int, limit: int) -> int:
+    """Of the extents from `index` on, of which the first may be cut; not many more than `limit`."""
+    sizes, counts = block.numbers[_SIZE], block.numbers[_RECORD_COUNT]
+    total = share_of(int(sizes[index]), int(block.base_offset[index]), int(counts[index]), offset)
+    index += 1
+    while total < limit and index < len(block):
+        total += int(sizes[index : index + _ADDED_AT_ONCE].sum())
+        index += _ADDED_AT_ONCE
+    return total
 
 
 def _merged(blocks: tuple[ExtentColumns, ...], block: ExtentColumns) -> tuple[ExtentColumns, ...]:

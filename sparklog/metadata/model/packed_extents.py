@@ -18,7 +18,7 @@ from sparklog.metadata.model.extent import Extent
 NUMBERS = 9  # the fields of an extent from `position` on
 _ROW = struct.Struct(f"={NUMBERS}q")
 _OFFSET_AND_COUNT = struct.Struct("=qq")
-_BASE_OFFSET = 2  # which number of a row it is; the count follows
+_SIZE, _BASE_OFFSET = 1, 2  # which number of a row it is; the count follows the offset
 
 
 class PackedExtents:
@@ -107,8 +107,22 @@ class PackedExtents:
         """Index of the first extent that starts at or after `offset`."""
         return bisect.bisect_left(self._column(_BASE_OFFSET), offset)
 
+    def bytes_from(self, offset: int) -> int:
+        """Stored bytes from `offset` on; see ExtentList.bytes_from."""
+        index = self.index_after(offset)
+        if index == len(self):
+            return 0
+        _, size, base_offset, record_count, *_ = _ROW.unpack_from(self.numbers, _ROW.size * index)
+        return share_of(size, base_offset, record_count, offset) + sum(self._column(_SIZE)[index + 1 :])
+
     def _column(self, number: int) -> memoryview:
         return memoryview(self.numbers).cast("q")[number::NUMBERS]
+
+
+def share_of(size: int, base_offset: int, record_count: int, offset: int) -> int:
+    """How many of an extent's bytes count from `offset` on, which is before its end; at least one."""
+    left = min(record_count, base_offset + record_count - offset)
+    return max(1, size * left // record_count)
 
 
 NO_EXTENTS = PackedExtents()
