@@ -205,9 +205,11 @@ def _extents_from(state: PartitionState, offset: int) -> Iterator[Extent]:
     """The extents that end after `offset`, a few at a time: a log may have a million."""
     extents = state.extents
     index, count = extents.index_after(offset), len(extents)
+    step = 2  # one and the next are enough where they are large
     while index < count:
-        yield from extents[index : index + EXTENTS_AT_ONCE]
-        index += EXTENTS_AT_ONCE
+        yield from extents[index : index + step]
+        index += step
+        step = min(2 * step, EXTENTS_AT_ONCE)
 
 
 def _runs(pieces: Sequence[_Piece]) -> Iterator[tuple[Span, int, int]]:
