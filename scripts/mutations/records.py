@@ -61,6 +61,27 @@ MUTANTS = (
         "tests/server/publish/test_produced_batches.py",
     ),
     Mutant(
+        "broker: the one call that validates a batch looks at its CRC",
+        "sparklog_server/publish/produced_batches.py",
+        "        or crc32c(view[CRC_START:]) != int.from_bytes(view[CRC_POSITION:CRC_START])\n",
+        "",
+        "tests/server/publish/test_one_call.py",
+    ),
+    Mutant(
+        "broker: the one call that validates a batch knows compacted topics",
+        "sparklog_server/publish/produced_batches.py",
+        "        or (rules.is_compacted and found.keyless)\n",
+        "",
+        "tests/server/publish/test_one_call.py",
+    ),
+    Mutant(
+        "broker: the one call that validates a batch knows the bounds of times",
+        "sparklog_server/publish/produced_batches.py",
+        "        or found.max_timestamp_ms > now_ms + rules.after_max_ms\n",
+        "",
+        "tests/server/publish/test_one_call.py",
+    ),
+    Mutant(
         "broker: a produced batch's records are inspected for keys and times",
         "sparklog_server/publish/produced_batches.py",
         "    if keyless or out_of_range or inspected.max_timestamp_ms < NO_TIMESTAMP_MS:\n",

@@ -21,7 +21,7 @@
 /* Of the functions' arguments and meaning; kernels.py refuses a library of another one. */
 int sparklog_version(void)
 {
-    return 3;
+    return 4;
 }
 
 enum { TIMESTAMP_DELTA, OFFSET_DELTA, KEY_POSITION, KEY_LENGTH, VALUE_POSITION, VALUE_LENGTH, HEADER_COUNT, HEADER_POSITION, END };
@@ -172,6 +172,65 @@ int64_t sparklog_inspect_records(const uint8_t *data, int64_t size, int64_t rows
     }
     *stopped = at - data;
     return row;
+}
+
+static inline int64_t read_big(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int byte = 0; byte < bytes; byte++)
+        value = value << 8 | at[byte];
+    return (int64_t)(value << (64 - 8 * bytes)) >> (64 - 8 * bytes);
+}
+
+enum { RECORD_COUNT, MIN_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, KEYLESS };
+
+#define HEADER_BYTES 61
+#define LENGTH_END 12
+#define MOST_RECORDS 1000000
+#define LATEST ((int64_t)1 << 62)
+
+/* A batch as producers make nearly all: one, whole, not compressed, with times that are there and whose largest its
+ * header knows, of records as in sparklog_inspect_records. Its CRC is not looked at. Returns -1 for everything
+ * else, which need not be wrong. */
+int64_t sparklog_inspect_batch(const uint8_t *data, int64_t size, int64_t *found)
+{
+    if (size < HEADER_BYTES || read_big(data, 8) != 0 || read_big(data + 8, 4) != size - LENGTH_END)
+        return -1;
+    if (data[16] != 2 || data[21] || data[22]) /* magic; attributes */
+        return -1;
+    int64_t rows = read_big(data + 57, 4);
+    if (rows < 1 || rows > MOST_RECORDS || read_big(data + 23, 4) != rows - 1)
+        return -1;
+    int64_t first = read_big(data + 27, 8);
+    found[PRODUCER_ID] = read_big(data + 43, 8);
+    found[PRODUCER_EPOCH] = read_big(data + 51, 2);
+    found[BASE_SEQUENCE] = read_big(data + 53, 4);
+    if (first < 0 || first > LATEST || found[PRODUCER_ID] < -1)
+        return -1;
+    if (found[PRODUCER_ID] >= 0 ? found[PRODUCER_EPOCH] < 0 || found[BASE_SEQUENCE] < 0
+                                : found[PRODUCER_EPOCH] != -1 || found[BASE_SEQUENCE] != -1)
+        return -1;
+    const uint8_t *at = data + HEADER_BYTES, *stop = data + size;
+    int64_t lowest = LATEST, highest = -LATEST, keyless = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        struct record record;
+        if (!(at = read_record(at, stop, &record)) || record.offset != row)
+            return -1;
+        if (record.headers && !has_whole_headers(&record))
+            return -1;
+        if (record.timestamp <= -LATEST || record.timestamp >= LATEST)
+            return -1;
+        lowest = record.timestamp < lowest ? record.timestamp : lowest;
+        highest = record.timestamp > highest ? record.timestamp : highest;
+        keyless += record.key_length < 0;
+    }
+    if (at != stop || first + lowest < 0 || first + highest != read_big(data + 35, 8))
+        return -1;
+    found[RECORD_COUNT] = rows;
+    found[MIN_TIMESTAMP] = first + lowest;
+    found[MAX_TIMESTAMP] = first + highest;
+    found[KEYLESS] = keyless;
+    return 0;
 }
 
 /* Short strings dominate: whole words of 16 bytes, the last one reaching over, where there is room for it. */

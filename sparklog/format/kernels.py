@@ -6,6 +6,7 @@ by SPARKLOG_KERNELS=off. The twin is also the authority on errors: a kernel only
 
     parse_records   record_fields.parse_fields with record_starts.walk_starts
     inspect_records record_inspection.inspect_slices
+    inspect_batch   produced.inspect_records, and the rules of headers before it
     cut             arrow_bytes.cut_rows
     lay_out         record_layout.lay_out
     views           byte_views.ByteViews.of
@@ -24,7 +25,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ Int64Array = npt.NDArray[np.int64]
 UInt8Array = npt.NDArray[np.uint8]
 UInt64Array = npt.NDArray[np.uint64]
 
-VERSION = 3  # of the functions' arguments and meaning, as in kernels.c
+VERSION = 4  # of the functions' arguments and meaning, as in kernels.c
 
 LIBRARY = "_kernels.so"
 PATH = Path(__file__).with_name(LIBRARY)
@@ -47,6 +48,7 @@ _p, _i = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "parse_records": (_i, [_p, _i, _p, _p, _p, _p, _i, _p]),
     "inspect_records": (_i, [_p, _i, _i, _p, _p, _p]),
+    "inspect_batch": (_i, [_p, _i, _p]),
     "cut": (_i, [_p, _i, _i, _p, _p, _p, _p, _p, _i]),
     "lay_out": (_i, [_i, _p, _p, _p, _p, _p, _p, _p, _p, _i, _p]),
     "views": (None, [_p, _i, _p, _p, _p]),
@@ -156,6 +158,26 @@ def inspect_records(data: UInt8Array, rows: int) -> tuple[int, int, Int64Array, 
         *(_at(data), len(data), rows, _at(timestamp_delta), _at(keyless), _at(stopped)),
     )
     return right, int(stopped[0]), timestamp_delta, keyless
+
+
+class PlainBatch(NamedTuple):
+    """What `inspect_batch` finds: times of the records in ms, and how many have no key."""
+
+    record_count: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    keyless: int
+
+
+def inspect_batch(data: UInt8Array) -> PlainBatch | None:
+    """One batch as producers make nearly all, its CRC apart; None for every other, right or wrong."""
+    found = (ctypes.c_int64 * len(PlainBatch._fields))()
+    size = len(data)
+    code = _loaded().call("inspect_batch", size >> 7, _at(data), size, ctypes.addressof(found))
+    return PlainBatch(*found) if code == 0 else None
 
 
 def cut(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:

@@ -20,8 +20,10 @@ import struct
 import numpy as np
 
 from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.format import kernels
 from sparklog.format.codec import BytesLike, Codec, Reserve, compress
 from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.kernels import PlainBatch
 from sparklog.format.produced import (
     InspectedRecords,
     inspect_records,
@@ -29,6 +31,7 @@ from sparklog.format.produced import (
 )
 from sparklog.format.record_batch import (
     CODEC_MASK,
+    CRC_POSITION,
     CRC_START,
     DELETE_HORIZON_MASK,
     HEADER,
@@ -50,6 +53,9 @@ from sparklog_server.publish.parts import NO_TIMESTAMP_MS, RefusedBatchError
 
 _FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
+_STORED_AS_IT_IS = (None, Codec.NONE)
+_ZERO = np.zeros(1, np.int64)
+_ZERO.flags.writeable = False
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
 
 
@@ -93,6 +99,35 @@ def check_produced(
     header = open_batch(view, rules, where, api_version)
     inspected = inspect_batch(view, header, rules.max_decompressed_bytes, where)
     return finish_batch(view, header, inspected, rules, where=where, now_ms=now_ms)
+
+
+def stored_at_once(
+    view: memoryview, rules: BatchRules, now_ms: int
+) -> tuple[EncodedBatches, PlainBatch] | None:
+    """A batch of the usual kind as it is stored, and what it says of its producer, found in one call.
+
+    None: it is of another kind, or breaks a rule; the three steps below tell, and word the error.
+    """
+    size = len(view)
+    if (
+        size > min(rules.max_message_bytes, rules.segment_bytes)
+        or rules.log_append_time
+        or rules.codec not in _STORED_AS_IT_IS
+        or not kernels.are_loaded()
+    ):
+        return None
+    found = kernels.inspect_batch(np.frombuffer(view, np.uint8))
+    if (
+        found is None
+        or (rules.is_compacted and found.keyless)
+        or found.min_timestamp_ms < now_ms - rules.before_max_ms
+        or found.max_timestamp_ms > now_ms + rules.after_max_ms
+        or crc32c(view[CRC_START:]) != int.from_bytes(view[CRC_POSITION:CRC_START])
+    ):
+        return None
+    prefix = _PREFIX.pack(0, size - LENGTH_END, LEADER_EPOCH)
+    encoded = _one_batch([prefix, view[_PREFIX.size :]], size, found.record_count, found.max_timestamp_ms)
+    return encoded, found
 
 
 def open_batch(view: memoryview, rules: BatchRules, where: str, api_version: int) -> BatchHeader:
@@ -139,18 +174,25 @@ def finish_batch(
             f"found a batch of {stored.size} bytes, expected at most segment.bytes = {rules.segment_bytes}"
         )
         raise _refused("APPEND_TOO_LARGE", where, found, ErrorCode.record_list_too_large)
-    encoded = EncodedBatches(
-        data=chunks,
-        size_bytes=stored.size,
-        record_count=stored.record_count,
-        max_timestamp_ms=stored.max_timestamp_ms,
-        position=np.zeros(1, np.int64),
-        size=np.array([stored.size], np.int64),
-        base_offset=np.zeros(1, np.int64),
-        batch_record_count=np.array([stored.record_count], np.int64),
-        batch_max_timestamp_ms=np.array([stored.max_timestamp_ms], np.int64),
-    )
+    encoded = _one_batch(chunks, stored.size, stored.record_count, stored.max_timestamp_ms)
     return encoded, stored, now_ms if rules.log_append_time else NO_TIMESTAMP_MS
+
+
+def _one_batch(
+    chunks: list[BytesLike], size: int, record_count: int, max_timestamp_ms: int
+) -> EncodedBatches:
+    numbers = np.array([[size], [record_count], [max_timestamp_ms]], np.int64)
+    return EncodedBatches(
+        data=chunks,
+        size_bytes=size,
+        record_count=record_count,
+        max_timestamp_ms=max_timestamp_ms,
+        position=_ZERO,
+        size=numbers[0],
+        base_offset=_ZERO,
+        batch_record_count=numbers[1],
+        batch_max_timestamp_ms=numbers[2],
+    )
 
 
 # --- the header --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import dataclasses
 import mmap
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,27 @@ def test_nothing_behind_a_body_is_read(columns: Callable[..., Any], headers: boo
             found = parse(whole, len(WORDS))
             if found is not None:
                 assert (found[8] <= end).all()
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_nothing_behind_a_batch_is_read(columns: Callable[..., Any], headers: bool) -> None:
+    rows = columns(WORDS, keys=WORDS[::-1], headers=[[{"key": "h", "value": b"v"}]] * 9 if headers else None)
+    data = encode_batches(rows, EncodeOptions()).to_bytes()
+    random = np.random.default_rng(6)
+    with guarded(data) as whole:
+        found = kernels.inspect_batch(whole)
+        assert found is not None
+        assert (found.record_count, found.keyless) == (len(WORDS), WORDS.count(None))
+    for end in range(len(data)):
+        damaged = bytearray(data[:end])
+        if end >= HEADER.size:  # a length that fits, so that the records are looked at
+            struct.pack_into(">i", damaged, 8, end - 12)
+        for _ in range(end and int(random.integers(3))):
+            damaged[int(random.integers(HEADER.size if end > HEADER.size else 0, end))] = int(
+                random.integers(256)
+            )
+        with guarded(bytes(damaged)) as whole:
+            assert kernels.inspect_batch(whole) is None, "cut off, and said to be whole"
 
 
 def test_a_count_of_headers_that_cannot_be_is_refused_at_once(raw_record: Callable[..., bytes]) -> None:
