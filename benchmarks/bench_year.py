@@ -44,7 +44,7 @@ VACUUM = ["vacuum", "--retain", "0s", "--yes"]
 
 def write_year(root: Path, publishes: int, partitions: int, records: int) -> dict[str, float]:
     """Latencies of publishes; a line to standard output at each tenth."""
-    os.fsync = lambda fd: None  # type: ignore[assignment]
+    os.fsync = lambda fd: None
     took = np.empty(publishes)
     with sparklog.open(root) as log:
         log.create_topic("t", partitions)

@@ -28,16 +28,16 @@ def state(*extents: tuple[int, int, int], log_start: int = 0, log_end: int | Non
         )
         for base, count, size in extents
     ]
-    extents = ExtentList("id", 0)
+    listed = ExtentList("id", 0)
     for first in range(0, len(made), 7):  # so that there are several blocks, and a tail
-        extents = extents.appended(made[first : first + 7])
+        listed = listed.appended(made[first : first + 7])
     end = log_end if log_end is not None else (made[-1].end_offset if made else 0)
     return PartitionState(
         topic_id="id",
         partition=0,
         log_start_offset=log_start,
         log_end_offset=end,
-        extents=extents,
+        extents=listed,
     )
 
 
