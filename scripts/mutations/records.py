@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "broker: nothing is acknowledged when the commit failed",
         "sparklog_server/publish/bundle_writer.py",
-        "        except SparklogError as error:\n            plan.fail(outcomes, error)\n        else:\n",
-        "        except SparklogError:\n            for one in plan._written:\n"
+        "            plan.fail(outcomes, error)\n        else:\n",
+        "            for one in plan._written:\n"
         "                _succeed(outcomes, one.run, 0, self._log.image)\n        else:\n",
         "tests/server/publish/test_bundle_writer.py",
     ),
@@ -210,15 +210,15 @@ MUTANTS = (
     Mutant(
         "many partitions: together they do not grow a segment beyond its size",
         "sparklog/log/writer.py",
-        "used + encoded.size_bytes <= room and ",
-        "",
+        "encoded.size_bytes, encoded.batch_count, config, now_ms",
+        "0, encoded.batch_count, config, now_ms",
         "tests/log/test_append_partitions.py",
     ),
     Mutant(
         "many partitions: together they do not grow an index beyond its size",
         "sparklog/log/writer.py",
-        " and index_used + ENTRY_BYTES * encoded.batch_count <= index_room",
-        "",
+        "encoded.size_bytes, encoded.batch_count, config, now_ms",
+        "encoded.size_bytes, 0, config, now_ms",
         "tests/log/test_append_partitions.py",
     ),
     Mutant(

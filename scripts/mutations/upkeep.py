@@ -48,8 +48,8 @@ MUTANTS = (
     Mutant(
         "sweeping: a writer leaves a segment that is older than the horizon",
         "sparklog/log/writer.py",
-        "return self._seen is not None and born_of(segment.name) < self._seen()[1]",
-        "return False",
+        "is_too_old = self._seen is not None and born_of(segment.name) < self._seen()[1]",
+        "is_too_old = False",
         "tests/client/test_sweep_horizon.py",
     ),
     Mutant(

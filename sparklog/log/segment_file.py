@@ -260,9 +260,8 @@ class SegmentFile(Closing):
         entries = rebuild_entries(self, self.name, self._file.size)
         self._index = parse_offset_entries(entries, self.name)
         with contextlib.suppress(StorageError):  # read-only storage: this reader has it in memory
-            if self._store.exists(
-                self.name
-            ):  # else it was removed since it was opened, and its index with it
+            # Unless it was removed since it was opened, and its index with it.
+            if self._store.exists(self.name):
                 self._store.put_hint(index_name(self.name), entries)
 
 
