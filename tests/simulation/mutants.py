@@ -14,7 +14,9 @@ from botocore.exceptions import ProxyConnectionError
 from sparklog.client import AppendResult
 from sparklog.errors import CorruptLogError, InvalidRequestError, NotFoundError, RetriableError
 from sparklog.log.writer import LogWriter
+from sparklog.maintenance import dead_files
 from sparklog.metadata import (
+    NO_COMMIT,
     Action,
     DraftExtent,
     Image,
@@ -319,6 +321,18 @@ MUTANTS = (
         "directory",
         lambda: mock.patch.object(Image, "applied", _of_any_topic),
         focus=("kill",),
+    ),
+    Mutant(
+        "a vacuum removes what nothing refers to, however young",
+        "directory",
+        lambda: mock.patch.object(dead_files, "born_of", return_value=NO_COMMIT - 1),
+    ),
+    Mutant(
+        "what was swept may be published still",
+        "directory",
+        lambda: _together(
+            mock.patch.object(extents, "validate_births"), mock.patch.object(extents, "refuse_expired")
+        ),
     ),
     Mutant(
         "segments are swept at once",

@@ -23,13 +23,23 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.log.writer import LogWriter
-from sparklog.maintenance import MergeLimits, optimize
+from sparklog.maintenance import MergeLimits, optimize, vacuum
 from sparklog.metadata import Action, Image, MetadataLog, plan_advance_log_start
 from tests.history.recorder import History, Operation
 from tests.simulation.setting import HOUR_MS, MINUTE_MS, TOPICS, Setting
 from tests.simulation.world import START_MS, SimProcess
 
 MAX_IDLE_MS = 10_000
+
+
+@dataclass
+class Seen:
+    """What a writer goes by for the births of its segments."""
+
+    metadata: MetadataLog
+
+    def __call__(self) -> tuple[int, int]:
+        return self.metadata.image.commit, self.metadata.image.sweep_horizon
 
 
 @dataclass
@@ -88,7 +98,8 @@ class Role:
     def opened(self, process: SimProcess) -> SparkLog:
         store = self.setting.store(process)
         metadata = MetadataLog.open(store, process, create=True, settings=self.setting.settings)
-        return SparkLog(store, metadata, process, writer=LogWriter(store, process, segment_ms=HOUR_MS))
+        writer = LogWriter(store, process, segment_ms=HOUR_MS, seen=Seen(metadata))
+        return SparkLog(store, metadata, process, writer=writer)
 
     def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
         """One operation; false when there was nothing to do."""
@@ -193,7 +204,10 @@ class Keeper(Role):
             log.metadata.clean(grace_ms=self.setting.dice.choice((-HOUR_MS, 0, 100, HOUR_MS)))
         elif action == "sweep":
             log.store.sweep_temporary(older_than_ms=0)
-            sweep_segments(log, self.setting)
+            if self.setting.vacuums:
+                self._vacuum(log, process)
+            else:
+                sweep_segments(log, self.setting)
         elif action == "merge":
             self._merge(log, process)
         elif action == "expire" and self.setting.expires:
@@ -208,6 +222,11 @@ class Keeper(Role):
         for topic in optimize(log.metadata, process, limits=limits).topics.values():
             self.setting.world.met["merged extents"] += topic.merged_extents
             self.setting.world.met["merged in vain"] += topic.left_out
+
+    def _vacuum(self, log: SparkLog, process: SimProcess) -> None:
+        retain_ms = self.setting.dice.choice((0, 0, 1000, HOUR_MS))
+        report = vacuum(log.metadata, process, retain_ms=retain_ms, force=True)
+        self.setting.world.met["files vacuumed"] += report.dead.files
 
     def _expire(self, log: SparkLog, history: History) -> None:
         place = self.setting.dice.choice(TOPICS), self.setting.dice.randrange(self.setting.partitions)
@@ -229,8 +248,8 @@ class Keeper(Role):
 
 
 def sweep_segments(log: SparkLog, setting: Setting) -> None:
-    """Delete segments that no extent refers to and none can come to: old, by the storage's clock, and unused
-    for as long; who still reads, or writes to, what was merged has given up by then.
+    """By age, which is not how sparklog does it, in histories without `vacuum`: old, by the storage's clock,
+    and unused for as long; who still reads, or writes to, what was merged has given up by then.
 
     First the listing, then the image: whatever the listing shows, and a later commit refers to, is in it.
     """

@@ -39,6 +39,7 @@ class Setting:
     settings: MetadataSettings
     sweep_after_ms: int
     merges: bool
+    vacuums: bool  # data files go by commit numbers; else by age
     unused_since_ms: dict[str, int] = field(default_factory=dict)  # segments, when a sweep saw it first
     operations: int = 0
     is_over: bool = False
@@ -90,6 +91,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         expires=expires,
         sweep_after_ms=SWEEP_AFTER_MS,
         merges=merges,
+        vacuums=world.seed % 3 == 0,
         refresh_interval_ms=0 if is_directory else dice.choice((0, 0, 100)),
         settings=MetadataSettings(
             snapshot_bytes=4096 * dice.choice((2, 3, 7, 1000)),

@@ -11,7 +11,7 @@ from sparklog.client import SparkLog, StagedAppend
 from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.log.writer import LogWriter
 from tests.history.recorder import History
-from tests.simulation.processes import Role, end_open, parts_of, rows_of, stage, topic_of
+from tests.simulation.processes import Role, Seen, end_open, parts_of, rows_of, stage, topic_of
 from tests.simulation.queries import Batch, Query
 from tests.simulation.setting import TOPICS
 from tests.simulation.world import SimProcess
@@ -153,7 +153,7 @@ class Writer(Role):
         log.refresh()
         for key, texts in values.items():
             for _ in range(self.setting.dice.choice((1, 1, 2))):
-                writer = LogWriter(log.store, log.clock)
+                writer = LogWriter(log.store, log.clock, seen=Seen(log.metadata))
                 attempt = stage(log, writer, {key: texts}, self.setting.partitions)
                 writer.close()
             staged.append(attempt)
