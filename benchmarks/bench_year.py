@@ -36,7 +36,7 @@ from sparklog.maintenance import optimize
 
 METADATA = "__cluster_metadata"
 LOOKS = 10
-VACUUM = ["vacuum", "--retain", "0s", "--yes"]
+VACUUM = ["vacuum", "--retain", "0s", "--force"]
 
 
 # --- a process each ------------------------------------------------------------------------------------
