@@ -150,8 +150,13 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
 
 def check_settings(log: SparkLog) -> Finding:
     """Settings that somebody may rely on, and that nothing acts on by itself."""
+    from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig
     from sparklog.log.not_acted_on import not_acted_on
 
+    if RootConfig.parse(log.image.configs).automatic_removal:
+        return Finding(
+            "settings", Status.OK, "retention and compaction are acted on by whoever maintains the root"
+        )
     asked = {"the root": not_acted_on(log.image.configs)}
     asked |= {name: not_acted_on(log.image.topic(name).configs) for name in log.topics()}
     found = [
@@ -160,13 +165,14 @@ def check_settings(log: SparkLog) -> Finding:
         if settings
     ]
     if not found:
-        return Finding("settings", Status.OK, "none is set that this version does not act on by itself")
+        return Finding("settings", Status.OK, "none is set that is not acted on by itself")
     more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     return Finding(
         "settings",
         Status.WARN,
-        f"kept, but not acted on by themselves in this version: {'; '.join(found[:MAX_NAMED])}{more}",
-        "run `sparklog expire` for what is past its retention; nothing compacts: watch the free space",
+        f"kept, but not acted on by themselves: {'; '.join(found[:MAX_NAMED])}{more}",
+        "run `sparklog expire` and `sparklog compact`, or let records go by themselves: "
+        f"`sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true`",
     )
 
 

@@ -1,25 +1,28 @@
-"""Settings that promise that records go, and are not kept to by themselves. Whoever sets one is told.
+"""Settings that promise that records go, in a root that does not let them go by themselves. Whoever sets one
+is told.
 
 They are not refused: Kafka Connect, Streams, MirrorMaker and topic operators set them on every topic that
-they make. But records past their retention go only when somebody runs `sparklog expire`, and those that
-others have superseded when somebody runs `sparklog compact`; so each is marked where it is declared
-(config.py), and the promise is taken back wherever it is set: in the documentation, in a warning on create
-and alter, and by `sparklog doctor`.
+they make. But in a root that was made before anybody acted on them, records past their retention go only when
+somebody runs `sparklog expire`, and those that others have superseded when somebody runs `sparklog compact`,
+until its owner agrees to more (docs/adr/0023). So each is marked where it is declared (config.py), and the
+promise is taken back where it is set in such a root: in a warning on create and alter, and by `sparklog
+doctor`.
 Not here: settings without effect that promise nothing (preallocate and the like, config.py).
 """
 
 import logging
 from collections.abc import Iterable, Mapping
 
-from sparklog.log.config import TopicConfig
+from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig, TopicConfig
 from sparklog.log.setting import ActedOn, declared_settings
 from sparklog.metadata import Action, CreateTopic, Image, SetConfigs
 
 # These values ask for nothing by themselves.
 _NO_LIMIT = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+_KEPT = f"kept, but not acted on by itself, since this root has no {AUTOMATIC_REMOVAL_KEY}=true"
 _CONSEQUENCES = {
-    ActedOn.BY_EXPIRE: "kept, but not acted on by itself in this version: run `sparklog expire`",
-    ActedOn.BY_COMPACT: "kept, but not acted on by itself in this version: run `sparklog compact`",
+    ActedOn.BY_EXPIRE: f"{_KEPT}: run `sparklog expire`",
+    ActedOn.BY_COMPACT: f"{_KEPT}: run `sparklog compact`",
 }
 _log = logging.getLogger(__name__)
 
@@ -38,7 +41,9 @@ def not_acted_on(configs: Mapping[str, str | None]) -> dict[str, list[str]]:
 
 
 def warn_of_settings(actions: Iterable[Action], image: Image) -> None:
-    """Say which settings of these (published) actions have no effect, or none by themselves."""
+    """Say which settings of these (published) actions have no effect by themselves."""
+    if RootConfig.parse(image.configs).automatic_removal:
+        return
     for action in actions:
         if not isinstance(action, CreateTopic | SetConfigs):
             continue

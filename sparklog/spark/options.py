@@ -185,7 +185,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         flush_ms=parse_int(given, "flush.ms", minimum=1),
         auto_create_topics=parse_bool(given, "auto.create.topics.enable", default=None),
         num_partitions=parse_int(given, "num.partitions", minimum=1),
-        topic_configs=_topic_configs(given, notices),
+        topic_configs=_topic_configs(given),
         txn_app_id=app_id,
         txn_version=version,
         checkpoint_location=given.get("checkpointlocation"),
@@ -251,7 +251,7 @@ def _unknown(name: str, side: str) -> InvalidRequestError:
     )
 
 
-def _topic_configs(given: Mapping[str, str], notices: Notices) -> tuple[tuple[str, str], ...]:
+def _topic_configs(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The settings of topics that the write creates, by Kafka's names.
 
     Raises:
@@ -261,12 +261,8 @@ def _topic_configs(given: Mapping[str, str], notices: Notices) -> tuple[tuple[st
     configs = {name[length:]: text for name, text in given.items() if name.startswith(TOPIC_CONFIG_PREFIX)}
     if configs:
         from sparklog.log.config import validate_topic_configs  # noqa: PLC0415 - few queries need it
-        from sparklog.log.not_acted_on import not_acted_on  # noqa: PLC0415
 
         validate_topic_configs(configs)
-        for consequence, settings in not_acted_on(configs).items():
-            for setting in settings:
-                notices.warn(f"{TOPIC_CONFIG_PREFIX}{setting}: {consequence}")
     return tuple(sorted(configs.items()))
 
 

@@ -4,6 +4,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
 
@@ -105,12 +107,14 @@ def test_settings_that_nothing_acts_on_are_told_of(run: Run) -> None:
         "--config",
         "segment.bytes=99",
     )
+    run("topics", "create", "--topic", "agreed", *asked)
+    run("root", "alter", "--delete-config", AUTOMATIC_REMOVAL_KEY)
     created = run("topics", "create", "--topic", "t", *asked)
     assert created.stderr == (
-        "Warning: topic 't': cleanup.policy=compact: kept, but not acted on by itself in this version: "
-        "run `sparklog compact`.\n"
-        "Warning: topic 't': retention.ms=1: kept, but not acted on by itself in this version: "
-        "run `sparklog expire`.\n"
+        "Warning: topic 't': cleanup.policy=compact: kept, but not acted on by itself, since this root "
+        "has no sparklog.automatic.removal=true: run `sparklog compact`.\n"
+        "Warning: topic 't': retention.ms=1: kept, but not acted on by itself, since this root "
+        "has no sparklog.automatic.removal=true: run `sparklog expire`.\n"
     )
     assert created.stdout == "Created topic t with 1 partition.\n"
     altered = run("topics", "alter", "--topic", "t", "--config", "retention.bytes=5")

@@ -94,7 +94,8 @@ def test_settings_that_nothing_acts_on_are_warned_of(log: SparkLog, caplog: pyte
     log.alter_topic("t", set={"cleanup.policy": "compact"}, delete=["retention.ms"])
     log.alter_root(set={"retention.bytes": "7", "num.partitions": "2"})
     log.alter_root(set={"retention.bytes": "-1"}, delete=["num.partitions"])
-    by_hand = ": kept, but not acted on by itself in this version: run `sparklog"
+    why = "since this root has no sparklog.automatic.removal=true"
+    by_hand = f": kept, but not acted on by itself, {why}: run `sparklog"
     assert caplog.messages == [
         f"topic 't': retention.ms=5{by_hand} expire`",
         f"topic 't': cleanup.policy=compact{by_hand} compact`",

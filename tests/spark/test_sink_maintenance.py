@@ -63,14 +63,18 @@ class Recorded(RoundProcess):
     def __init__(self, request: RoundRequest) -> None:
         self.started.append(request)
 
+    def answer(self) -> None:
+        """It goes on."""
+
+    def stop(self, timeout_seconds: float) -> None:
+        """There is no process."""
+
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[RoundRequest]:
     """What rounds were asked for; none is run."""
     requests: list[RoundRequest] = []
     monkeypatch.setattr(Recorded, "started", requests, raising=False)
-    monkeypatch.setattr(Recorded, "answer", lambda _: None)
-    monkeypatch.setattr(Recorded, "stop", lambda *_: None)
     monkeypatch.setattr(sink_maintenance, "RoundProcess", Recorded)
     return requests
 

@@ -3,6 +3,7 @@
 import pytest
 
 import sparklog
+from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
 from tests.server.api.config_requests import (
     APPEND,
     BROKER,
@@ -22,6 +23,7 @@ def test_settings_that_nothing_acts_on_leave_a_line_in_the_log(
     asker: WireClient, log: sparklog.SparkLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.create_topic("t")
+    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
     changes = [
         resource(TOPIC, "t", ("cleanup.policy", "compact")),
         resource(BROKER, "", ("log.retention.ms", "7")),
