@@ -16,13 +16,13 @@ SEGMENTS = "segments"
 INDEXED_BYTES = 4 << 20
 _MERGED = re.compile(r"/(\d{20})[.-][^/]+\.log$")
 # Whatever sparklog has ever named so, and nothing else; the first names with births have a dash for the dot.
+_PARTITION = r"[A-Za-z0-9._-]{1,249}-(?:0|[1-9]\d{0,5})"
 _WRITERS = re.compile(r"(segments/[0-9a-f]{32}/\d{8}(?:[.-]\d{1,18})?)\.(?:log|index)", re.ASCII)
 _PARTITIONS = re.compile(
-    r"([A-Za-z0-9._-]{1,249}-\d{1,6}/\d{20}(?:[.-]\d{1,18})?-[A-Za-z0-9_-]{22})\.(?:log|index|timeindex)",
-    re.ASCII,
+    rf"({_PARTITION}/\d{{20}}(?:[.-]\d{{1,18}})?-[A-Za-z0-9_-]{{22}})\.(?:log|index|timeindex)", re.ASCII
 )
-_OWN_DIRECTORIES = re.compile(r"segments/[0-9a-f]{32}|[A-Za-z0-9._-]{1,249}-\d{1,6}", re.ASCII)
-_WALKED = re.compile(r"segments(?:/[^/]+)?|[A-Za-z0-9._-]{1,249}-\d{1,6}", re.ASCII)
+_OWN_DIRECTORIES = re.compile(rf"segments/[0-9a-f]{{32}}|{_PARTITION}", re.ASCII)
+_WALKED = re.compile(rf"segments(?:/[^/]+)?|{_PARTITION}", re.ASCII)
 
 
 def segment_name(writer_id: str, number: int, born: int | None = None) -> str:

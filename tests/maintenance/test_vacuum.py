@@ -181,6 +181,7 @@ def test_names_that_are_not_ours_are_never_touched(log: SparkLog, append: Append
         f"t-0/{0:020d}.0-{'x' * 22}.log~",
         f"t-0/{0:020d}.log",
         "t-0/_SUCCESS",
+        f"t-01/{0:020d}.0-{'x' * 22}.log",  # a date, perhaps
         f"segments/{'a' * 32}/deeper/00000000.0.log",
         f"elsewhere/{'a' * 32}/00000000.0.log",
         "00000000.0.log",

@@ -70,17 +70,17 @@ def test_empty_directories_go_a_day_later(log: SparkLog, directory: Path) -> Non
     assert vacuum(log.metadata, log.clock).directories == 0
     (empty,) = [path for path in before if not list(path.iterdir())]
     old_ns = os.stat(empty).st_mtime_ns - DAY_MS * 1_000_000
-    (directory / "t-7").mkdir()
-    (directory / "mine").mkdir()
-    (directory / "segments" / "mine").mkdir()
-    for path in (empty, directory / "t-7", directory / "mine", directory / "segments" / "mine"):
+    mine = [directory / "mine", directory / "mine-2026-01", directory / "segments" / "mine"]
+    for path in (directory / "t-7", *mine):
+        path.mkdir()
+    for path in (empty, directory / "t-7", *mine):
         os.utime(path, ns=(old_ns, old_ns))
     assert vacuum(log.metadata, log.clock, dry_run=True).directories == 2
     assert empty.exists()
     assert vacuum(log.metadata, log.clock).directories == 2
     assert set((directory / "segments").iterdir()) == before - {empty} | {directory / "segments" / "mine"}
     assert not (directory / "t-7").exists()
-    assert (directory / "mine").exists()
+    assert all(path.exists() for path in mine)
 
 
 def test_one_at_a_time_on_a_machine(log: SparkLog, directory: Path) -> None:
