@@ -46,8 +46,10 @@ def consumed(consumer: confluent_kafka.Consumer, count: int) -> list[int]:
         message = consumer.poll(20)
         assert message is not None, f"nothing after {len(offsets)} records"
         assert message.error() is None
-        assert message.value() == value_of(message.offset())
-        offsets.append(message.offset())
+        offset = message.offset()
+        assert offset is not None
+        assert message.value() == value_of(offset)
+        offsets.append(offset)
     return offsets
 
 
