@@ -4,6 +4,7 @@ from scripts.mutations import (
     broker,
     clients,
     combining,
+    compaction,
     coordination,
     groups,
     maintenance,
@@ -30,6 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *records.MUTANTS,
     *broker.MUTANTS,
     *maintenance.MUTANTS,
+    *compaction.MUTANTS,
     *sweeping.MUTANTS,
     *readers.MUTANTS,
 )

@@ -28,7 +28,14 @@ from sparklog.maintenance.choose_compactions import (
 from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, run_compaction
-from sparklog.metadata import Action, Image, MetadataLog, plan_note_cleaned, replacement
+from sparklog.metadata import (
+    Action,
+    Image,
+    MetadataLog,
+    plan_note_cleaned,
+    plan_replacements,
+    replacement,
+)
 
 _MAX_VAIN_ROUNDS = 8
 
@@ -255,5 +262,5 @@ def _applies(image: Image, result: CompactionResult) -> bool:
         topic is not None
         and is_compacted(topic, image)
         and topic.partitions[work.partition].cleaned == work.cleaned
-        and all(replacement_applies(image, action) for action in result.replacements)
+        and len(plan_replacements(image, result.replacements)) == len(result.replacements)
     )

@@ -57,7 +57,7 @@ _MOST_PASSES = {
 }
 _BROKER_ONLY = ("broker.",)
 _CLIENT_ONLY = ("task.", "publish.")
-_EMBEDDED_ONLY = ("sweep.", "merge.", "vacuum.")
+_EMBEDDED_ONLY = ("sweep.", "merge.", "compact.", "vacuum.")
 _RARE = ("snapshot.", "cleaning.")  # every eighth commit, and not while another one writes them
 
 

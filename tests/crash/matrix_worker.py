@@ -3,8 +3,8 @@
     matrix_worker.py      reads commands (a line of JSON each), forks a child for each, tells how it ended
 
 The parent has imported everything and uses none of it, so that a child costs milliseconds. Children are
-writers of one root: `embedded` (append, commit offsets, sweep, merge, vacuum), `sink` (two tasks and a
-driver, as in Spark), `broker` (a whole broker, whose publisher and coordinator are used without a socket),
+writers of one root: `embedded` (append, commit offsets, sweep, merge, compact, vacuum), `sink` (two tasks
+and a driver, as in Spark), `broker` (a whole broker, whose publisher and coordinator are used without a socket),
 `bystander` (writes and reads beside them, and is not killed). Each has a directory for what it must not
 forget:
     acked       a line per acknowledged operation: its number, and the offsets that it got
@@ -34,7 +34,7 @@ from sparklog.client.publish import AppendResult
 from sparklog.clock import SystemClock
 from sparklog.errors import FatalStorageError, FencedError, RetriableError
 from sparklog.log.writer import LogWriter
-from sparklog.maintenance import MergeLimits, optimize, vacuum
+from sparklog.maintenance import CompactionLimits, MergeLimits, compact, optimize, vacuum
 from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.storage import open_store
 from sparklog_server.api.registry import declared_apis
@@ -155,7 +155,7 @@ def ranges_of(result: AppendResult, topic: str) -> Ranges:
 
 
 def embedded(life: Life) -> None:
-    """Append, commit offsets, sweep, merge, vacuum; exactly once by its versions."""
+    """Append, commit offsets, sweep, merge, compact, vacuum; exactly once by its versions."""
     log, role = life.log, life.role
     for number in range(life.first, life.first + life.command.operations):
 
@@ -172,7 +172,9 @@ def embedded(life: Life) -> None:
             optimize(
                 log.metadata, log.clock, limits=MergeLimits(fan_in=6, shared_bytes=number % 4 // 2 << 20)
             )
-        else:
+        else:  # __consumer_offsets, of everybody's groups; with a small map in many rounds
+            buffer_bytes = 400 if number % 4 else 1 << 20
+            compact(log.metadata, log.clock, limits=CompactionLimits(dedupe_buffer_bytes=buffer_bytes))
             vacuum(log.metadata, log.clock, retain_ms=SWEEP_OLDER_MS, force=True)
     life.poll()
 
