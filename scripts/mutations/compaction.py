@@ -9,7 +9,6 @@ _CHOICE = "sparklog/maintenance/choose_compactions.py"
 _WHOLE = "sparklog/maintenance/compact.py"
 _RECORDS = "tests/maintenance/test_compact.py"
 _ROUNDS = "tests/maintenance/test_compact_rounds.py"
-_MODEL = "tests/property/test_compaction_model.py"
 
 MUTANTS = (
     Mutant(
@@ -87,14 +86,14 @@ MUTANTS = (
         _BATCHES,
         "newest[filled] = np.where(is_create_time[filled], largest, newest[filled])",
         "newest[filled] = largest",
-        _RECORDS,
+        _ROUNDS,
     ),
     Mutant(
         "compaction: batches of different horizons are not put together",
         _BATCHES,
         " & (horizon[1:] == horizon[:-1])",
         "",
-        _MODEL,
+        _RECORDS,
     ),
     Mutant(
         "compaction: transactions end what can be judged",
@@ -108,13 +107,6 @@ MUTANTS = (
         _ROUND,
         "        if taken < len(rows):\n",
         "        if False:\n",
-        _RECORDS,
-    ),
-    Mutant(
-        "compaction: only the dirty part is mapped",
-        _ROUND,
-        " & (offset >= work.first_dirty_offset))",
-        ")",
         _RECORDS,
     ),
     Mutant(
@@ -151,13 +143,6 @@ MUTANTS = (
         "return bool(np.any(newest < now_ms - config.max_compaction_lag_ms))",
         "return False",
         _RECORDS,
-    ),
-    Mutant(
-        "compaction: the dirty part begins at the log start, if that is beyond",
-        _CHOICE,
-        "first_dirty = max(state.log_start_offset, state.cleaned.first_dirty_offset)",
-        "first_dirty = state.cleaned.first_dirty_offset",
-        _ROUNDS,
     ),
     Mutant(
         "compaction: a round is published as a whole",

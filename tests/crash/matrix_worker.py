@@ -4,9 +4,9 @@
 
 The parent has imported everything and uses none of it, so that a child costs milliseconds. Children are
 writers of one root: `embedded` (append, commit offsets, sweep, merge, compact, vacuum), `sink` (two tasks
-and a driver, as in Spark), `broker` (a whole broker, whose publisher and coordinator are used without a socket),
-`bystander` (writes and reads beside them, and is not killed). Each has a directory for what it must not
-forget:
+and a driver, as in Spark), `broker` (a whole broker, whose publisher and coordinator are used without a
+socket), `bystander` (writes and reads beside them, and is not killed). Each has a directory for what it must
+not forget:
     acked       a line per acknowledged operation: its number, and the offsets that it got
     <life>.jsonl   the history of one life (tests/history)
 An operation without an acknowledgement is done again by the next life: same version, same sequence number.

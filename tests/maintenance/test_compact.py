@@ -60,6 +60,21 @@ def test_a_deleted_key_stays_deleted_and_its_tombstone_for_a_day(
     assert cleaned(table) == Cleaned(4, -1)
 
 
+def test_each_tombstone_has_its_own_horizon(table: SparkLog, put: Put, clock: ManualClock) -> None:
+    horizons = []
+    for number in range(3):
+        put((b"%d" % number, None))
+        compact(table.metadata, clock)
+        horizons.append(clock.now_ms() + DAY_MS)
+        clock.advance_ms(1_000)
+    assert stored(table).first_timestamp_ms.tolist() == horizons
+    assert cleaned(table).delete_horizon_ms == horizons[-1]
+    clock.advance_ms(DAY_MS - 2_000)
+    put((b"x", b"1"))
+    compact(table.metadata, clock)
+    assert [offset for offset, _, _ in left(table)] == [2, 3]
+
+
 def test_a_tombstone_does_not_go_with_the_round_that_first_sees_it(
     table: SparkLog, put: Put, clock: ManualClock
 ) -> None:
@@ -236,7 +251,7 @@ def test_large_batches_keep_their_bytes(table: SparkLog, put: Put) -> None:
 
 def test_the_first_steps_of_a_segment_are_copied_if_a_later_one_changes(table: SparkLog, put: Put) -> None:
     for number in range(20):
-        put((b"%d" % number, b"x" * 200))
+        put((b"%d" % number, b"x" * 9_000))
     optimize(table.metadata, table.clock, limits=MergeLimits(fan_in=None, shared_bytes=0))
     compact(table.metadata, table.clock)
     put((b"19", b"2"))

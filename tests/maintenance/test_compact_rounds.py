@@ -11,10 +11,12 @@ from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.record_batch import MAX_INT32
-from sparklog.format.schema import RecordColumns
-from sparklog.maintenance import Progress, compact, optimize
+from sparklog.format.schema import RecordColumns, TimestampType
+from sparklog.maintenance import CompactionLimits, Progress, compact, optimize
 from sparklog.maintenance.budget import Budget, Meter
+from sparklog.maintenance.choose_compactions import choose_compactions
 from sparklog.maintenance.compact import publish_compaction
+from sparklog.maintenance.run_compaction import run_compaction
 from sparklog.metadata import NEVER_CLEANED, Cleaned, appended_offset, plan_append
 from sparklog.storage import MemoryStore
 from tests.maintenance.compacted import cleaned, left, prepared, stored
@@ -66,6 +68,15 @@ def test_of_two_compactors_the_second_is_left_out(table: SparkLog, put: Put) -> 
     assert publish_compaction(table.metadata, first)
     assert not publish_compaction(table.metadata, second)
     assert left(table) == [(0, b"a", b"1"), (1, b"b", None)]
+
+
+def test_of_two_that_change_nothing_one_says_how_far_it_came(table: SparkLog, put: Put) -> None:
+    put((b"a", b"1" * 9_000), (b"b", b"1"))
+    first, second = prepared(table), prepared(table)
+    assert first.replacements == second.replacements == ()
+    assert publish_compaction(table.metadata, first)
+    assert not publish_compaction(table.metadata, second)
+    assert cleaned(table) == Cleaned(2, -1)
 
 
 def test_a_damaged_partition_is_an_error_and_the_others_are_compacted(
@@ -127,7 +138,13 @@ def test_whoever_asks_for_an_end_gets_it_within_a_round(table: SparkLog, put: Pu
 
 
 def publish_batch(
-    log: SparkLog, pairs: Sequence[Pair], *, transactional: bool = False, **fields: object
+    log: SparkLog,
+    pairs: Sequence[Pair],
+    *,
+    transactional: bool = False,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    times_ms: Sequence[int] = (),
+    **fields: object,
 ) -> None:
     """An extent of one batch, as a Kafka producer's."""
     producer = {name: fields.get(name, -1) for name in ("producer_id", "producer_epoch", "base_sequence")}
@@ -135,9 +152,14 @@ def publish_batch(
         RecordColumns(
             key=pa.array([key for key, _ in pairs], pa.binary()),
             value=pa.array([value for _, value in pairs], pa.binary()),
-            timestamp_ms=np.full(len(pairs), 5, np.int64),
+            timestamp_ms=np.array(times_ms or [5] * len(pairs), np.int64),
         ),
-        EncodeOptions(is_transactional=transactional, max_message_bytes=MAX_INT32, **producer),  # type: ignore[arg-type]
+        EncodeOptions(
+            timestamp_type=timestamp_type,
+            is_transactional=transactional,
+            max_message_bytes=MAX_INT32,
+            **producer,  # type: ignore[arg-type]
+        ),
     )
     draft = log.writer.append(
         log.image.topic("table").topic_id, 0, encoded, log.describe_topic("table").config
@@ -169,3 +191,26 @@ def test_nothing_from_a_transactions_batch_on_is_compacted(table: SparkLog, put:
     assert [offset for offset, _, _ in left(table)] == [1, 2, 3, 4]
     assert cleaned(table) == Cleaned(2, -1)
     assert compact(table.metadata, table.clock).topics["table"].left_out == 0
+
+
+def test_nothing_beyond_what_was_mapped_goes(log: SparkLog, put: Put) -> None:
+    log.create_topic("later", 1)
+    put(*[(b"%d" % number, b"1") for number in range(30)], (None, b"x"), (b"0", None), topic="later")
+    log.alter_topic("later", {"cleanup.policy": "compact"})
+    limits = CompactionLimits(dedupe_buffer_bytes=400)
+    (work,) = choose_compactions(log.refresh(), log.clock.now_ms(), limits, ["later"])
+    assert publish_compaction(log.metadata, run_compaction(log.store, log.clock, work))
+    assert len(left(log, topic="later")) == 32
+    assert log.image.partition("later", 0).cleaned == Cleaned(14, -1)
+    compact(log.metadata, log.clock, ["later"], limits)
+    assert left(log, topic="later")[-2:] == [(29, b"29", b"1"), (31, b"0", None)]
+
+
+def test_records_keep_the_time_at_which_their_batch_was_appended(table: SparkLog) -> None:
+    """Also when the record is gone whose own time is the batch's."""
+    mode = TimestampType.LOG_APPEND_TIME
+    publish_batch(table, [(b"a", b"1"), (b"b", b"1")], timestamp_type=mode, times_ms=[5, 9])
+    publish_batch(table, [(b"b", b"2")], timestamp_type=mode, times_ms=[12])
+    compact(table.metadata, table.clock)
+    assert [offset for offset, _, _ in left(table)] == [0, 2]
+    assert table.read("table", 0, 0)["timestamp"].cast(pa.int64()).to_pylist() == [9, 12]
