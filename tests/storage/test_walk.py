@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparklog.errors import InvalidRequestError, StorageError
-from sparklog.storage import Store, open_store
+from sparklog.storage import Store, open_store, s3
 from sparklog.storage.s3 import S3Store
 
 
@@ -71,3 +71,21 @@ def test_a_removal_that_a_bucket_refuses_is_told(
     with pytest.raises(StorageError, match=f"cannot delete b: the store answered {code}") as raised:
         store.delete_many([f"{number}" for number in range(1001)])
     assert raised.value.code == expected
+
+
+@pytest.mark.parametrize("keys", [1, 2, 3])
+def test_a_bucket_is_walked_page_by_page_and_past_what_is_left_out(
+    s3_root: str, monkeypatch: pytest.MonkeyPatch, keys: int
+) -> None:
+    monkeypatch.setattr(s3, "LIST_KEYS", keys)
+    store = open_store(s3_root)
+    assert isinstance(store, S3Store)
+    inside = {"a/1", "a/2", "log/1", "log-0/x", "log/sub/1", "log0", "zz/1"}
+    outside = {*(f"log/out/{number}" for number in range(9)), *(f"log1/{number}" for number in range(9))}
+    for name in (*inside, *outside):
+        store.put_hint(name, b"")
+    before = store.requests.get("list_objects_v2", 0)
+    portions = list(store.walk(lambda directory: directory not in {"log/out", "log1"}))
+    asked = store.requests["list_objects_v2"] - before
+    assert sorted(file.name for portion in portions for file in portion) == sorted(inside)
+    assert asked < (len(inside) + len(outside)) // keys
