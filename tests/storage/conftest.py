@@ -70,16 +70,24 @@ def proxy(s3_server: SeaweedServer) -> Iterator[FaultyProxy]:
 
 @pytest.fixture
 def make(s3_root: str, proxy: FaultyProxy) -> MakeStore:
-    """Makes stores behind the proxy, raced already unless told otherwise. They wait without waiting."""
+    """Makes stores behind the proxy. They wait without waiting.
 
-    def make(fault: str = "", *, clock: Clock | None = None, ready: bool = True, **options: Any) -> S3Store:
+    `ready`: raced already; not raced, as the first store at this address; None: as it is.
+    For a LATE_ANSWER the client waits a moment only, for each: what is tried once needs a store of its own.
+    """
+
+    def make(
+        fault: str = "", *, clock: Clock | None = None, ready: bool | None = True, **options: Any
+    ) -> S3Store:
         given: dict[str, Any] = {"key": KEY, "secret": SECRET, "endpoint_url": proxy.endpoint_url}
         given["read_timeout"] = 0.4 if fault == "LATE_ANSWER" else 20
         store = S3Store(s3_root, parse_storage_options({**given, **options}), clock or ManualClock())
+        if ready is False:
+            s3_probe.passed.discard(store.client.identity)
         if ready:
             s3_probe.passed.add(store.client.identity)
             store.exists("ready")
-            proxy.requests.clear()
+        proxy.requests.clear()
         return store
 
     return make

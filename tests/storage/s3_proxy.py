@@ -110,6 +110,8 @@ class FaultyProxy:
         self.faults: list[Fault] = []
         self.release = threading.Event()
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._forwarded: list[Request] = []
         self._later: list[Request] = []
         self._tls = tls
         self._connections: set[socket.socket] = set()
@@ -147,6 +149,21 @@ class FaultyProxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def note_forwarded(self, request: Request) -> None:
+        """The server has seen it, as often as its fault says."""
+        with self._changed:
+            self._forwarded.append(request)
+            self._changed.notify_all()
+
+    def until_forwarded(self, count: int) -> None:
+        """Wait for so many of `requests`: whoever gave up waiting for an answer may be ahead of them."""
+
+        def are_forwarded() -> bool:
+            return sum(any(one is done for done in self._forwarded) for one in self.requests) >= count
+
+        with self._changed:
+            assert self._changed.wait_for(are_forwarded, 20)
 
     def land(self) -> list[int]:
         """Let the server see the requests that were kept back; the statuses it answered."""
@@ -238,6 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         status, answered, data = 0, list[tuple[str, str]](), b""
         for _ in range(fault.forward):
             status, answered, data = proxy.forward(request, fault.strip)
+        proxy.note_forwarded(request)
         if fault.then is not None:
             fault.then()
         if fault.hold:

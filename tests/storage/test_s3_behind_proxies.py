@@ -69,7 +69,10 @@ def test_a_lost_answer_is_not_taken_for_an_unsent_request(
     route.faulty.once(getattr(faults, fault), is_put)
     with pytest.raises(IndefinitePutError, match="no definite answer"):
         store.put_if_absent("a", b"ours")
+    route.faulty.until_forwarded(1)
     assert len(route.faulty.requests) == 1
+    if fault == "LATE_ANSWER":
+        store = make(route, s3_root)
     if took_effect:
         with pytest.raises(AlreadyExistsError):
             store.put_if_absent("a", b"ours")
