@@ -84,7 +84,12 @@ def show_report(report: CompactionReport, *, dry_run: bool) -> None:
     show_rows(COLUMNS[:_OF_DRY_RUN] if dry_run else COLUMNS, shown)
     keyless = sum(one.keyless for one in report.topics.values())
     if keyless:
-        click.echo(f"{keyless} records had no key, and are gone.", err=True)
+        told = (
+            "1 record had no key, and is gone."
+            if keyless == 1
+            else f"{keyless} records had no key, and are gone."
+        )
+        click.echo(told, err=True)
     left_out = sum(one.left_out for one in report.topics.values())
     if left_out:
         click.echo(f"{left_out} rounds were left out: others changed the partition meanwhile.", err=True)
