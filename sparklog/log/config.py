@@ -119,8 +119,8 @@ class TopicConfig:
         maximum=LONG_MAX,
         unit="ms",
         acted_on=ActedOn.BY_COMPACT,
-        doc="""With --due, a record is compacted at the latest after so long. Shorter: deletions take effect
-        sooner; longer: less rewriting.""",
+        doc="""By itself, and with --due, a record is compacted at the latest after so long. Shorter:
+        deletions take effect sooner; longer: less rewriting.""",
     )
     max_message_bytes: int = setting(
         "max.message.bytes",
@@ -162,8 +162,8 @@ class TopicConfig:
         minimum=0,
         maximum=1,
         acted_on=ActedOn.BY_COMPACT,
-        doc="""With --due, compact when more than this share of the log is not yet compacted. Smaller: less
-        space for duplicates, more rewriting; larger: the other way round.""",
+        doc="""By itself, and with --due, compact when more than this share is not yet compacted. Smaller:
+        less space for duplicates, more rewriting; larger: the other way round.""",
     )
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",

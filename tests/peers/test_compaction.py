@@ -18,9 +18,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.peers.fetching import Jars
 from benchmarks.peers.kafka_process import KafkaProcess, kafka_broker
+from benchmarks.peers.kafka_tools import run_tool
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.maintenance import CompactionLimits, MergeLimits, optimize
+from sparklog.maintenance import CompactionLimits, MergeLimits, compact, optimize
 from sparklog.maintenance.choose_compactions import choose_compactions
 from sparklog.maintenance.compact import publish_compaction
 from sparklog.maintenance.run_compaction import run_compaction
@@ -158,3 +159,34 @@ def test_the_same_records_survive(kafka: KafkaProcess, seed: int, retention_ms: 
         removed += both.clean()
         assert both.ours() == both.theirs()
     assert (removed > 0) == (retention_ms == 0)
+
+
+def test_kafka_dump_log_reads_what_is_left(kafka_jars: Jars, tmp_path: Path) -> None:
+    """Batches with gaps, a delete horizon, and no records at all; their records' timestamps."""
+    clock = ManualClock()
+    store = MemoryStore("peers", clock=clock)
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
+    log.create_topic("t", 1, {"cleanup.policy": "compact", "delete.retention.ms": "60000"})
+    now = clock.now_ms()
+    for rows in (
+        [(b"a", b"1"), (b"b", b"x" * 9_000), (b"a", b"2"), (b"c", b"3")],
+        [(b"c", None), (b"d", b"4")],
+        [(b"e", None)],
+    ):
+        keys, values = zip(*rows, strict=True)
+        table = {"key": keys, "value": pa.array(values, pa.binary()), "timestamp": [now + 7] * len(rows)}
+        log.append("t", pa.table(table), compression_type="gzip")
+    clock.advance_ms(50)
+    compact(log.metadata, clock)
+    horizon = clock.now_ms() + 60_000
+    (extent,) = log.refresh().partition("t", 0).extents
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(store.read(extent.segment))
+    words = ("--files", str(path), "--print-data-log")
+    told = run_tool(kafka_jars, "kafka-dump-log", *words)
+    assert f"deleteHorizonMs: OptionalLong[{horizon}]" in told
+    records = [line for line in told.splitlines() if line.startswith("| offset:")]
+    assert [line.split()[2] for line in records] == ["1", "2", "4", "5", "6"]
+    assert all(f"CreateTime: {now + 7} " in line for line in records)
+    assert "isvalid: true" in told
+    assert "isvalid: false" not in told
