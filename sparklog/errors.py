@@ -104,6 +104,7 @@ CODES: dict[str, tuple[str, str]] = {
     "SEGMENT_MISSING": ("58030", "a segment that extents refer to does not exist"),
     "SEGMENT_TRUNCATED": ("XX001", "a segment is shorter than its extents say"),
     "SERVER_NOT_INSTALLED": ("42704", "sparklog-server needs the extra server"),
+    "SPARK_CONNECT_UNSUPPORTED": ("0A000", "this needs a classic session of Spark, not Spark Connect"),
     "SPARK_NOT_INSTALLED": ("42704", "Spark's part needs the extra spark"),
     "STAGING_EXPIRED": ("40001", "what was staged is too old to be published; it may have been swept"),
     "STORAGE_FAILED": ("58030", "the storage failed"),

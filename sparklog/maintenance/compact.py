@@ -11,7 +11,7 @@ Concurrency: one at a time on a machine, as merging.
 After a crash: the commit is there or not. If not, the new segments are files that nothing refers to.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
@@ -27,7 +27,7 @@ from sparklog.maintenance.choose_compactions import (
 )
 from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
-from sparklog.maintenance.run_compaction import CompactionResult, run_compaction
+from sparklog.maintenance.run_compaction import CompactionResult, Told, run_compaction
 from sparklog.metadata import (
     Action,
     Image,
@@ -38,6 +38,8 @@ from sparklog.metadata import (
 )
 
 _MAX_VAIN_ROUNDS = 8
+# Does works, in their order; what came of each, or why its files could not be read.
+RunCompactions = Callable[[Sequence[CompactionWork], Told], Iterator[CompactionResult | SparklogError]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +94,7 @@ def compact(
     *,
     dry_run: bool = False,
     meter: Meter | None = None,
+    run: RunCompactions | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> CompactionReport:
     """Keep the last record of each key, in the topics whose cleanup.policy has compact.
@@ -101,6 +104,7 @@ def compact(
         limits: when partitions are compacted; by default whatever can be.
         dry_run: only say what would be compacted, first.
         meter: how much of it; None: all.
+        run: does works; by default here, one after the other.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -125,10 +129,21 @@ def compact(
                 metadata, clock, limits, names, report, meter or Meter(NO_LIMIT, clock), progress
             )
             try:
-                compactor.run()
+                compactor.run(run or _run_here(metadata, clock))
             except StoppedError:
                 report.is_cut = True
     return report
+
+
+def _run_here(metadata: MetadataLog, clock: Clock) -> RunCompactions:
+    def run(works: Sequence[CompactionWork], told: Told) -> Iterator[CompactionResult | SparklogError]:
+        for work in works:
+            try:
+                yield run_compaction(metadata.store, clock, work, told)
+            except (CorruptLogError, DataLossError) as error:
+                yield error
+
+    return run
 
 
 def _names(image: Image, topics: Collection[str] | None) -> list[str]:
@@ -165,7 +180,7 @@ class _Compactor:
         self._failed: list[SparklogError] = []
         self._left_alone: set[tuple[str, int]] = set()  # what failed, or does not get any further
 
-    def run(self) -> None:
+    def run(self, run: RunCompactions) -> None:
         first = self._metadata.refresh(force=True)
         vain = 0
         while vain < _MAX_VAIN_ROUNDS:
@@ -176,24 +191,24 @@ class _Compactor:
                 break
             self._total = self._done + sum(work.size for work in works)
             came_further = False
+            results = run(works, self._told)
             for work in works:
                 if not self._meter.has_room_for(work.size):
                     raise StoppedError
-                came_further |= self._round(work)
+                came_further |= self._round(work, results)
             vain = 0 if came_further else vain + 1
         if self._failed:
             raise self._failed[0]
 
-    def _round(self, work: CompactionWork) -> bool:
+    def _round(self, work: CompactionWork, results: Iterator[CompactionResult | SparklogError]) -> bool:
         """Did it get any further?"""
         started = self._done
-        try:
-            result = run_compaction(self._metadata.store, self._clock, work, self._told)
-        except (CorruptLogError, DataLossError) as error:
-            result = None
+        result: CompactionResult | SparklogError | None = next(results)
+        if isinstance(result, SparklogError):
             if self._is_there(work):  # else its files went with its extents: others have changed them
-                self._failed.append(error)
+                self._failed.append(result)
                 self._left_alone.add(_partition(work))
+            result = None
         published = result is not None and publish_compaction(self._metadata, result)
         self._done = started + work.size
         self._progress(Progress(self._done, self._total))

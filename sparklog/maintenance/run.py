@@ -9,7 +9,7 @@ Concurrency: one at a time on a machine, if the store can hold names: two would 
 """
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
@@ -17,12 +17,14 @@ from sparklog.errors import DataLossError
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
-from sparklog.maintenance.merge import run_merge
+from sparklog.maintenance.merge import Told, run_merge
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
 MAX_ROUNDS = 8
+# Does works, in their order; what came of each, or why a file of it was not there.
+RunMerges = Callable[[Sequence[MergeWork], Told], Iterator[list[ReplaceExtents] | DataLossError]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def optimize(
     *,
     dry_run: bool = False,
     meter: Meter | None = None,
+    run: RunMerges | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> Report:
     """Merge what is due.
@@ -80,6 +83,7 @@ def optimize(
         limits: when extents are merged; by default whatever can be.
         dry_run: only say what would be merged, first.
         meter: how much of it; None: all.
+        run: does works; by default here, one after the other.
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
@@ -97,7 +101,14 @@ def optimize(
     else:
         with alone(metadata):
             try:
-                _merge_all(metadata, clock, limits, names, report, meter or Meter(NO_LIMIT, clock), progress)
+                _merge_all(
+                    metadata,
+                    limits,
+                    report,
+                    meter or Meter(NO_LIMIT, clock),
+                    run or _run_here(metadata, clock),
+                    progress,
+                )
             except StoppedError:
                 report.is_cut = True
     image = metadata.image
@@ -108,39 +119,38 @@ def optimize(
 
 def _merge_all(
     metadata: MetadataLog,
-    clock: Clock,
     limits: MergeLimits,
-    names: Collection[str],
     report: Report,
     meter: Meter,
+    run: RunMerges,
     progress: Callable[[Progress], None],
 ) -> None:
     done = 0
     first = metadata.refresh(force=True)
     has_changed = True
     for _ in range(MAX_ROUNDS):
-        works = list(choose_merges(metadata.refresh(force=True), limits, names, since=first))
+        works = list(choose_merges(metadata.refresh(force=True), limits, report.topics, since=first))
         if not (works and has_changed):
             return
         has_changed = False
         total = done + sum(work.size for work in works)
+
+        def told(size: int) -> None:
+            nonlocal done
+            meter.spend(size)
+            done += size
+            progress(Progress(min(done, total), total))  # noqa: B023 - called within this round
+
+        results = run(works, told)
         for work in works:
             if not meter.has_room_for(work.size):
                 report.is_cut = True
                 return
             started = done
-
-            def told(size: int) -> None:
-                nonlocal done
-                meter.spend(size)
-                done += size
-                progress(Progress(min(done, total), total))  # noqa: B023 - called at once
-
-            try:
-                replacements = run_merge(metadata.store, clock, work, told)
-            except DataLossError:
+            replacements = next(results)
+            if isinstance(replacements, DataLossError):
                 if all(_is_there(metadata.refresh(force=True), piece) for piece in work.pieces):
-                    raise
+                    raise replacements
                 replacements = []  # its files went with its extents: others have changed them
             fewer = [action for action in replacements if len(action.added) < action.removed_count]
             there = set(publish_replacements(metadata, fewer).actions)
@@ -149,6 +159,17 @@ def _merge_all(
             progress(Progress(done, total))
             for piece, action in itertools.zip_longest(work.pieces, replacements):
                 _count(report.topics[piece.topic], piece, action if action in there else None)
+
+
+def _run_here(metadata: MetadataLog, clock: Clock) -> RunMerges:
+    def run(works: Sequence[MergeWork], told: Told) -> Iterator[list[ReplaceExtents] | DataLossError]:
+        for work in works:
+            try:
+                yield run_merge(metadata.store, clock, work, told)
+            except DataLossError as error:
+                yield error
+
+    return run
 
 
 def _is_there(image: Image, piece: Piece) -> bool:

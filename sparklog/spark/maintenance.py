@@ -1,0 +1,165 @@
+"""Maintenance as a Spark job: one task a piece of work, on executors; the driver publishes.
+
+For what is too much for one machine: a first merge, or compaction, of a large root. What is chosen and
+published is what `sparklog optimize` and `sparklog compact` choose and publish, so both may be broken off at
+any time, and run beside writers and readers.
+Invariants: pieces of work go to executors in waves; what came of a wave is published before the next begins,
+    so that whoever ends the job loses a wave at most. A task that Spark repeats leaves files that nothing
+    refers to.
+Not here: expiry and vacuum, which read no records (sparklog/maintenance, `sparklog expire`, `vacuum`); the
+    command for spark-submit (maintenance_job.py).
+Concurrency: one at a time on the driver's machine (sparklog/maintenance/alone.py).
+After a crash: what was published stays; run it again.
+Sources: Delta Lake OPTIMIZE, Iceberg rewrite_data_files.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sparklog.client import open_log
+from sparklog.clock import SystemClock
+from sparklog.errors import CorruptLogError, DataLossError, InvalidRequestError, SparklogError
+from sparklog.maintenance import (
+    CompactionLimits,
+    CompactionReport,
+    CompactionWork,
+    MergeLimits,
+    MergeWork,
+    Report,
+)
+from sparklog.maintenance import compact as compact_log
+from sparklog.maintenance import optimize as optimize_log
+from sparklog.maintenance.merge import Told, run_merge
+from sparklog.maintenance.run_compaction import CompactionResult, run_compaction
+from sparklog.metadata import ReplaceExtents
+from sparklog.metadata.documents.properties import open_properties
+from sparklog.storage import open_store
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+WorkT = TypeVar("WorkT", MergeWork, CompactionWork)
+StorageOptions = Mapping[str, Any] | None
+
+
+def optimize(
+    spark: "SparkSession",
+    root: str,
+    topics: Collection[str] | None = None,
+    *,
+    target_file_size_bytes: int | None = None,
+    min_input_files: int | None = None,
+    max_concurrent_file_group_rewrites: int | None = None,
+    dry_run: bool = False,
+    storage_options: StorageOptions = None,
+    cluster_id: str | None = None,
+) -> Report:
+    """Merge small extents into large segments.
+
+    Args:
+        root: as for sparklog.open, and the same on every executor.
+        topics: None: all, internal ones too.
+        target_file_size_bytes: of segments; default, and most: the topic's segment.bytes.
+        min_input_files: only where there are so many extents of about one size; default: wherever there are
+            two.
+        max_concurrent_file_group_rewrites: pieces of work in a wave; default: twice what Spark runs at once.
+        dry_run: only say what would be merged.
+        storage_options, cluster_id: as for sparklog.open.
+
+    Raises: as sparklog.maintenance.optimize; InvalidRequestError for a Spark Connect session.
+    """
+    context = _context_of(spark)
+    limits = MergeLimits(fan_in=min_input_files, target_bytes=target_file_size_bytes)
+    with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
+
+        def run(works: Sequence[MergeWork], _told: Told) -> Iterator[list[ReplaceExtents] | DataLossError]:
+            task = _task(root, storage_options, log.cluster_id, _merged)
+            yield from in_waves(context, works, task, max_concurrent_file_group_rewrites)
+
+        return optimize_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
+
+
+def compact(
+    spark: "SparkSession",
+    root: str,
+    topics: Collection[str] | None = None,
+    *,
+    only_due: bool = False,
+    max_concurrent_file_group_rewrites: int | None = None,
+    dry_run: bool = False,
+    storage_options: StorageOptions = None,
+    cluster_id: str | None = None,
+) -> CompactionReport:
+    """Keep the last record of each key, in topics whose cleanup.policy has compact: a partition a task.
+
+    Args:
+        only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms. The others: as optimize.
+
+    Raises: as sparklog.maintenance.compact; InvalidRequestError for a Spark Connect session.
+    """
+    context = _context_of(spark)
+    limits = CompactionLimits(only_due=only_due)
+    with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
+
+        def run(works: Sequence[CompactionWork], _told: Told) -> Iterator[CompactionResult | SparklogError]:
+            task = _task(root, storage_options, log.cluster_id, _compacted)
+            yield from in_waves(context, works, task, max_concurrent_file_group_rewrites)
+
+        return compact_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
+
+
+def _context_of(spark: "SparkSession") -> "SparkContext":
+    if not hasattr(spark, "_jsparkSession"):
+        raise InvalidRequestError(
+            "SPARK_CONNECT_UNSUPPORTED",
+            "found a Spark Connect session, expected a classic one: tasks cannot be sent through it",
+            fix="run it by spark-submit on the cluster (docs/maintenance.md), or `sparklog optimize` on one "
+            "machine",
+        )
+    return spark.sparkContext
+
+
+def in_waves(
+    context: "SparkContext", works: Sequence[WorkT], task: Any, at_once: int | None
+) -> Iterator[Any]:
+    """What came of each work, in their order; a wave runs when the first of it is asked for."""
+    size = at_once or 2 * context.defaultParallelism
+    for start in range(0, len(works), size):
+        wave = works[start : start + size]
+        yield from context.parallelize(wave, len(wave)).map(task).collect()
+
+
+def _task(root: str, storage_options: StorageOptions, cluster_id: str, do: Any) -> Any:
+    """What an executor does with a work. It needs the store, and no metadata."""
+
+    def run(work: Any) -> Any:
+        from sparklog.spark.workers import settle_in  # noqa: PLC0415 - on the executor
+
+        settle_in()
+        store = open_store(root, create=False, storage_options=storage_options, clock=SystemClock())
+        found = open_properties(store, create=False, new_cluster_id="")
+        if found != cluster_id:
+            raise InvalidRequestError(
+                "WRONG_ROOT",
+                f"an executor found the root with cluster id {found} at {root}, and on the driver it is "
+                f"{cluster_id}",
+                fix="use a path that means the same shared directory on the driver and on all executors",
+            )
+        return do(store, work)
+
+    return run
+
+
+def _merged(store: Any, work: MergeWork) -> list[ReplaceExtents] | DataLossError:
+    try:
+        return run_merge(store, SystemClock(), work)
+    except DataLossError as error:
+        return error
+
+
+def _compacted(store: Any, work: CompactionWork) -> CompactionResult | SparklogError:
+    try:
+        return run_compaction(store, SystemClock(), work)
+    except (CorruptLogError, DataLossError) as error:
+        return error
