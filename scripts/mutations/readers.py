@@ -137,4 +137,25 @@ MUTANTS = (
         "",
         "tests/server/publish/test_bundle_writer_races.py",
     ),
+    Mutant(
+        "committed offsets do not lie in the segments of data",
+        "sparklog/log/lanes.py",
+        "        return INTERNAL if traits.appends_after_sync else SHARED\n",
+        "        return SHARED\n",
+        "tests/client/test_lanes.py",
+    ),
+    Mutant(
+        "the broker keeps them apart, too",
+        "sparklog_server/publish/bundle_writer.py",
+        "encoded, config, lane=lane)",
+        "encoded, config)",
+        "tests/server/publish/test_bundle_lanes.py",
+    ),
+    Mutant(
+        "lanes are bounded",
+        "sparklog/log/writer.py",
+        "lane in self._active or len(self._active) < MAX_LANES",
+        "True",
+        "tests/client/test_lanes.py",
+    ),
 )

@@ -220,7 +220,7 @@ class PartitionedAppender:
         if encoded is None:
             return False
         for draft in self._writer.append_partitions(
-            target.topic_id, part.partition.tolist(), encoded, target.config
+            target.topic_id, part.partition.tolist(), encoded, target.config, lane=self._lane(target)
         ):
             self._drafts.setdefault((target.topic_id, draft.partition), []).append(draft)
         return True
@@ -250,7 +250,12 @@ class PartitionedAppender:
         except InvalidRequestError as error:
             where = f"{target.name}-{partition}, among the rows of this partition not yet written"
             raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
-        return self._writer.append(target.topic_id, partition, encoded, target.config, extends=extends)
+        return self._writer.append(
+            target.topic_id, partition, encoded, target.config, extends=extends, lane=self._lane(target)
+        )
+
+    def _lane(self, target: TopicTarget) -> str:
+        return self._writer.lane_of(target.name, target.config)
 
     def _encode_options(self, target: TopicTarget) -> EncodeOptions:
         config = target.config

@@ -209,6 +209,13 @@ class TopicConfig:
         doc="""Keep records for this long after their timestamp; -1: forever, which is not Kafka's default.
         Shorter: less space; longer: consumers may lag further behind, and more can be replayed.""",
     )
+    segment_apart: bool = setting(
+        "sparklog.segment.apart",
+        default=False,
+        doc="""true: segments are shared only with topics of the same cleanup.policy, retention.ms and
+        retention.bytes, so that a file goes as a whole when they expire. It costs a file, and a sync, more
+        for each publish that writes to others, too; on an object store an object.""",
+    )
     segment_bytes: int = setting(
         "segment.bytes",
         default=1024 * MIB,

@@ -24,6 +24,7 @@ class OpenSegment:
     """See the module's docstring."""
 
     name: str
+    lane: str
     file: AppendFile
     index: GrowingIndex
     created_ms: int

@@ -44,6 +44,7 @@ from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.log.config import INT_MAX, TopicConfig
 from sparklog.log.drafts import draft_of, drafts_of
 from sparklog.log.growing_index import ENTRY_BYTES, GrowingIndex
+from sparklog.log.lanes import MAX_LANES, SHARED, lane_of
 from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
 from sparklog.log.open_segment import OpenSegment
 from sparklog.metadata import DraftExtent, born_of
@@ -81,14 +82,14 @@ class LogWriter:
         self.writer_id = writer_id
         self._lock = threading.RLock()
         self._number = 0
-        self._active: OpenSegment | None = None
+        self._active: dict[str, OpenSegment] = {}  # by lane
         self._rolled: list[OpenSegment] = []  # full, but not all synced
         self._synced: dict[str, int] = {}  # segment -> durable up to here; the least recently used first
         self._pid = os.getpid()
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's segments; what the child appends goes to segments of its own."""
-        inherited = [*self._rolled, *([self._active] if self._active else [])]
+        inherited = [*self._rolled, *self._active.values()]
         self._start(uuid.uuid4().hex)
         for segment in inherited:
             segment.close_quietly()  # the child's copies of the descriptors only
@@ -101,6 +102,7 @@ class LogWriter:
         config: TopicConfig,
         *,
         extends: DraftExtent | None = None,
+        lane: str = SHARED,
     ) -> DraftExtent | None:
         """Write batches, not yet durable, and say where they are.
 
@@ -110,6 +112,7 @@ class LogWriter:
             config: the topic's settings: rolling, index interval, flushing.
             extends: a draft of the same partition that this append should continue. The draft returned
                 then covers both, and replaces it.
+            lane: batches of different lanes never share a segment (lane_of).
 
         Returns: the draft; None if `extends` was given and is no longer the end of the active segment
             (nothing was written then: encode again, counting from 0).
@@ -129,18 +132,25 @@ class LogWriter:
             )
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
-            segment = self._segment_for(encoded, config)
+            lane = self._open_lane(lane)
+            segment = self._segment_for(encoded, config, lane)
             if extends is not None and (segment is None or not segment.is_end(extends)):
                 return None
             if segment is None:
-                segment = self._create(config)
+                segment = self._create(config, lane)
             position = self._write(segment, encoded, config)
             draft = draft_of(topic_id, partition, segment.name, position, encoded, extends)
             self._flush_if_due(segment, config)
             return draft
 
     def append_partitions(
-        self, topic_id: str, partitions: Sequence[int], encoded: EncodedPartitions, config: TopicConfig
+        self,
+        topic_id: str,
+        partitions: Sequence[int],
+        encoded: EncodedPartitions,
+        config: TopicConfig,
+        *,
+        lane: str = SHARED,
     ) -> list[DraftExtent]:
         """As `append` for each of several partitions of a topic, in one write where they fit into a segment.
 
@@ -151,12 +161,15 @@ class LogWriter:
         """
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
-            if not self._has_room(encoded.batches, config):
+            lane = self._open_lane(lane)
+            if not self._has_room(encoded.batches, config, lane):
                 # Some of them begin another segment: `append` finds out which.
                 parts = zip(partitions, encoded.split(), strict=True)
-                drafts = [self.append(topic_id, partition, one, config) for partition, one in parts]
+                drafts = [
+                    self.append(topic_id, partition, one, config, lane=lane) for partition, one in parts
+                ]
                 return [draft for draft in drafts if draft is not None]
-            segment = self._segment_for(encoded.batches, config) or self._create(config)
+            segment = self._segment_for(encoded.batches, config, lane) or self._create(config, lane)
             position = self._write(segment, encoded.batches, config)
             self._flush_if_due(segment, config)
             return drafts_of(topic_id, partitions, segment.name, position, encoded)
@@ -174,15 +187,14 @@ class LogWriter:
         """
         with self._lock:
             first_error: BaseException | None = None
-            for segment in [*self._rolled, *([self._active] if self._active else [])]:
+            for segment in [*self._rolled, *self._active.values()]:
                 try:
                     self._sync_segment(segment)
                 except (StorageError, RetriableError) as error:
                     first_error = first_error or error
                     if isinstance(error, AlreadyExistsError):
                         self._rename()
-                    if segment is self._active:
-                        self._active = None
+                    self._leave(segment)
                     segment.close_quietly()
             self._rolled.clear()
             if first_error is not None:
@@ -198,16 +210,22 @@ class LogWriter:
             try:
                 self.sync()
             finally:
-                if self._active is not None:
-                    self._active.close_quietly()
-                    self._active = None
+                for segment in self._active.values():
+                    segment.close_quietly()
+                self._active.clear()
 
     def is_end(self, draft: DraftExtent) -> bool:
         """Would an append now continue this draft? (Another thread's append, or rolling, may change it.)"""
-        segment = self._active
-        return segment is not None and segment.is_end(draft)
+        return any(segment.is_end(draft) for segment in self._active.values())
 
-    def _segment_for(self, encoded: EncodedBatches, config: TopicConfig) -> OpenSegment | None:
+    def lane_of(self, topic: str, config: TopicConfig) -> str:
+        """Which of its segments a topic's batches belong to (lanes.py)."""
+        return lane_of(topic, config, self._store.traits)
+
+    def _open_lane(self, lane: str) -> str:
+        return lane if lane in self._active or len(self._active) < MAX_LANES else SHARED
+
+    def _segment_for(self, encoded: EncodedBatches, config: TopicConfig, lane: str) -> OpenSegment | None:
         """The active segment if it can take these batches, after rolling it if it cannot."""
         if encoded.size_bytes > INT_MAX:
             raise InvalidRequestError(
@@ -215,12 +233,12 @@ class LogWriter:
                 f"found {encoded.size_bytes} bytes in one append, expected at most {INT_MAX}",
                 fix="append in smaller pieces",
             )
-        segment = self._active
+        segment = self._active.get(lane)
         if segment is None:
             return None
         now_ms = self._clock.now_ms()
         if self._is_over(segment) or not segment.has_room(encoded.size_bytes, 1, config, now_ms):
-            self._retire()
+            self._retire(segment)
             return None
         segment.narrow(config)
         return segment
@@ -232,12 +250,12 @@ class LogWriter:
         is_too_old = self._seen is not None and born_of(segment.name) < self._seen()[1]
         return is_too_old or segment.is_removed
 
-    def _has_room(self, encoded: EncodedBatches, config: TopicConfig) -> bool:
+    def _has_room(self, encoded: EncodedBatches, config: TopicConfig, lane: str) -> bool:
         """Do all of these batches fit into the active segment, or into one that is still to be made?
 
         Only if none of them would roll it: so they lie as if each had been appended by itself.
         """
-        segment = self._active
+        segment = self._active.get(lane)
         if segment is not None:
             now_ms = self._clock.now_ms()
             return not self._is_over(segment) and segment.has_room(
@@ -255,7 +273,7 @@ class LogWriter:
             segment.file.write(*encoded.data)
         except BaseException:
             # Bytes may be torn (or an interrupt may have cut the write): never append after them.
-            self._retire()
+            self._retire(segment)
             raise
         failpoint("segment.written")
         segment.index.add(
@@ -267,12 +285,13 @@ class LogWriter:
         segment.unsynced_records += encoded.record_count
         return position
 
-    def _create(self, config: TopicConfig) -> OpenSegment:
+    def _create(self, config: TopicConfig, lane: str) -> OpenSegment:
         name, file = self._create_file()
         now_ms = self._clock.now_ms()
         limit_ms = config.segment_ms if self._segment_ms is None else min(config.segment_ms, self._segment_ms)
-        self._active = OpenSegment(
+        self._active[lane] = segment = OpenSegment(
             name=name,
+            lane=lane,
             file=file,
             created_ms=now_ms,
             synced_ms=now_ms,
@@ -281,7 +300,7 @@ class LogWriter:
             limit_index_bytes=config.segment_index_bytes,
             index=GrowingIndex(self._store, index_name(name)),
         )
-        return self._active
+        return segment
 
     def _create_file(self) -> tuple[str, AppendFile]:
         try:
@@ -302,11 +321,14 @@ class LogWriter:
         """Somebody else has our id, and will use the names that follow, too."""
         self.writer_id, self._number = uuid.uuid4().hex, 0
 
-    def _retire(self) -> None:
-        """Stop appending to the active segment; what it holds is synced with the next sync."""
-        if self._active is not None:
-            self._rolled.append(self._active)
-            self._active = None
+    def _retire(self, segment: OpenSegment) -> None:
+        """Stop appending to an active segment; what it holds is synced with the next sync."""
+        self._leave(segment)
+        self._rolled.append(segment)
+
+    def _leave(self, segment: OpenSegment) -> None:
+        if self._active.get(segment.lane) is segment:
+            del self._active[segment.lane]
 
     def _flush_if_due(self, segment: OpenSegment, config: TopicConfig) -> None:
         """flush.messages and flush.ms: spread the disk's work; publishing syncs in any case."""
@@ -332,9 +354,8 @@ class LogWriter:
         if self._ends_with_sync:
             if segment.file.position >= INDEXED_BYTES:
                 segment.index.put()
-            if segment is self._active:
-                self._active = None
-        if segment is not self._active:
+            self._leave(segment)
+        if self._active.get(segment.lane) is not segment:
             segment.close_quietly()
 
     def _use_synced(self, segment: str, position: int) -> None:

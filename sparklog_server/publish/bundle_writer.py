@@ -160,7 +160,8 @@ class BundleWriter:
                 try:
                     encoded = run.encoded()
                     config = self._config_of(image.topic_by_id[first.topic_id])
-                    draft = writer.append(first.topic_id, first.partition, encoded, config)
+                    lane = writer.lane_of(first.topic, config)
+                    draft = writer.append(first.topic_id, first.partition, encoded, config, lane=lane)
                 except FatalStorageError:
                     raise
                 except (StorageError, RetriableError) as error:

@@ -1,0 +1,19 @@
+"""Which segments a bundle goes to."""
+
+from sparklog.client import SparkLog
+from sparklog_server.publish.bundle_writer import BundleWriter
+from tests.server.publish.batches import part
+from tests.server.publish.test_bundle_writer import orders
+
+
+def test_internal_topics_have_segments_of_their_own(bundles: BundleWriter, log: SparkLog) -> None:
+    log.create_topic("__consumer_offsets", 1)
+    internal = log.image.topic("__consumer_offsets").topic_id
+    for _ in range(2):
+        bundles.write([orders(log), part(topic_id=internal, topic="__consumer_offsets"), orders(log, 1)])
+    found = {
+        topic: {extent.segment for state in log.image.topic(topic).partitions for extent in state.extents}
+        for topic in ("orders", "__consumer_offsets")
+    }
+    assert [len(one) for one in found.values()] == [1, 1]
+    assert found["orders"].isdisjoint(found["__consumer_offsets"])
