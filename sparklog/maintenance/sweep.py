@@ -106,7 +106,8 @@ def vacuum(
             about to publish it. Whoever takes longer gets STAGING_EXPIRED, and appends again.
         force: also with less than a week.
         dry_run: remove nothing, and publish nothing.
-        progress: called as the second listing goes on, in bytes of the files.
+        progress: called after each portion of the listings, in bytes of the files; what it raises ends the
+            run, which does no harm.
 
     Raises:
         InvalidRequestError: RETAIN_TOO_SHORT, less than a week without `force`.
@@ -205,6 +206,7 @@ class _Vacuum:
             for file in portion:
                 evidence.add_file(file, judge.verdict(file))
                 self._total_bytes += file.size
+            self._progress(Progress(0, self._total_bytes))
         return evidence
 
     def _horizon(self, image: Image, evidence: Evidence) -> int:
