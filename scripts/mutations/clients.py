@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "nothing is appended behind torn bytes",
         "sparklog/log/writer.py",
-        "never append after them.\n            self._retire()\n",
+        "never append after them.\n            self._retire(segment)\n",
         "\n",
         "tests/log/test_writer.py",
     ),

@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "what is appended beside a merge waits for the next one",
         "sparklog/maintenance/run.py",
-        "limits, names, since=first)",
-        "limits, names)",
+        "limits, report.topics, since=first)",
+        "limits, report.topics)",
         "tests/maintenance/test_rounds.py",
     ),
     Mutant(
