@@ -53,14 +53,12 @@ class Keeper:
         if log.url.startswith("memory:"):
             return  # of this process alone
         may_expire = self._expiry_ms is None or now_ms >= self._expiry_ms
-        due = next(
-            (step for step in due_steps(log.image, log.clock.now_ms()) if may_expire or step != "expire"),
-            None,
-        )
-        if due is None:
-            return
+        but = () if may_expire else ("expire",)
         if may_expire:
             self._expiry_ms = now_ms + EXPIRY_MS
+        due = next(due_steps(log.image, log.clock.now_ms(), but=but), None)
+        if due is None:
+            return
         self.running = RoundProcess(
             RoundRequest(
                 root=options.root,

@@ -93,13 +93,10 @@ class MaintenanceService:
 
     def _due(self, may_expire: bool) -> tuple[str, ...]:
         """The names of the steps that a round is to do now. In a storage thread."""
-        enabled = self._settings.log_cleaner_enable
         terms = Terms(defaults=self._defaults)
-        return tuple(
-            step
-            for step in due_steps(self._root.image, self._clock.now_ms(), terms)
-            if (may_expire if step == _EXPIRE else enabled)
-        )
+        but = () if may_expire else (_EXPIRE,)
+        due = due_steps(self._root.image, self._clock.now_ms(), terms, but=but)
+        return tuple(step for step in due if step == _EXPIRE or self._settings.log_cleaner_enable)
 
     async def _run_round(self, steps: tuple[str, ...]) -> RoundAnswer:
         request = RoundRequest(

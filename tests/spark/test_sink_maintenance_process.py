@@ -1,0 +1,64 @@
+"""What a sink has started does not outlive its driver, however that ends."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+
+import sparklog
+from tests.support.broker_process import until
+
+DUE = 256  # small extents
+DRIVER = """
+import sys
+from pyspark.sql import SparkSession
+import sparklog.spark
+root, checkpoint = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = sparklog.spark.configure(builder).getOrCreate()
+sparklog.register(spark)
+rate = spark.readStream.format("rate").option("rowsPerSecond", "5").load()
+rows = rate.selectExpr("string(value) as value")
+query = rows.writeStream.format("sparklog").option("topic", "t").option("checkpointLocation", checkpoint)
+query.start(root).awaitTermination()
+"""
+
+
+def rounds(driver: psutil.Process) -> list[psutil.Process]:
+    """Of the driver's descendants, those that maintain a root."""
+    found = []
+    for process in driver.children(recursive=True):
+        try:
+            if "sparklog.client.round_main" in process.cmdline():
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path) -> None:
+    with sparklog.open(root) as log:
+        log.create_topic("t", 1)
+        for number in range(DUE):
+            log.append("t", pa.table({"value": [str(number)]}), partition=0)
+    gate = tmp_path / "gate"  # which nobody opens: the round stands before its first publication
+    env = {**os.environ, "SPARKLOG_FAIL": f"merge.publishing:1:pause={gate}"}
+    words = [sys.executable, "-c", DRIVER, root, str(tmp_path / "checkpoint")]
+    with subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as driver:
+        descendants: list[psutil.Process] = []
+        try:
+            told = psutil.Process(driver.pid)
+            (round_,) = until(lambda: rounds(told), 90)
+            until(Path(f"{gate}.reached").exists, 60)
+            descendants = told.children(recursive=True)
+            driver.kill()
+            _, alive = psutil.wait_procs([round_], timeout=60)
+            assert not alive
+        finally:
+            driver.kill()
+            for process in psutil.wait_procs(descendants, timeout=60)[1]:
+                process.kill()
+    assert len(sparklog.open(root).image.partition("t", 0).extents) >= DUE  # nothing was published
