@@ -91,6 +91,8 @@ def maintain(
     """
     from sparklog.maintenance import ROUND, Budget, MergeLimits, Terms, alone
 
+    if watch and interval <= 0:
+        raise click.UsageError("--interval must be longer than nothing, or it would look all the time.")
     if watch and dry_run:
         raise click.UsageError("--watch and --dry-run exclude each other.")
     log = current().open_log()

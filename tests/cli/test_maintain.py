@@ -98,6 +98,10 @@ def test_watching_is_no_dry_run(root: Path, run: Run) -> None:
     assert "exclude each other" in run("maintain", "--watch", "--dry-run", exit_code=2).stderr
 
 
+def test_watching_all_the_time_is_refused(root: Path, run: Run) -> None:
+    assert "longer than nothing" in run("maintain", "--watch", "--interval", "0s", exit_code=2).stderr
+
+
 def test_one_at_a_time(log: SparkLog, run: Run) -> None:
     with alone(log.metadata, ROUND):
         assert "MAINTENANCE_RUNNING" in run("maintain", exit_code=1).stderr

@@ -127,5 +127,8 @@ def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
     finally:
         os.kill(parent.pid, number)
         parent.communicate()
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, seconds=30)
+    _, alive = psutil.wait_procs([child], timeout=30)
+    for one in alive:
+        one.kill()
+    assert not alive
     assert not is_at_work(log)
