@@ -227,4 +227,20 @@ MUTANTS = (
         "        if False:\n",
         "tests/spark/test_sink_maintenance.py",
     ),
+    Mutant(
+        "rounds that fail become rare",
+        "sparklog/client/round_pace.py",
+        "        self._in_vain = min(self._in_vain + 1, _MAX_DOUBLINGS)\n",
+        "        self._in_vain = 0\n",
+        "tests/client/test_round_pace.py",
+    ),
+    Mutant(
+        "a vacuum that fails is not tried again all the time",
+        "sparklog/maintenance/steps.py",
+        "    metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])\n"
+        "    report = vacuum(metadata, round_.clock)\n",
+        "    report = vacuum(metadata, round_.clock)\n"
+        "    metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])\n",
+        "tests/maintenance/test_maintain.py",
+    ),
 )

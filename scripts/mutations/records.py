@@ -61,6 +61,13 @@ MUTANTS = (
         "tests/server/publish/test_produced_batches.py",
     ),
     Mutant(
+        "broker: the one call that validates a batch knows max.decompressed.message.bytes",
+        "sparklog_server/publish/produced_batches.py",
+        "        or size - HEADER.size > rules.max_decompressed_bytes\n",
+        "",
+        "tests/server/publish/test_one_call.py",
+    ),
+    Mutant(
         "broker: the one call that validates a batch looks at its CRC",
         "sparklog_server/publish/produced_batches.py",
         "        or crc32c(view[CRC_START:]) != int.from_bytes(view[CRC_POSITION:CRC_START])\n",

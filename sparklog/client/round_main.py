@@ -81,7 +81,8 @@ def main() -> None:
             )
         answer = RoundAnswer(report=report)
     except Exception as error:  # noqa: BLE001 - the parent is told, whatever it is
-        answer = RoundAnswer(error=str(error)[:MAX_MESSAGE])
+        is_busy = getattr(error, "code", "") == "MAINTENANCE_RUNNING"
+        answer = RoundAnswer(error=str(error)[:MAX_MESSAGE], is_busy=is_busy)
     os.write(1, msgspec.json.encode(answer) + b"\n")
 
 

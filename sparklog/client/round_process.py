@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -51,27 +52,33 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it: a report, or why there is none."""
+    """What came of it: a report, or why there is none; `is_busy`: another process of this machine has rounds
+    of this root, which is nobody's fault.
+    """
 
     report: RoundReport | None = None
     error: str = ""
+    is_busy: bool = False
 
     @property
     def problem(self) -> str:
         """What went wrong, or is left undone for a reason that somebody should know; empty if nothing."""
         if self.report is None:
-            return self.error
+            return "" if self.is_busy else self.error
         return "; ".join(one.message for one in self.report.steps if one.message and one.outcome != "busy")
 
 
 def command() -> list[str]:
-    """The process's command line: nothing in it says more than that it is one."""
-    return [sys.executable, "-m", MODULE]
+    """The process's command line: nothing in it says more than that it is one.
+
+    -P: a module that lies in the working directory is not ours, unless it is on our path, too.
+    """
+    return [sys.executable, "-P", "-m", MODULE]
 
 
 def environment() -> Mapping[str, str]:
     """As here, and the same modules: what Spark has sent to its workers is on their path only."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path}
 
 

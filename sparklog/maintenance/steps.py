@@ -23,7 +23,7 @@ from sparklog.maintenance.run import Progress, optimize
 from sparklog.maintenance.sweep import DAY_MS, vacuum
 from sparklog.metadata import Image, MetadataLog, SetConfigs, is_internal
 
-# In the root's settings, but declared nowhere: when the last vacuum by itself was, in Unix time (ms).
+# In the root's settings, but declared nowhere: when the last vacuum by itself began, in Unix time (ms).
 LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
 _VACUUM_COMMITS = 256
 Figures = Mapping[str, int]
@@ -244,8 +244,9 @@ def _vacuum(round_: Round) -> StepReport:
         return StepReport(step="vacuum", outcome="nothing")
     if round_.dry_run:
         return StepReport(step="vacuum", outcome="due")
-    report = vacuum(metadata, round_.clock)
+    # First: a vacuum that fails, or is killed with its round, has listed the storage all the same.
     metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])
+    report = vacuum(metadata, round_.clock)
     figures = {
         "files": report.dead.files,
         "bytes": report.dead.size_bytes,

@@ -6,6 +6,7 @@ Invariants: no micro-batch waits for it, and none fails by it: what goes wrong i
     One round at a time for a root in this process, and on this machine. It ends with the process that started
     it, a Python worker of Spark's driver, which Spark ends with the driver, or after a minute without work.
     Records are removed only where the root lets them go by themselves (maintenance/steps.py).
+    After rounds that came to nothing it looks less often (client/round_pace.py).
 Cost: a comparison of times for a commit; each LOOK_MS the choice of what is due, and at most once in
     EXPIRY_MS a process that only removes what is past its retention.
 Not here: whether it is wanted (option `maintenance`), what a round does.
@@ -17,6 +18,7 @@ import logging
 import os
 
 from sparklog.client import SparkLog
+from sparklog.client.round_pace import Pace
 from sparklog.client.round_process import RoundProcess, RoundRequest
 from sparklog.maintenance import due_steps
 from sparklog.spark.options import SinkOptions
@@ -37,6 +39,7 @@ class Keeper:
         self._look_ms: int | None = None
         self._expiry_ms: int | None = None
         self._told: set[str] = set()
+        self._pace = Pace()
 
     def after_commit(self, log: SparkLog, options: SinkOptions) -> None:
         """Look, if it is time to, and start what is due."""
@@ -50,6 +53,11 @@ class Keeper:
                 return
             self.running = None
             self.tell(answer.problem)
+            self._pace.note(answer)
+            wait_ms = self._pace.wait_ms(LOOK_MS)
+            if wait_ms > LOOK_MS:
+                self._look_ms = now_ms + wait_ms
+                return
         if log.url.startswith("memory:"):
             return  # of this process alone
         may_expire = self._expiry_ms is None or now_ms >= self._expiry_ms
@@ -58,6 +66,7 @@ class Keeper:
             self._expiry_ms = now_ms + EXPIRY_MS
         due = next(due_steps(log.image, log.clock.now_ms(), but=but), None)
         if due is None:
+            self._pace.went_well()
             return
         self.running = RoundProcess(
             RoundRequest(

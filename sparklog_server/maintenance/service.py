@@ -16,6 +16,7 @@ import asyncio.subprocess
 import contextlib
 import logging
 
+from sparklog.client.round_pace import Pace
 from sparklog.client.round_process import (
     RoundAnswer,
     RoundRequest,
@@ -53,6 +54,7 @@ class MaintenanceService:
         self._metrics = metrics
         self._expiry_ms = clock.monotonic_ms()
         self._told = ""
+        self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -73,13 +75,15 @@ class MaintenanceService:
         if not settings.log_cleaner_enable:
             nap_ms = settings.log_retention_check_interval_ms
         while True:
-            await asyncio.sleep(min(nap_ms, settings.log_retention_check_interval_ms) / 1000)
+            usual_ms = min(nap_ms, settings.log_retention_check_interval_ms)
+            await asyncio.sleep(self._pace.wait_ms(usual_ms) / 1000)
             if not self._membership.is_in_charge:
                 continue
             try:
                 await self._look()
             except (SparklogError, OSError) as error:
                 self._tell(str(error))
+                self._pace.came_to_nothing()
 
     async def _look(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -87,6 +91,7 @@ class MaintenanceService:
         if now_ms >= self._expiry_ms:
             self._expiry_ms = now_ms + self._settings.log_retention_check_interval_ms
         if not due:
+            self._pace.went_well()
             return
         answer = await self._run_round(due)
         self._note(answer)
@@ -127,10 +132,11 @@ class MaintenanceService:
 
     def _note(self, answer: RoundAnswer) -> None:
         self._tell(answer.problem)
+        self._pace.note(answer)
         report = answer.report
         counters = self._metrics.maintenance
         counters.rounds += 1
-        counters.failed_rounds += report is None or report.has_failed
+        counters.failed_rounds += report.has_failed if report is not None else not answer.is_busy
         counters.last_round_ms = self._clock.now_ms()
         for step in report.steps if report is not None else ():
             if step.outcome not in {"done", "cut"}:

@@ -111,6 +111,7 @@ def stored_at_once(
     size = len(view)
     if (
         size > min(rules.max_message_bytes, rules.segment_bytes)
+        or size - HEADER.size > rules.max_decompressed_bytes
         or rules.log_append_time
         or rules.codec not in _STORED_AS_IT_IS
         or not kernels.are_loaded()

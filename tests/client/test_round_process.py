@@ -13,7 +13,7 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest, command
+from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest, command, environment
 from sparklog.maintenance import ROUND, alone
 from tests.support.broker_process import until
 
@@ -80,13 +80,34 @@ def test_another_root_than_the_one_that_is_meant_is_left_alone(log: SparkLog) ->
     assert len(log.refresh().partition("t", 0).extents) == DUE
 
 
-def test_who_comes_second_says_so(log: SparkLog) -> None:
+def test_who_comes_second_says_so_and_nobody_need_know(log: SparkLog) -> None:
     with alone(log.metadata, ROUND):
-        assert "MAINTENANCE_RUNNING" in answered(RoundProcess(request(log))).error
+        answer = answered(RoundProcess(request(log)))
+    assert "MAINTENANCE_RUNNING" in answer.error
+    assert answer.is_busy
+    assert answer.problem == ""
+
+
+def test_modules_in_the_working_directory_are_not_its_own(
+    log: SparkLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is started in a directory of somebody's does not run what lies there."""
+    (tmp_path / "platform.py").write_text("raise SystemExit('not ours')")
+    with monkeypatch.context() as moved:
+        moved.chdir(tmp_path)
+        process = RoundProcess(request(log))
+    assert answered(process).problem == ""
+
+
+def test_an_interactive_parents_modules_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There '' stands for the working directory."""
+    monkeypatch.setattr(sys, "path", ["", "/elsewhere"])
+    monkeypatch.chdir(tmp_path)
+    assert environment()["PYTHONPATH"] == f"{tmp_path}{os.pathsep}/elsewhere"
 
 
 def test_no_secret_is_among_its_arguments(log: SparkLog) -> None:
-    assert command() == [sys.executable, "-m", "sparklog.client.round_main"]
+    assert command() == [sys.executable, "-P", "-m", "sparklog.client.round_main"]
     process = RoundProcess(request(log, storage_options={"secret": "s3cr3t"}))
     assert "s3cr3t" not in answered(process).error
 

@@ -332,6 +332,23 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
     assert "no disk" in step(report, "expire").message
 
 
+def test_a_vacuum_that_fails_is_not_tried_again_all_the_time(
+    log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has listed the storage for nothing, which costs money in a bucket."""
+    for number in range(256):
+        log.alter_topic("t", {"segment.ms": str(number + 1)})
+
+    def failing(*_: object, **__: object) -> None:
+        raise StorageError("STORAGE_FAILED", "x: found DELETE refused, expected removal", fix="allow it")
+
+    monkeypatch.setattr("sparklog.maintenance.steps.vacuum", failing)
+    assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "failed"
+    assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "nothing"
+    clock_of(log).advance_ms(DAY_MS)
+    assert outcomes(maintain(log.metadata, log.clock))["vacuum"] == "failed"
+
+
 def test_one_round_at_a_time_on_a_machine(tmp_path_log: SparkLog) -> None:
     with alone(tmp_path_log.metadata, ROUND):
         with pytest.raises(RetriableError, match="MAINTENANCE_RUNNING"), alone(tmp_path_log.metadata, ROUND):

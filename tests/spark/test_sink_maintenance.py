@@ -1,5 +1,6 @@
 """A streaming sink keeps its root in order: when it starts a round, and that nobody waits for it."""
 
+import itertools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.round_process import RoundProcess, RoundRequest
+from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest
 from sparklog.clock import Clock, ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.spark import sink_maintenance
@@ -111,6 +112,28 @@ def test_one_round_at_a_time(
         keeper.after_commit(log, options_of(root))
         clock.advance_ms(LOOK_MS)
     assert len(started) == 1
+
+
+def test_rounds_that_come_to_nothing_become_rare(
+    log: SparkLog, root: str, keeper: Keeper, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged segment is found after gigabytes have been read."""
+    looks: list[int] = []
+
+    class Failing(Recorded):
+        def __init__(self, request: RoundRequest) -> None:
+            looks.append(clock.monotonic_ms() // LOOK_MS)
+
+        def answer(self) -> RoundAnswer:  # type: ignore[override]
+            return RoundAnswer(error="damaged")
+
+    monkeypatch.setattr(sink_maintenance, "RoundProcess", Failing)
+    fill(log, DUE)
+    for _ in range(20):
+        keeper.after_commit(log, options_of(root))
+        clock.advance_ms(LOOK_MS)
+    # Each is asked after one interval; then two, four, eight of them pass.
+    assert [later - before for before, later in itertools.pairwise(looks)] == [3, 5, 9]
 
 
 def test_what_is_only_to_expire_is_not_looked_for_all_the_time(

@@ -1,6 +1,7 @@
 """A broker keeps its root in order in the background: merging and retention, beside its clients."""
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ from confluent_kafka import Consumer, Producer
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.client.round_pace import Pace
 from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.maintenance import ROUND, alone
+from sparklog_server.maintenance import service
 from tests.server.http.test_endpoint import scrape, value
 from tests.support.broker_process import BrokerProcess, serving, until
 from tests.support.running_broker import RunningBroker
@@ -135,6 +139,35 @@ def test_a_round_ends_with_its_broker(log: SparkLog, kills: bool) -> None:
             assert server.stop() == 0
         until(lambda: not round_.is_running() or round_.status() == psutil.STATUS_ZOMBIE)
     assert extent_count(log) == 256
+
+
+def test_rounds_that_come_to_nothing_become_rare(
+    log: SparkLog, start_broker: Callable[..., RunningBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+
+    class Recorded(Pace):
+        def wait_ms(self, usual_ms: int) -> int:
+            waits.append(super().wait_ms(usual_ms))
+            return waits[-1]
+
+    monkeypatch.setattr(service, "Pace", Recorded)
+    monkeypatch.setattr(service, "command", lambda: [sys.executable, "-c", ""])
+    fill(log, 256)
+    start_broker(SOON, root=root_of(log))
+    until(lambda: len(waits) >= 4)
+    assert waits[:4] == [50, 100, 200, 400]
+
+
+def test_somebody_elses_rounds_are_no_failure(
+    log: SparkLog, start_broker: Callable[..., RunningBroker]
+) -> None:
+    fill(log, 256)
+    with alone(log.metadata, ROUND):
+        broker = start_broker(SOON, root=root_of(log))
+        until(lambda: broker.broker.metrics.maintenance.rounds)
+    until(lambda: extent_count(log) == 1)
+    assert broker.broker.metrics.maintenance.failed_rounds == 0
 
 
 def test_metrics_say_what_was_done(log: SparkLog, start_broker: Callable[..., RunningBroker]) -> None:

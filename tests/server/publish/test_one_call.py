@@ -130,6 +130,7 @@ def test_what_clients_send_all_the_time_is_found_right() -> None:
         (batch()[:17] + bytes([batch()[17] ^ 1]) + batch()[18:], rules()),  # the CRC
         (batch([bytes(500)], codec=Codec.LZ4), rules()),
         (batch(), rules(max_message_bytes="70")),
+        (batch([bytes(2000)]), rules(1024)),  # max.decompressed.message.bytes, which readers have, too
         (batch(), rules(cleanup_policy="compact")),
         (batch(), rules(message_timestamp_type="LogAppendTime")),
         (batch(), rules(compression_type="zstd")),
