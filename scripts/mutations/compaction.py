@@ -194,4 +194,25 @@ MUTANTS = (
         "            lower = self._next[at] > following[rows]\n",
         "tests/maintenance/test_offset_map.py",
     ),
+    Mutant(
+        "compaction: a round sees all of the clean part, or waits",
+        "sparklog/maintenance/choose_compactions.py",
+        "        sees_all = len(columns) >= state.extents.index_from(first_dirty)\n",
+        "        sees_all = True\n",
+        "tests/maintenance/test_horizons.py",
+    ),
+    Mutant(
+        "compaction: a batch that reaches beyond the round gets no horizon",
+        "sparklog/maintenance/surviving.py",
+        " & ~has_horizon & (table.last_offset < round_.end_offset)",
+        " & ~has_horizon",
+        "tests/maintenance/test_horizons.py",
+    ),
+    Mutant(
+        "merging: batches with a delete horizon keep it",
+        "sparklog/maintenance/rewrite.py",
+        "_KEPT = DELETE_HORIZON_MASK | ",
+        "_KEPT = ",
+        "tests/maintenance/test_horizons.py",
+    ),
 )

@@ -243,4 +243,11 @@ MUTANTS = (
         "    metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])\n",
         "tests/maintenance/test_maintain.py",
     ),
+    Mutant(
+        "a round that hangs ends with its parent, too",
+        "sparklog/client/round_main.py",
+        "        os._exit(1)\n",
+        "        return\n",
+        "tests/client/test_round_process.py",
+    ),
 )

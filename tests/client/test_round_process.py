@@ -153,3 +153,18 @@ def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
         one.kill()
     assert not alive
     assert not is_at_work(log)
+
+
+def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
+    """As on a storage that does not answer: nobody looks at the event."""
+    hanging = (
+        "import threading; from sparklog.client import round_main; round_main._END_SECONDS = 0.1; "
+        "round_main.end_with_parent(threading.Event()); threading.Event().wait()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", hanging], stdin=subprocess.PIPE)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1
