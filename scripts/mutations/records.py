@@ -131,6 +131,13 @@ MUTANTS = (
         "tests/server/fetch/test_cache.py",
     ),
     Mutant(
+        "broker: what is compacted is not read from memory",
+        "sparklog_server/fetch/service.py",
+        "        if one.fetch.offset < one.state.cleaned.first_dirty_offset:\n",
+        "        if one.fetch.offset < 0:\n",
+        "tests/server/fetch/test_compacted.py",
+    ),
+    Mutant(
         "a batch decompresses to a multiple of its size only",
         "sparklog_server/publish/part_checks.py",
         "    max_plain_bytes = min(rules.max_decompressed_bytes, max(MAX_RATIO * len(data), granted))\n",

@@ -9,7 +9,8 @@ most of ten thousand partitions are idle.
 
 Invariants: a block's bytes, once visible, never change, so chunks need no lock and outlive eviction; the
     capacity of all blocks is at most `limit_bytes`; the block that was not used for longest goes first.
-Not here: reading from storage (reader.py).
+Not here: reading from storage (reader.py); compaction, of which the cache is not told: who reads below the
+    first dirty offset of a partition must not ask here (service.py).
 Concurrency: any thread, one lock.
 """
 

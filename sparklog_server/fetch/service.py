@@ -260,6 +260,9 @@ class FetchService:
         assert one.state is not None
         limit = min(left, one.fetch.max_bytes)
         self._followed.note(one.state.topic_id, one.state.partition)
+        if one.fetch.offset < one.state.cleaned.first_dirty_offset:
+            # Older than its compaction, maybe: a value from here, and then no tombstone, would revive a key.
+            return None
         found = self.cache.read(
             one.state.topic_id,
             one.state.partition,
@@ -318,7 +321,9 @@ class FetchService:
         self, topic: str, state: PartitionState, offset: int, limit: int, at_least_one: bool
     ) -> FetchedBatches:
         found, block = self.reader.read(topic, state, offset, max_bytes=limit, at_least_one=at_least_one)
-        if block is not None and state.extents.bytes_from(found.next_offset, FRESH_BYTES) < FRESH_BYTES:
+        is_dirty = found.next_offset > state.cleaned.first_dirty_offset  # the rest is never looked for there
+        is_fresh = is_dirty and state.extents.bytes_from(found.next_offset, FRESH_BYTES) < FRESH_BYTES
+        if block is not None and is_fresh:
             self.cache.insert(state.topic_id, state.partition, block)
         return found
 
