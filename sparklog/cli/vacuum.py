@@ -60,8 +60,9 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str)
     help="Keep what was written since then, though nothing refers to it: somebody may be about to commit it.",
 )
 @click.option("--force", is_flag=True, help="Also with less than 7 days, without asking.")
+@click.argument("words", nargs=-1, metavar="")
 @common_options
-def vacuum(dry_run: bool, retain_ms: int, force: bool) -> None:
+def vacuum(dry_run: bool, retain_ms: int, force: bool, words: tuple[str, ...]) -> None:
     """Remove the files that nothing refers to.
 
     Merged, expired and deleted data, and what failed jobs left behind. No record goes by it, and no clock is
@@ -70,6 +71,11 @@ def vacuum(dry_run: bool, retain_ms: int, force: bool) -> None:
     from sparklog.maintenance import RETAIN_MS
     from sparklog.maintenance import vacuum as remove
 
+    if words:
+        raise click.UsageError(
+            f"found {' '.join(words)!r}, expected no topic: a segment may hold several, so the "
+            "root is looked at as a whole. The time to keep is given as one word, such as --retain 168h."
+        )
     if retain_ms < RETAIN_MS and not dry_run:
         _confirm(force=force)
     log = current().open_log()

@@ -88,6 +88,14 @@ def test_a_time_that_is_none(run: Run, retain: str) -> None:
     assert "such as 7d" in run("vacuum", f"--retain={retain}", exit_code=2).stderr
 
 
+@pytest.mark.parametrize("words", [["events"], ["RETAIN", "168", "HOURS"], ["--retain", "168h", "events"]])
+def test_it_is_for_a_whole_root(run: Run, words: list[str]) -> None:
+    told = " ".join(run("vacuum", *words, exit_code=2).stderr.split())
+    assert words[-1] in told
+    assert "expected no topic" in told
+    assert "--retain 168h" in told
+
+
 def test_what_stays_is_told(garbage: Path, run: Run, root: Path) -> None:
     os.utime(garbage)  # it was written to just now, by somebody who has not committed
     later = garbage.with_name(f"00000009.{10**6}.log")
