@@ -4,9 +4,11 @@ Nobody is authenticated yet, and 64 KB may name thousands. A tenth of a second o
 leaves some 30 us for each name, from its bytes to those of its answer: a few dozen calls.
 """
 
+import contextlib
+import gc
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -106,6 +108,17 @@ def test_offsets_of_many_partitions_are_looked_up_by_time_together(running_broke
     assert _cost(running_broker, 2, 6, fields).threads <= 1 + count / 50
 
 
+@contextlib.contextmanager
+def no_finalizers() -> Iterator[None]:
+    """What earlier tests left behind is not collected within: its finalizers would count."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def _cost(running: RunningBroker, key: int, version: int, fields: Fields) -> Cost:
     """From a request's bytes to those of its answer."""
     broker = running.broker
@@ -137,7 +150,7 @@ def _cost(running: RunningBroker, key: int, version: int, fields: Fields) -> Cos
             threads += 1
             return function(*arguments)
 
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, no_finalizers():
             patch.setattr(broker.root, "run", here)  # so that what threads do counts, too
             sys.setprofile(counting)
             try:
