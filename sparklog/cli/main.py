@@ -22,7 +22,9 @@ COMMANDS = {
     "topics": LazyCommand(
         "sparklog.cli.topics", "topics", "Create, list, describe, alter and delete topics."
     ),
-    "root": LazyCommand("sparklog.cli.root", "root", "The root's identity and settings: describe, alter."),
+    "root": LazyCommand(
+        "sparklog.cli.root", "root", "The root's identity and settings: describe, alter; sweep."
+    ),
     "produce": LazyCommand("sparklog.cli.produce", "produce", "Write lines from stdin as records."),
     "consume": LazyCommand("sparklog.cli.consume", "consume", "Print records, and follow the log."),
     "offsets": LazyCommand(
@@ -34,7 +36,7 @@ COMMANDS = {
     "expire": LazyCommand("sparklog.cli.expire", "expire", "Remove records past their topic's retention."),
     "vacuum": LazyCommand("sparklog.cli.vacuum", "vacuum", "Remove the files that nothing refers to."),
     "maintain": LazyCommand(
-        "sparklog.cli.maintain", "maintain", "Do what is due of all this, once or for as long as it runs."
+        "sparklog.cli.maintain", "maintain", "Expire, compact, optimize and vacuum, as is due."
     ),
     "dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "What a segment or index file holds."),
     "doctor": LazyCommand("sparklog.cli.doctor", "doctor", "Check Python, Java, Spark and a root."),

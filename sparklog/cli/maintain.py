@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows
 from sparklog.cli.progress import byte_bar
@@ -31,24 +31,19 @@ COLUMNS = (
     Column("outcome", "OUTCOME"),
     Column("figures", "FIGURES"),
 )
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Of 5m, 30s, 1h, 500ms."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", text.strip())
-    if found is None:
-        raise click.BadParameter(f"{text!r} is no duration such as 5m, 30s or 1h")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 @click.command("maintain")
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--watch", is_flag=True, help="Go on: a round now, and one after each interval.")
 @click.option(
-    "--interval", callback=_seconds, default="5m", show_default=True, help="Between rounds, with --watch."
+    "--interval",
+    "interval_ms",
+    callback=parse_duration,
+    metavar=METAVAR,
+    default="5m",
+    show_default=True,
+    help="Between rounds, with --watch.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what is due.")
 @click.option(
@@ -62,7 +57,11 @@ def _seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None)
     "--max-bytes", type=click.IntRange(min=1), metavar="BYTES", help="Rewrite at most so much in a round."
 )
 @click.option(
-    "--max-time", callback=_seconds, metavar="DURATION", help="Begin nothing after so long in a round."
+    "--max-time",
+    "max_time_ms",
+    callback=parse_duration,
+    metavar=METAVAR,
+    help="Begin nothing after so long in a round.",
 )
 @click.option(
     "--min-input-files",
@@ -77,11 +76,11 @@ def _seconds(_ctx: click.Context, _parameter: click.Parameter, text: str | None)
 def maintain(
     topics: tuple[str, ...],
     watch: bool,
-    interval: float,
+    interval_ms: int,
     dry_run: bool,
     rate: int | None,
     max_bytes: int | None,
-    max_time: float | None,
+    max_time_ms: int | None,
     fan_in: int,
 ) -> None:
     """Do what is due for TOPICs, or for all: expire, compact, optimize; and once a day vacuum.
@@ -91,7 +90,7 @@ def maintain(
     """
     from sparklog.maintenance import ROUND, Budget, MergeLimits, Terms, alone
 
-    if watch and interval <= 0:
+    if watch and not interval_ms:
         raise click.UsageError("--interval must be longer than nothing, or it would look all the time.")
     if watch and dry_run:
         raise click.UsageError("--watch and --dry-run exclude each other.")
@@ -99,14 +98,15 @@ def maintain(
     if topics:
         require_topics(log, topics)
     terms = Terms(topics=list(dict.fromkeys(topics)) or None, limits=MergeLimits(fan_in=fan_in))
-    budget = Budget(seconds=max_time, max_bytes=max_bytes, bytes_per_second=rate)
+    seconds = None if max_time_ms is None else max_time_ms / 1000
+    budget = Budget(seconds=seconds, max_bytes=max_bytes, bytes_per_second=rate)
     with _until_signalled() as stop:
         if dry_run:
             _show(_round(log, terms, budget, stop, dry_run=True), dry_run=True)
             return
         with alone(log.metadata, ROUND):
             if watch:
-                _watch(log, terms, budget, stop, interval)
+                _watch(log, terms, budget, stop, interval_ms / 1000)
                 return
             report = _round(log, terms, budget, stop)
     _show(report, dry_run=False)
@@ -119,7 +119,7 @@ def _round(
 ) -> RoundReport:
     from sparklog.maintenance import maintain as run_round
 
-    with byte_bar("merging") as show:
+    with byte_bar("rewriting") as show:
         return run_round(
             log.metadata,
             log.clock,

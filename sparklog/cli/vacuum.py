@@ -6,12 +6,12 @@ Not here: which these are, and why nothing can refer to them again (sparklog/mai
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.notes import note
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows
 from sparklog.cli.progress import byte_bar
@@ -30,22 +30,11 @@ COUNT_COLUMNS = (
     Column("files", "FILES", number=True),
     Column("size_bytes", "SIZE", number=True, bytes=True),
 )
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _LESS_THAN_A_WEEK = (
     "Files that were written less than a week ago may be of a job that has not committed yet. If it is "
     "one, its commit will fail with STAGING_EXPIRED: nothing of it is published, nothing is lost, and it "
     "writes its rows again. A reader that is slow may have to look for its files again."
 )
-
-
-def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
-    """'7d', '24h', '90m', '10s', '0'; in milliseconds."""
-    match = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d|w)", value, re.ASCII)
-    if match is not None:
-        return int(match[1]) * _UNITS_MS[match[2]]
-    if value != "0":
-        raise click.BadParameter(f"found {value!r}, expected a number with ms, s, m, h, d or w, such as 7d.")
-    return 0
 
 
 @click.command("vacuum")
@@ -54,9 +43,9 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str)
     "--retain",
     "retain_ms",
     callback=parse_duration,
+    metavar=METAVAR,
     default="7d",
     show_default=True,
-    metavar="TIME",
     help="Keep what was written since then, though nothing refers to it: somebody may be about to commit it.",
 )
 @click.option("--force", is_flag=True, help="Also with less than 7 days, without asking.")

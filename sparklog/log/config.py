@@ -5,8 +5,8 @@ Invariants: a stored value has been accepted by `validate_topic_configs` or
     with a reason of their own: refused_settings.py).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
-Not here: storing values (metadata); acting on retention and compaction (maintenance/), which nothing does by
-    itself (not_acted_on.py).
+Not here: storing values (metadata); acting on retention and compaction (maintenance/), which in some roots
+    is done by order only (not_acted_on.py).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
 Sources: Kafka TopicConfig and ServerLogConfigs.
 """
@@ -55,9 +55,9 @@ class TopicConfig:
         choices=("delete", "compact"),
         acted_on=ActedOn.BY_COMPACT,
         may_be_empty=True,
-        doc="""delete: old records go by time and size; compact: the latest record of each key stays.
-        Both together bound a compacted topic; empty: everything stays. Compaction costs reading and
-        rewriting.""",
+        doc="""delete: old records go, as retention.ms and retention.bytes say; compact: the latest record of
+        each key stays. Both together bound a compacted topic; empty: everything stays. Compaction costs
+        reading and rewriting.""",
     )
     compression_type: str = setting(
         "compression.type",
@@ -119,7 +119,7 @@ class TopicConfig:
         maximum=LONG_MAX,
         unit="ms",
         acted_on=ActedOn.BY_COMPACT,
-        doc="""By itself, and with --due, a record is compacted at the latest after so long. Shorter:
+        doc="""What is compacted by itself, or with --due, is so at the latest after so long. Shorter:
         deletions take effect sooner; longer: less rewriting.""",
     )
     max_message_bytes: int = setting(
@@ -162,8 +162,8 @@ class TopicConfig:
         minimum=0,
         maximum=1,
         acted_on=ActedOn.BY_COMPACT,
-        doc="""By itself, and with --due, compact when more than this share is not yet compacted. Smaller:
-        less space for duplicates, more rewriting; larger: the other way round.""",
+        doc="""A partition is compacted by itself, or with --due, when more than this share of it has not
+        been yet. Smaller: less space for duplicates, more rewriting; larger: the other way round.""",
     )
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
@@ -249,8 +249,8 @@ class TopicConfig:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
-        doc="""A writer rolls its segment after so long, and after half a week, at its next append. Longer:
-        fewer files; shorter: retention and compaction reach quiet topics sooner.""",
+        doc="""A writer rolls its segment at its next append after so long, and after half a week at the
+        latest. Longer: fewer files; shorter: retention and compaction reach quiet topics sooner.""",
     )
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",

@@ -17,7 +17,7 @@ def missing_segment(span: Span) -> SegmentMissingError:
     error = SegmentMissingError(
         "SEGMENT_MISSING",
         f"{span.where}@{span.position}: found no such file, expected {span.size} bytes of batches",
-        fix="restore the file from a copy; if merged or expired meanwhile, plan again",
+        fix="restore the file from a copy; if it was merged or has expired meanwhile, read again",
     )
     error.segment = span.segment
     return error

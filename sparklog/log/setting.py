@@ -16,8 +16,11 @@ from typing import Any, TypeVar, cast
 from sparklog.errors import InvalidRequestError
 
 LONG_MAX = (1 << 63) - 1
-BY_EXPIRE = "By `sparklog expire`, and by itself where somebody maintains the root (docs/maintenance.md)."
-BY_COMPACT = "By `sparklog compact`, and by itself where somebody maintains the root (docs/maintenance.md)."
+BY_EXPIRE = (
+    "Acted on by `sparklog expire`, and by itself where the root has sparklog.automatic.removal=true and is "
+    "maintained (docs/maintenance.md)."
+)
+BY_COMPACT = BY_EXPIRE.replace("expire", "compact")
 _LONGEST_KEY = 100  # of which a likeness is looked for
 _ALIKE = 0.5  # of all pairs of both: what is so much like a known key is taken for it, misspelt
 TYPE_NAMES = {int: "integer", float: "number", bool: "boolean", str: "string", tuple: "list"}

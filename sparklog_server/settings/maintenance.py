@@ -19,9 +19,9 @@ class MaintenanceSettings:
     log_cleaner_enable: bool = setting(
         "log.cleaner.enable",
         default=True,
-        doc="""Put small extents together in the background, in a process of low priority. false: somebody
-        else does (`sparklog maintain`), or the log gets slower to read. As in Kafka, records past their
-        retention go in any case.""",
+        doc="""Merge small extents, compact, and remove dead files in the background, in a process of low
+        priority. false: somebody else does (`sparklog maintain`), or the log gets larger, and slower to read.
+        As in Kafka, records past their retention go in any case.""",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
@@ -37,8 +37,8 @@ class MaintenanceSettings:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
-        doc="""How often to look whether anything is to be merged. Shorter: fewer small extents; longer: fewer
-        looks.""",
+        doc="""How often to look whether anything is to be merged, compacted or removed. Shorter: fewer small
+        extents; longer: fewer looks.""",
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
@@ -46,7 +46,8 @@ class MaintenanceSettings:
         minimum=1,
         maximum=LONG_MAX,
         unit="ms",
-        doc="""How often to look whether records are past their retention.""",
+        doc="""How often to look whether records are past their retention. Shorter: space is freed sooner;
+        longer: fewer looks.""",
     )
     log_retention_ms: int = setting(
         "log.retention.ms",

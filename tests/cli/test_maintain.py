@@ -91,7 +91,7 @@ def test_without_consent_it_says_how_to_agree(log: SparkLog, run: Run) -> None:
 
 @pytest.mark.parametrize("wrong", ["5", "5 minutes", "-1s", "", "m"])
 def test_an_interval_is_a_duration(root: Path, run: Run, wrong: str) -> None:
-    assert "no duration" in run("maintain", "--interval", wrong, exit_code=2).stderr
+    assert "such as 7d" in run("maintain", "--interval", wrong, exit_code=2).stderr
 
 
 def test_watching_is_no_dry_run(root: Path, run: Run) -> None:

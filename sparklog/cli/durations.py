@@ -1,0 +1,22 @@
+"""A time on the command line: a number with its unit, such as 7d or 30s; or 0."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+METAVAR = "DURATION"
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    """A callback for an option: in milliseconds; None if it is not given and has no default."""
+    if value is None:
+        return None
+    if value == "0":
+        return 0
+    match = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d|w)", value, re.ASCII)
+    if match is None:
+        raise click.BadParameter(f"found {value!r}, expected a number with ms, s, m, h, d or w, such as 7d.")
+    return int(match[1]) * _UNITS_MS[match[2]]
