@@ -19,8 +19,8 @@ MUTANTS = (
     ),
     Mutant(
         "a segment whose drafts are looked at is not forgotten",
-        "sparklog/log/writer.py",
-        "        self._synced.pop(segment, None)\n",
+        "sparklog/log/synced_segments.py",
+        "        self._durable.pop(segment, None)\n",
         "",
         "tests/log/test_writer.py",
     ),
@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         "a draft of a failed sync cannot be published",
-        "sparklog/log/writer.py",
+        "sparklog/log/synced_segments.py",
         "        if draft.position + draft.size > durable:\n",
         "        if False:\n",
         "tests/log/test_writer.py",

@@ -111,8 +111,8 @@ MUTANTS = (
     ),
     Mutant(
         "what was removed is not taken for what could not be made durable",
-        "sparklog/log/writer.py",
-        "            if not self._store.exists(draft.segment):\n",
+        "sparklog/log/synced_segments.py",
+        "            if not store.exists(draft.segment):\n",
         "            if False:\n",
         "tests/log/test_removed_segments.py",
     ),
@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "the broker keeps them apart, too",
         "sparklog_server/publish/bundle_writer.py",
-        "encoded, config, lane=lane)",
-        "encoded, config)",
+        "self._append_lane(lane, [",
+        'self._append_lane("", [',
         "tests/server/publish/test_bundle_lanes.py",
     ),
     Mutant(

@@ -5,10 +5,22 @@ Concurrency: pure functions.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.log.config import TopicConfig
 from sparklog.metadata import DraftExtent
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Batches of one partition, which count their offsets from 0, and its topic's settings."""
+
+    topic_id: str
+    partition: int
+    encoded: EncodedBatches
+    config: TopicConfig
 
 
 def draft_of(
@@ -57,3 +69,12 @@ def drafts_of(
         )
         for partition, start, size, count, newest in zip(*columns, strict=True)
     ]
+
+
+def drafts_together(appends: Sequence[Append], segment: str, position: int) -> list[DraftExtent]:
+    """What was appended, one after the other from `position` on."""
+    drafts = []
+    for one in appends:
+        drafts.append(draft_of(one.topic_id, one.partition, segment, position, one.encoded, None))
+        position += one.encoded.size_bytes
+    return drafts

@@ -33,7 +33,6 @@ from collections.abc import Callable, Sequence
 from sparklog.clock import Clock
 from sparklog.errors import (
     AlreadyExistsError,
-    FatalStorageError,
     InvalidRequestError,
     RetriableError,
     StorageError,
@@ -42,15 +41,14 @@ from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.log.config import INT_MAX, TopicConfig
-from sparklog.log.drafts import draft_of, drafts_of
+from sparklog.log.drafts import Append, draft_of, drafts_of, drafts_together
 from sparklog.log.growing_index import ENTRY_BYTES, GrowingIndex
 from sparklog.log.lanes import MAX_LANES, SHARED, lane_of
 from sparklog.log.names import INDEXED_BYTES, index_name, segment_name
 from sparklog.log.open_segment import OpenSegment
+from sparklog.log.synced_segments import SyncedSegments, removed_error
 from sparklog.metadata import DraftExtent, born_of
 from sparklog.storage import AppendFile, Store
-
-MAX_SYNCED = 10_000  # segments whose durable size is remembered: those of drafts that wait to be published
 
 
 class LogWriter:
@@ -84,7 +82,7 @@ class LogWriter:
         self._number = 0
         self._active: dict[str, OpenSegment] = {}  # by lane
         self._rolled: list[OpenSegment] = []  # full, but not all synced
-        self._synced: dict[str, int] = {}  # segment -> durable up to here; the least recently used first
+        self._synced = SyncedSegments()
         self._pid = os.getpid()
 
     def after_fork_in_child(self) -> None:
@@ -133,12 +131,12 @@ class LogWriter:
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
             lane = self._open_lane(lane)
-            segment = self._segment_for(encoded, config, lane)
+            segment = self._segment_for(encoded.size_bytes, config, lane)
             if extends is not None and (segment is None or not segment.is_end(extends)):
                 return None
             if segment is None:
                 segment = self._create(config, lane)
-            position = self._write(segment, encoded, config)
+            position = self._write(segment, [encoded], [config])
             draft = draft_of(topic_id, partition, segment.name, position, encoded, extends)
             self._flush_if_due(segment, config)
             return draft
@@ -162,17 +160,43 @@ class LogWriter:
         with self._lock:
             assert self._pid == os.getpid(), "after_fork_in_child did not run"
             lane = self._open_lane(lane)
-            if not self._has_room(encoded.batches, config, lane):
+            if not self._has_room(encoded.batches.size_bytes, encoded.batches.batch_count, config, lane):
                 # Some of them begin another segment: `append` finds out which.
                 parts = zip(partitions, encoded.split(), strict=True)
                 drafts = [
                     self.append(topic_id, partition, one, config, lane=lane) for partition, one in parts
                 ]
                 return [draft for draft in drafts if draft is not None]
-            segment = self._segment_for(encoded.batches, config, lane) or self._create(config, lane)
-            position = self._write(segment, encoded.batches, config)
+            segment = self._segment_for(encoded.batches.size_bytes, config, lane) or self._create(
+                config, lane
+            )
+            position = self._write(segment, [encoded.batches], [config])
             self._flush_if_due(segment, config)
             return drafts_of(topic_id, partitions, segment.name, position, encoded)
+
+    def append_together(self, appends: Sequence[Append], *, lane: str = SHARED) -> list[DraftExtent]:
+        """As `append` for each of several partitions, of any topics, in one write where a segment has room.
+
+        Raises: as `append`. Then there is no draft of any of them.
+        """
+        configs = list({id(one.config): one.config for one in appends}.values())
+        size, batches = (sum(column) for column in zip(*map(_room_of, appends), strict=True))
+        with self._lock:
+            assert self._pid == os.getpid(), "after_fork_in_child did not run"
+            lane = self._open_lane(lane)
+            if not all(self._has_room(size, batches, config, lane) for config in configs):
+                drafts = [
+                    self.append(one.topic_id, one.partition, one.encoded, one.config, lane=lane)
+                    for one in appends
+                ]
+                return [draft for draft in drafts if draft is not None]
+            segment = self._segment_for(size, configs[0], lane) or self._create(configs[0], lane)
+            for config in configs[1:]:
+                segment.narrow(config)
+            position = self._write(segment, [one.encoded for one in appends], [one.config for one in appends])
+            for config in configs:
+                self._flush_if_due(segment, config)
+            return drafts_together(appends, segment.name, position)
 
     def sync(self, drafts: Sequence[DraftExtent] = ()) -> None:
         """Make everything appended so far durable: data, file names and directories.
@@ -200,9 +224,8 @@ class LogWriter:
             if first_error is not None:
                 raise first_error
             for draft in drafts:
-                self._validate_durable(draft)
-            while len(self._synced) > MAX_SYNCED:  # not before: the drafts may lie in more segments than that
-                del self._synced[next(iter(self._synced))]
+                self._synced.validate(draft, self._store)
+            self._synced.forget_oldest()  # not before: the drafts may lie in more than are remembered
 
     def close(self) -> None:
         """Make durable and close. The writer may be used again: it starts a new segment then."""
@@ -225,19 +248,19 @@ class LogWriter:
     def _open_lane(self, lane: str) -> str:
         return lane if lane in self._active or len(self._active) < MAX_LANES else SHARED
 
-    def _segment_for(self, encoded: EncodedBatches, config: TopicConfig, lane: str) -> OpenSegment | None:
-        """The active segment if it can take these batches, after rolling it if it cannot."""
-        if encoded.size_bytes > INT_MAX:
+    def _segment_for(self, size_bytes: int, config: TopicConfig, lane: str) -> OpenSegment | None:
+        """The active segment if it can take so many bytes, after rolling it if it cannot."""
+        if size_bytes > INT_MAX:
             raise InvalidRequestError(
                 "APPEND_TOO_LARGE",
-                f"found {encoded.size_bytes} bytes in one append, expected at most {INT_MAX}",
+                f"found {size_bytes} bytes in one append, expected at most {INT_MAX}",
                 fix="append in smaller pieces",
             )
         segment = self._active.get(lane)
         if segment is None:
             return None
         now_ms = self._clock.now_ms()
-        if self._is_over(segment) or not segment.has_room(encoded.size_bytes, 1, config, now_ms):
+        if self._is_over(segment) or not segment.has_room(size_bytes, 1, config, now_ms):
             self._retire(segment)
             return None
         segment.narrow(config)
@@ -250,40 +273,42 @@ class LogWriter:
         is_too_old = self._seen is not None and born_of(segment.name) < self._seen()[1]
         return is_too_old or segment.is_removed
 
-    def _has_room(self, encoded: EncodedBatches, config: TopicConfig, lane: str) -> bool:
-        """Do all of these batches fit into the active segment, or into one that is still to be made?
+    def _has_room(self, size_bytes: int, batches: int, config: TopicConfig, lane: str) -> bool:
+        """Do so many batches fit into the active segment, or into one that is still to be made?
 
         Only if none of them would roll it: so they lie as if each had been appended by itself.
         """
         segment = self._active.get(lane)
         if segment is not None:
             now_ms = self._clock.now_ms()
-            return not self._is_over(segment) and segment.has_room(
-                encoded.size_bytes, encoded.batch_count, config, now_ms
-            )
+            return not self._is_over(segment) and segment.has_room(size_bytes, batches, config, now_ms)
         return (
-            encoded.size_bytes <= min(config.segment_bytes, self._segment_bytes)
-            and ENTRY_BYTES * encoded.batch_count <= config.segment_index_bytes
+            size_bytes <= min(config.segment_bytes, self._segment_bytes)
+            and ENTRY_BYTES * batches <= config.segment_index_bytes
         )
 
-    def _write(self, segment: OpenSegment, encoded: EncodedBatches, config: TopicConfig) -> int:
+    def _write(
+        self, segment: OpenSegment, encoded: Sequence[EncodedBatches], configs: Sequence[TopicConfig]
+    ) -> int:
         """Write batches, and choose their entries of the index; returns where they begin."""
-        position = segment.file.position
+        position = start = segment.file.position
         try:
-            segment.file.write(*encoded.data)
+            segment.file.write(*[chunk for one in encoded for chunk in one.data])
         except BaseException:
             # Bytes may be torn (or an interrupt may have cut the write): never append after them.
             self._retire(segment)
             raise
         failpoint("segment.written")
-        segment.index.add(
-            encoded,
-            position,
-            interval_bytes=config.index_interval_bytes,
-            limit_bytes=segment.limit_index_bytes,
-        )
-        segment.unsynced_records += encoded.record_count
-        return position
+        for one, config in zip(encoded, configs, strict=True):
+            segment.index.add(
+                one,
+                position,
+                interval_bytes=config.index_interval_bytes,
+                limit_bytes=segment.limit_index_bytes,
+            )
+            segment.unsynced_records += one.record_count
+            position += one.size_bytes
+        return start
 
     def _create(self, config: TopicConfig, lane: str) -> OpenSegment:
         name, file = self._create_file()
@@ -344,11 +369,11 @@ class LogWriter:
             segment.file.sync()
             failpoint("segment.synced")
             if segment.file.is_removed:
-                raise _removed(segment.name)
+                raise removed_error(segment.name)
             segment.synced_position = position
             segment.synced_ms = self._clock.now_ms()
             segment.unsynced_records = 0
-            self._use_synced(segment.name, position)
+            self._synced.note(segment.name, position)
             if not self._ends_with_sync:
                 segment.index.write()
         if self._ends_with_sync:
@@ -358,32 +383,9 @@ class LogWriter:
         if self._active.get(segment.lane) is not segment:
             segment.close_quietly()
 
-    def _use_synced(self, segment: str, position: int) -> None:
-        """What a publisher comes back to is forgotten last: forgotten would mean not durable."""
-        self._synced.pop(segment, None)
-        self._synced[segment] = position
 
-    def _validate_durable(self, draft: DraftExtent) -> None:
-        durable = self._synced.get(draft.segment, 0)
-        if durable:
-            self._use_synced(draft.segment, durable)
-        if draft.position + draft.size > durable:
-            if not self._store.exists(draft.segment):
-                raise _removed(draft.segment)
-            raise FatalStorageError(
-                "WRITER_FAILED",
-                f"{draft.segment}@{draft.position}: {draft.size} bytes are not durable, "
-                f"only those up to {durable}: a sync of this segment failed",
-                fix="append the rows again; the writer has started a new segment",
-            )
-
-
-def _removed(segment: str) -> RetriableError:
-    return RetriableError(
-        "STAGING_EXPIRED",
-        f"{segment}: found that it was removed while it was written to, since nothing in it was live",
-        fix="append the rows again, to a new segment; of these nothing is published, nor will be",
-    )
+def _room_of(one: Append) -> tuple[int, int]:
+    return one.encoded.size_bytes, one.encoded.batch_count
 
 
 _writers: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()

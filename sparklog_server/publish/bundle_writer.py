@@ -21,6 +21,7 @@ Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
 """
 
+import itertools
 import logging
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ from sparklog.errors import FatalStorageError, FencedError, RetriableError, Spar
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
+from sparklog.log.drafts import Append
 from sparklog.log.past_retention import RetentionNotice, is_past_retention
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
@@ -149,30 +151,63 @@ class BundleWriter:
         outcomes: dict[int, PartOutcome],
     ) -> list[_Written]:
         """Write the batches; after a failure nothing more, as later parts may depend on earlier ones."""
-        writer = self._log.writer
-        written: list[_Written] = []
-        failed: SparklogError | None = None
         now_ms = self._log.clock.now_ms()
         wanted = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Write)]
-        for run in make_runs(parts, wanted, MAX_RUN_BYTES):
-            first = run.first
-            if failed is None:
-                try:
-                    encoded = run.encoded()
-                    config = self._config_of(image.topic_by_id[first.topic_id])
-                    lane = writer.lane_of(first.topic, config)
-                    draft = writer.append(first.topic_id, first.partition, encoded, config, lane=lane)
-                except FatalStorageError:
-                    raise
-                except (StorageError, RetriableError) as error:
-                    failed = error
-                else:
-                    assert draft is not None
-                    is_past = is_past_retention(config, draft.max_timestamp_ms, now_ms)
-                    written.append(_Written(run, encoded, _with_producer(draft, first), is_past))
-                    continue
-            _fail(outcomes, run, failed)
-        return written
+        runs = make_runs(parts, wanted, MAX_RUN_BYTES)
+        appends = []
+        for run in runs:
+            config = self._config_of(image.topic_by_id[run.first.topic_id])
+            appends.append(Append(run.first.topic_id, run.first.partition, run.encoded(), config))
+        lanes = [
+            self._log.writer.lane_of(run.first.topic, one.config)
+            for run, one in zip(runs, appends, strict=True)
+        ]
+        drafts, error = self._append_all(lanes, appends)
+        for run in runs[len(drafts) :]:
+            _fail(outcomes, run, error)
+        return [
+            _Written(
+                run,
+                one.encoded,
+                _with_producer(draft, run.first),
+                is_past_retention(one.config, draft.max_timestamp_ms, now_ms),
+            )
+            for run, one, draft in zip(runs, appends, drafts, strict=False)
+        ]
+
+    def _append_all(
+        self, lanes: Sequence[str], appends: Sequence[Append]
+    ) -> tuple[list[DraftExtent], SparklogError | None]:
+        """Drafts of those that were written, which are the first ones, and why no more were."""
+        drafts: list[DraftExtent] = []
+        for lane, group in itertools.groupby(zip(lanes, appends, strict=True), key=lambda one: one[0]):
+            error = self._append_lane(lane, [one for _, one in group], drafts)
+            if error is not None:
+                return drafts, error
+        return drafts, None
+
+    def _append_lane(
+        self, lane: str, appends: Sequence[Append], drafts: list[DraftExtent]
+    ) -> SparklogError | None:
+        """In one write. If it fails there may be room for some of them: then one by one, until one fails."""
+        writer = self._log.writer
+        if len(appends) > 1:
+            try:
+                drafts += writer.append_together(appends, lane=lane)
+            except FatalStorageError:
+                raise
+            except (StorageError, RetriableError) as error:
+                _log.info("%d appends failed together, and are tried one by one: %s", len(appends), error)
+            else:
+                return None
+        for one in appends:
+            try:
+                drafts += writer.append_together([one], lane=lane)
+            except FatalStorageError:
+                raise
+            except (StorageError, RetriableError) as error:
+                return error
+        return None
 
     def _sync(self, written: list[_Written], outcomes: dict[int, PartOutcome]) -> float:
         """When it was done; 0 if it was not. RetriableError: STAGING_EXPIRED."""

@@ -78,18 +78,40 @@ def concat_batches(pieces: Sequence[EncodedBatches]) -> EncodedBatches:
     data: list[BytesLike] = []
     for piece, count in zip(pieces, records, strict=False):
         data += shifted(piece, count)
+    # Python's numbers to one array: NumPy's price is paid per call, and a run is of a few batches.
+    columns = [
+        list(itertools.chain.from_iterable(column))
+        for column in zip(*map(_columns, pieces, positions, records), strict=True)
+    ]
+    position, size, base_offset, counts, newest = np.array(columns, np.int64)
     return EncodedBatches(
         data=data,
         size_bytes=positions[-1],
         record_count=records[-1],
         max_timestamp_ms=max(piece.max_timestamp_ms for piece in pieces),
-        position=np.concatenate([piece.position + at for piece, at in zip(pieces, positions, strict=False)]),
-        size=np.concatenate([piece.size for piece in pieces]),
-        base_offset=np.concatenate(
-            [piece.base_offset + count for piece, count in zip(pieces, records, strict=False)]
-        ),
-        batch_record_count=np.concatenate([piece.batch_record_count for piece in pieces]),
-        batch_max_timestamp_ms=np.concatenate([piece.batch_max_timestamp_ms for piece in pieces]),
+        position=position,
+        size=size,
+        base_offset=base_offset,
+        batch_record_count=counts,
+        batch_max_timestamp_ms=newest,
+    )
+
+
+def _columns(piece: EncodedBatches, position: int, records: int) -> Sequence[Sequence[int]]:
+    if piece.batch_count == 1:
+        return (
+            (position,),
+            (piece.size_bytes,),
+            (records,),
+            (piece.record_count,),
+            (piece.max_timestamp_ms,),
+        )
+    return (
+        (piece.position + position).tolist(),
+        piece.size.tolist(),
+        (piece.base_offset + records).tolist(),
+        piece.batch_record_count.tolist(),
+        piece.batch_max_timestamp_ms.tolist(),
     )
 
 
@@ -97,7 +119,10 @@ def shifted(encoded: EncodedBatches, delta: int) -> list[BytesLike]:
     """The chunks with `delta` added to every base offset; views of the old ones, but for those 8 bytes."""
     if delta == 0:
         return list(encoded.data)
-    starts = dict(zip(encoded.position.tolist(), encoded.base_offset.tolist(), strict=True))
+    if encoded.batch_count == 1:
+        starts = {0: 0}
+    else:
+        starts = dict(zip(encoded.position.tolist(), encoded.base_offset.tolist(), strict=True))
     chunks: list[BytesLike] = []
     at = 0
     for chunk in encoded.data:

@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError, DataLossError, InvalidRequestError
 from sparklog.format.encode import EncodedBatches
+from sparklog.log import synced_segments as synced_module
 from sparklog.log import writer as writer_module
 from sparklog.log.config import TopicConfig
 from sparklog.log.names import index_name
@@ -111,7 +112,7 @@ def test_index_that_cannot_be_put_fails_nothing(
 def test_what_is_remembered_of_finished_segments_is_bounded(
     remote: OnePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
+    monkeypatch.setattr(synced_module, "MAX_SYNCED", 3)
     drafts = [remote.append([b"a"]) for _ in range(10)]
     assert [remote.is_remembered(draft) for draft in drafts] == [False] * 7 + [True] * 3
 

@@ -11,7 +11,7 @@ import pytest
 from sparklog.errors import AlreadyExistsError, FatalStorageError, InvalidRequestError, StorageError
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.index import parse_offset_entries
-from sparklog.log import writer as writer_module
+from sparklog.log import synced_segments as synced_module
 from sparklog.log.config import TopicConfig
 from sparklog.log.names import index_name
 from sparklog.log.writer import LogWriter
@@ -201,7 +201,7 @@ def test_a_segment_in_use_is_not_forgotten_for_older_than_others(
     memory: Any, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its draft waits, and is looked at before each attempt to publish it."""
-    monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
+    monkeypatch.setattr(synced_module, "MAX_SYNCED", 3)
     memory.config = TopicConfig(segment_bytes=14)
     waiting, others = memory.draft(encoder([VALUE])), []
     for _ in range(5):
@@ -213,7 +213,7 @@ def test_a_segment_in_use_is_not_forgotten_for_older_than_others(
 def test_a_publish_may_lie_in_more_segments_than_are_remembered(
     memory: Any, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "MAX_SYNCED", 3)
+    monkeypatch.setattr(synced_module, "MAX_SYNCED", 3)
     memory.config = TopicConfig(segment_bytes=14)
     drafts = [memory.draft(encoder([VALUE])) for _ in range(5)]
     memory.writer.sync(drafts)

@@ -1,6 +1,9 @@
 """A bundle: what is published, what fails alone, and what nobody is told of."""
 
-from collections.abc import Callable
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +13,7 @@ from sparklog.errors import FatalStorageError, StorageError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.log.past_retention import INTERVAL_MS, past_retention_text
-from sparklog.storage import MemoryStore
+from sparklog.storage import LocalStore, MemoryStore
 from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
@@ -247,24 +250,104 @@ FULL = StorageError("STORAGE_FULL", "no space", fix="make some")
 FATAL = FatalStorageError("DURABILITY_UNKNOWN", "fsync failed", fix="stop")
 
 
+def failing_writes(*fails: bool) -> Callable[[str, str], None]:
+    """Writes of batches fail one after the other as said here; all later ones fail, too."""
+    left = list(fails)
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "write" and name.endswith(".log") and (left.pop(0) if left else True):
+            raise FULL
+
+    return hook
+
+
 def test_full_disk_fails_what_could_not_be_written(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
-    store.hook = failing("write", FULL, after=1)
+    """There is no room for all of it together, but for the first of three partitions."""
+    store.hook = failing_writes(True, False)
     parts = [orders(log, 0, producer=(1, 0, 0)), orders(log, 1), orders(log, 2), orders(log, 1)]
     outcomes = bundles.write(parts)
     assert offsets(outcomes) == [0, "STORAGE_FULL", "STORAGE_FULL", "STORAGE_FULL"]
+    assert [log.log_end_offset("orders", partition) for partition in range(3)] == [2, 0, 0]
     store.hook = None
     assert offsets(bundles.write(parts)) == [0, 0, 0, 2]
     assert outcomes[0].duplicate is False
+
+
+def test_a_bundle_is_one_write_for_each_segment(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore
+) -> None:
+    log.create_topic("apart", 2, {"sparklog.segment.apart": "true"})
+    writes: list[str] = []
+    store.hook = lambda operation, name: (
+        writes.append(name) if operation == "write" and name.endswith(".log") else None
+    )
+    clicks = [part(topic_id=log.image.topic("clicks").topic_id, topic="clicks", partition=p) for p in (0, 1)]
+    apart = [part(topic_id=log.image.topic("apart").topic_id, topic="apart", partition=p) for p in (0, 1)]
+    outcomes = bundles.write([*apart, orders(log), *clicks, orders(log, 1), orders(log)])
+    assert offsets(outcomes) == [0, 0, 0, 0, 0, 0, 2]
+    assert len(set(writes)) == 2
+    assert len(writes) <= 3  # topics come in the order of their ids
+    assert values(log, "clicks", 1) == [b"clicks-1-0", b"clicks-1-1"]
+    assert values(log, "apart", 1) == [b"apart-1-0", b"apart-1-1"]
+    assert values(log) == [b"orders-0-0", b"orders-0-1"] * 2
+
+
+def test_what_there_was_no_room_for_is_never_acknowledged(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real file, on a disk that is full after any number of bytes."""
+    room = 0
+
+    def pwritev(fd: int, buffers: Sequence[memoryview], position: int) -> int:
+        nonlocal room
+        whole = b"".join(buffers)
+        if "/segments/" not in os.readlink(
+            f"/proc/self/fd/{fd}"
+        ):  # a commit: there is another disk for those
+            return os.pwrite(fd, whole, position)
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = min(room, len(whole), 150)  # and a little at a time
+        room -= count
+        return os.pwrite(fd, whole[:count], position)
+
+    def ftruncate(fd: int, size: int) -> None:
+        nonlocal room
+        room += os.fstat(fd).st_size - size
+        os.truncate(fd, size)
+
+    with opened(LocalStore(tmp_path), clock) as log:
+        log.create_topic("orders", 3)
+        epoch = BrokerEpoch.register(log.metadata, 1)
+        bundles = BundleWriter(log, epoch, lambda topic: TopicConfig.parse(topic.configs, {}))
+        written = {0: 0, 1: 0, 2: 0}
+        seen = set()
+        for step in range(0, 1200, 60):
+            parts = [orders(log, number, count=2 + number) for number in (2, 0, 1, 0)]
+            room = step
+            monkeypatch.setattr("os.pwritev", pwritev)
+            monkeypatch.setattr("os.ftruncate", ftruncate)
+            outcomes = bundles.write(parts)
+            monkeypatch.undo()
+            for one, outcome in zip(parts, outcomes, strict=True):
+                if outcome.error is None:
+                    assert outcome.base_offset == written[one.partition]
+                    written[one.partition] += one.encoded.record_count
+            seen.add(sum(outcome.error is None for outcome in outcomes))
+            for number, count in written.items():
+                kind = [b"orders-%d-%d" % (number, n) for n in range(2 + number)]
+                assert values(log, partition=number) == kind * (count // len(kind))
+        assert seen == {0, 2, 3, 4}, "the two of partition 0 come first, together"
 
 
 def test_a_producers_later_batches_fail_with_its_earlier_ones(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
     """Else sequence 2 would be there without 0 and 1: the partition does not know the producer yet."""
-    # Another producer in between makes three runs; the first write fails, the others would succeed.
-    left = [1]
+    # Another producer in between makes three runs. All fail, then the first; others would not.
+    left = [2]
 
     def hook(operation: str, name: str) -> None:
         if operation == "write" and left[0]:
