@@ -90,9 +90,7 @@ class Broker:
         )
         self.publisher = self._make_publisher()
         self.groups = self._make_groups()
-        self.dispatcher = Dispatcher(
-            config.network, bind_apis(self._services()), clock=clock, metrics=self.metrics
-        )
+        self.dispatcher = Dispatcher(config.network, bind_apis(self._services()), metrics=self.metrics)
         self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
         self.maintenance = MaintenanceService(

@@ -2,7 +2,7 @@
 
 Stored batches may have lost records to compaction and may be control batches; new ones may not.
 
-Invariants: a table, or a header, that passes can be appended by setting base offsets only.
+Invariants: a batch that passes can be appended by setting its base offset only.
 Not here: duplicate or out-of-order sequences (they need the producer's state), timestamps against the
     clock, limits and settings of a topic (sparklog_server/publish/produced_batches.py).
 Concurrency: pure functions.
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sparklog.errors import CorruptLogError, InvalidRequestError, SparklogError
 from sparklog.format import kernels
 from sparklog.format.arrow_bytes import Int64Array
-from sparklog.format.batch_table import BatchTable, scan_batches
+from sparklog.format.batch_table import scan_batches
 from sparklog.format.codec import BytesLike, Reserve, decompress
 from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_bodies
 from sparklog.format.record_batch import (
@@ -37,43 +37,6 @@ MAX_RECORDS = 1_000_000
 _RECORD_BYTES = 9
 _TOGETHER_RECORDS = 65_536  # NumPy's intermediate columns take some 300 bytes for each
 _INT64 = 1 << 64
-
-
-def validate_produced(table: BatchTable, *, where: str) -> None:
-    """Refuse batches that no producer may write; decode_records checks the records inside.
-
-    Raises: InvalidRequestError INVALID_BATCH for the first batch that breaks a rule.
-    """
-    spanned = table.last_offset - table.base_offset + 1
-    has_producer = table.producer_id > NO_PRODUCER_ID
-    rules: tuple[tuple[npt.NDArray[np.bool_], str, npt.NDArray[np.int64]], ...] = (
-        (table.record_count < 1, "record_count {}, expected at least 1", table.record_count),
-        (table.record_count != spanned, "last_offset_delta + 1 of {}, expected record_count", spanned),
-        (table.is_control, "a control batch (attributes {}), expected records", table.attributes),
-        (
-            has_producer & (table.producer_epoch < 0),
-            "producer_epoch {}, expected 0 or more",
-            table.producer_epoch,
-        ),
-        (
-            has_producer & (table.base_sequence < 0),
-            "base_sequence {}, expected 0 or more",
-            table.base_sequence,
-        ),
-        (
-            table.is_transactional & ~has_producer,
-            "producer_id {} in a transaction, expected 0 or more",
-            table.producer_id,
-        ),
-    )
-    for broken, found, value in rules:
-        if broken.any():
-            batch = int(np.argmax(broken))
-            raise InvalidRequestError(
-                "INVALID_BATCH",
-                f"{where}@{table.position[batch]}: found {found.format(value[batch])}",
-                fix="let a Kafka client build the batch",
-            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +58,10 @@ class InspectedRecords:
 
 
 def validate_produced_header(header: BatchHeader, *, where: str) -> None:
-    """As `validate_produced`, for the header of one batch, without a table."""
+    """Refuse a batch that no producer may write; inspect_records checks the records inside.
+
+    Raises: InvalidRequestError INVALID_BATCH for the first rule that it breaks.
+    """
     spanned = header.last_offset_delta + 1
     if header.record_count < 1:
         raise _invalid(where, f"record_count {header.record_count}, expected at least 1")

@@ -21,7 +21,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from sparklog.clock import Clock
 from sparklog_server.dispatch.work import WORK_BYTES, HeldWork, Turns
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.exchange import Answer, Origin, Times
@@ -46,11 +45,8 @@ _request_log = logging.getLogger("sparklog_server.request")
 class Dispatcher:
     """See the module's docstring."""
 
-    def __init__(
-        self, settings: NetworkSettings, apis: Mapping[int, ApiEntry], *, clock: Clock, metrics: Metrics
-    ) -> None:
+    def __init__(self, settings: NetworkSettings, apis: Mapping[int, ApiEntry], *, metrics: Metrics) -> None:
         self.apis = apis
-        self._clock = clock
         self.metrics = metrics
         limit = settings.queued_max_response_bytes
         self.answers = ByteBudget(limit, limit // SHARES)
@@ -90,7 +86,6 @@ class Dispatcher:
             connection_id=origin.number,
             peer_host=origin.peer_host,
             listener=origin.listener,
-            received_ms=self._clock.monotonic_ms(),
             types=codec.types,
             answer=HeldAnswer(self.answers, origin.peer_host),
         )

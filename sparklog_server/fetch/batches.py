@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sparklog_server.protocol.wire import Chunk, FileRegion
+from sparklog_server.protocol.wire import Chunk
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -42,8 +42,3 @@ class BatchBlock:
     position: Int64Array
     base_offset: Int64Array
     end_offset: int
-
-
-def chunk_size(chunk: Chunk) -> int:
-    """Bytes that the chunk puts on the wire."""
-    return chunk.size if isinstance(chunk, FileRegion) else len(chunk)

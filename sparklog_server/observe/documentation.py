@@ -49,7 +49,6 @@ def describe_metrics() -> str:
         is_serving=True,
         is_registered=True,
         root_visible=True,
-        groups_loaded=True,
         image=empty_image("A" * 22),
         metrics=metrics,
         gauges=dict.fromkeys(Gauge, 0.0),

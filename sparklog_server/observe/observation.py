@@ -60,7 +60,6 @@ class Observation:
     is_serving: bool  # accepts requests, and is the one that is registered
     is_registered: bool
     root_visible: bool
-    groups_loaded: bool
     image: Image
     metrics: Metrics
     gauges: Mapping[Gauge, float]
@@ -82,14 +81,13 @@ async def observe(parts: Parts, utilization: Utilization) -> Observation:
     metrics.tick(parts.clock.monotonic_ms())
     utilization.sample(metrics.storage_busy_ms)
     registered = parts.membership.is_registered
-    loaded, groups = await _groups(parts)
+    groups = await _groups(parts)
     state = parts.lifecycle.state
     return Observation(
         state=state.name,
         is_serving=state is BrokerState.RUNNING and registered,
         is_registered=registered,
         root_visible=root_visible,
-        groups_loaded=loaded,
         image=parts.root.image,
         metrics=metrics,
         gauges={
@@ -118,9 +116,9 @@ def are_groups_loaded(parts: Parts) -> bool:
     return not error
 
 
-async def _groups(parts: Parts) -> tuple[bool, tuple[GroupView, ...]]:
+async def _groups(parts: Parts) -> tuple[GroupView, ...]:
     """All groups; requests get their turn after every few hundred. Offsets are looked at later (copied)."""
-    error, listed = parts.groups.list_groups()
+    _, listed = parts.groups.list_groups()
     views = []
     for number, one in enumerate(listed):
         if number % _GROUPS_AT_ONCE == _GROUPS_AT_ONCE - 1:
@@ -136,4 +134,4 @@ async def _groups(parts: Parts) -> tuple[bool, tuple[GroupView, ...]]:
                 offsets=offsets,
             )
         )
-    return not error, tuple(views)
+    return tuple(views)

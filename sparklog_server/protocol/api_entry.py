@@ -26,7 +26,6 @@ class RequestContext:
     connection_id: int
     peer_host: str
     listener: AdvertisedListener
-    received_ms: int
     types: ModuleType
     answer: HeldAnswer
 

@@ -70,7 +70,6 @@ class _Written:
 class BundleTimes:
     """Milliseconds that the last bundle took."""
 
-    write_ms: float = 0.0
     sync_ms: float = 0.0
     commit_ms: float = 0.0
 
@@ -118,7 +117,6 @@ class BundleWriter:
         outcomes: dict[int, PartOutcome],
     ) -> bool:
         """Steps 2 to 4. Returns: was it in vain, since the segment may have been swept?"""
-        started = time.perf_counter()
         written = self._append(image, parts, verdicts, outcomes)
         appended = synced = time.perf_counter()
         expired = False
@@ -137,7 +135,6 @@ class BundleWriter:
                     _fail(outcomes, one.run, error)
         done = time.perf_counter()
         self.times = BundleTimes(
-            write_ms=(appended - started) * 1000,
             sync_ms=max(0.0, synced - appended) * 1000,
             commit_ms=(done - (synced or done)) * 1000,
         )

@@ -134,7 +134,7 @@ def _cost(running: RunningBroker, key: int, version: int, fields: Fields) -> Cos
     frame = memoryview(bytes(8) + b"\xff\xff" + b"\0" * codec.flexible_request + body.getvalue())
     context = RequestContext(
         api_key=key, api_version=version, correlation_id=1, client_id="", connection_id=1,
-        peer_host="127.0.0.1", listener=broker.network.advertised()[0], received_ms=0, types=codec.types,
+        peer_host="127.0.0.1", listener=broker.network.advertised()[0], types=codec.types,
         answer=HeldAnswer(ByteBudget(1 << 30)),
     )  # fmt: skip
 

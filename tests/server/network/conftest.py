@@ -89,7 +89,6 @@ async def serving(
     dispatcher = Dispatcher(
         config.network,
         {3: entry, 18: bind_apis(cast("Services", None))[18]},
-        clock=clock or SystemClock(),
         metrics=Metrics(),
     )
     network = Network(
