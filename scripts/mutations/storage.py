@@ -27,8 +27,8 @@ MUTANTS = (
     Mutant(
         "a put's name is synced",
         "sparklog/storage/local.py",
-        "            self._names.sync(os.path.dirname(path))  # noqa: PTH120 - strings",
-        "            #",
+        "            self._names.sync(os.path.dirname(path))\n            may_unlink = True\n",
+        "            may_unlink = True\n",
         "tests/storage/test_local_durability.py",
     ),
     Mutant(
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "a sweep spares young temporary files",
         "sparklog/storage/local_temporary.py",
-        "if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116",
+        "if os.stat(path).st_mtime_ns <= limit_ns:",
         "if True:",
         "tests/storage -k sweep",
     ),
@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "the name of a put that is not done is synced by who builds on it",
         "sparklog/storage/local.py",
-        "if os.stat(path).st_nlink == 1:  # noqa: PTH116",
+        "if os.stat(path).st_nlink == 1:",
         "if os.stat(path).st_nlink >= 1:",
         "tests/storage/test_local_durability.py",
     ),
@@ -174,8 +174,8 @@ MUTANTS = (
     Mutant(
         "a sweep takes a file away before it looks at its links",
         "sparklog/storage/local_temporary.py",
-        "    os.rename(path, aside)  # noqa: PTH104\n    if os.stat(aside).st_nlink > 1:  # noqa: PTH116",
-        "    found = os.stat(path)\n    os.rename(path, aside)\n    if found.st_nlink > 1:  # its",
+        "    os.rename(path, aside)\n    if os.stat(aside).st_nlink > 1:",
+        "    found = os.stat(path)\n    os.rename(path, aside)\n    if found.st_nlink > 1:",
         "tests/storage/test_local_durability.py",
     ),
     Mutant(

@@ -177,7 +177,7 @@ class SparkLog(Closing):
 
     def alter_root(
         self,
-        set: Mapping[str, str] | None = None,  # noqa: A002
+        set: Mapping[str, str] | None = None,  # noqa: A002 - as above
         delete: Iterable[str] = (),
     ) -> None:
         """Set the root's settings, among them the defaults of its topics, or delete them."""

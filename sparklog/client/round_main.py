@@ -47,15 +47,15 @@ def main() -> None:
     """One round."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's, which is meant for the parent
     give_way()  # before the first import that starts threads
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
-    from sparklog.client.log import open_log  # noqa: PLC0415
-    from sparklog.client.round_process import (  # noqa: PLC0415
+    from sparklog.client.log import open_log
+    from sparklog.client.round_process import (
         MAX_MESSAGE,
         RoundAnswer,
         RoundRequest,
     )
-    from sparklog.maintenance import ROUND, Terms, alone, maintain  # noqa: PLC0415
+    from sparklog.maintenance import ROUND, Terms, alone, maintain
 
     request = msgspec.json.decode(_first_line(), type=RoundRequest)
     stop = threading.Event()

@@ -129,17 +129,25 @@ def expire(
         return list(choose_expired(image, now_ms, names, defaults))
     gone: list[Expiry] = []
     while True:
-        chosen: list[Expiry] = []
-
-        def plan(image: Image) -> list[Action]:
-            due = choose_expired(image, now_ms, names, defaults)
-            chosen[:] = itertools.islice(due, MAX_ACTIONS)  # noqa: B023 - called before the next pass
-            return list(_actions(image, chosen))  # noqa: B023
-
-        metadata.publish(plan)
-        gone += chosen
-        if len(chosen) < MAX_ACTIONS:
+        some = _expire_some(metadata, now_ms, names, defaults)
+        gone += some
+        if len(some) < MAX_ACTIONS:
             return gone
+
+
+def _expire_some(
+    metadata: MetadataLog, now_ms: int, topics: Collection[str] | None, defaults: Mapping[str, str]
+) -> list[Expiry]:
+    """What goes in one commit; MAX_ACTIONS at most."""
+    chosen: list[Expiry] = []
+
+    def plan(image: Image) -> list[Action]:
+        due = choose_expired(image, now_ms, topics, defaults)
+        chosen[:] = itertools.islice(due, MAX_ACTIONS)
+        return list(_actions(image, chosen))
+
+    metadata.publish(plan)
+    return chosen
 
 
 def _actions(image: Image, chosen: Collection[Expiry]) -> Iterator[AdvanceLogStart]:

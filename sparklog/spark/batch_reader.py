@@ -45,7 +45,7 @@ class SparklogBatchReader(DataSourceReader):
         """The rows of one task; runs on executors."""
         return read_input_partition(partition, self._options)
 
-    def _pruned(self, ranges: list[OffsetRange], log: SparkLog) -> list[OffsetRange]:  # noqa: ARG002
+    def _pruned(self, ranges: list[OffsetRange], log: SparkLog) -> list[OffsetRange]:  # noqa: ARG002 - pushdown.py
         """The ranges without what no row of interest can be in."""
         return ranges
 

@@ -45,8 +45,8 @@ class SparklogDataSource(DataSource):
         return sql_schema(include_headers=self._include_headers())
 
     def reader(self, schema: StructType) -> "SparklogBatchReader":
-        from sparklog.spark.batch_reader import SparklogBatchReader  # noqa: PLC0415
-        from sparklog.spark.data_source_api import CAN_PUSH_FILTERS  # noqa: PLC0415
+        from sparklog.spark.batch_reader import SparklogBatchReader
+        from sparklog.spark.data_source_api import CAN_PUSH_FILTERS
 
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=False)
@@ -55,18 +55,18 @@ class SparklogDataSource(DataSource):
         if not CAN_PUSH_FILTERS:
             self._say_in_vain(FILTER_PUSHDOWN, ["filterPushdown"])
             return SparklogBatchReader(options)
-        from sparklog.spark.pushdown import SparklogPushdownReader  # noqa: PLC0415
+        from sparklog.spark.pushdown import SparklogPushdownReader
 
         return SparklogPushdownReader(options)
 
     def streamReader(self, schema: StructType) -> "SparklogStreamReader":
-        from sparklog.spark.data_source_api import CAN_LIMIT_READS  # noqa: PLC0415
-        from sparklog.spark.stream_reader import SparklogStreamReader  # noqa: PLC0415
+        from sparklog.spark.data_source_api import CAN_LIMIT_READS
+        from sparklog.spark.stream_reader import SparklogStreamReader
 
         check_user_schema(schema.fieldNames(), include_headers=self._include_headers())
         options = parse_source_options(self._given(), streaming=True)
         if CAN_LIMIT_READS:
-            from sparklog.spark.limited_reader import LimitedStreamReader  # noqa: PLC0415
+            from sparklog.spark.limited_reader import LimitedStreamReader
 
             return LimitedStreamReader(options)
         limits = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
@@ -74,13 +74,13 @@ class SparklogDataSource(DataSource):
         return SparklogStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> "SparklogBatchWriter":
-        from sparklog.spark.batch_writer import SparklogBatchWriter  # noqa: PLC0415
+        from sparklog.spark.batch_writer import SparklogBatchWriter
 
         _refuse_overwrite("mode overwrite" if overwrite else None)
         return SparklogBatchWriter(schema, parse_sink_options(self._given(), streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SparklogStreamWriter":  # noqa: ARG002
-        from sparklog.spark.stream_writer import SparklogStreamWriter  # noqa: PLC0415
+        from sparklog.spark.stream_writer import SparklogStreamWriter
 
         # Spark says "overwrite" for the output mode complete: every micro-batch holds the whole
         # result again. Kafka's sink appends it, and so do we; readers take the latest per key.

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 1 with a message on stderr."""
     options = _parser().parse_args(arguments)
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - `--help` needs none
+    from pyspark.sql import SparkSession
 
-    from sparklog.errors import SparklogError  # noqa: PLC0415
-    from sparklog.spark import configure  # noqa: PLC0415
-    from sparklog.spark.maintenance import compact, optimize  # noqa: PLC0415
+    from sparklog.errors import SparklogError
+    from sparklog.spark import configure
+    from sparklog.spark.maintenance import compact, optimize
 
     spark = configure(SparkSession.builder.appName(f"sparklog {options.command}")).getOrCreate()
     topics = options.topics or None

@@ -43,12 +43,12 @@ class DurableNames:
 
     def make_parents(self, path: str) -> None:
         """Make the directory of `path`, and those above it."""
-        parent = os.path.dirname(path)  # noqa: PTH120 - strings, this is the hot path
+        parent = os.path.dirname(path)
         try:
-            if not os.path.isdir(parent):  # noqa: PTH112
-                if not os.path.isdir(self._root):  # noqa: PTH112
+            if not os.path.isdir(parent):
+                if not os.path.isdir(self._root):
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                os.makedirs(parent, exist_ok=True)  # noqa: PTH103
+                os.makedirs(parent, exist_ok=True)
                 self._durable.clear()
         except OSError as error:
             raise storage_error("create the directory", parent, error) from error
@@ -57,7 +57,7 @@ class DurableNames:
         """Make the names in `directory` durable, and its own, up to the root."""
         synced: list[tuple[str, _Seen]] = []
         while True:
-            parent = os.path.dirname(directory)  # noqa: PTH120
+            parent = os.path.dirname(directory)
             beside_ns = 0 if directory == self._root else self._modified_ns(parent)
             seen = (self._fsync(directory), beside_ns)
             if directory == self._root or self._durable.get(directory) == seen:
@@ -69,7 +69,7 @@ class DurableNames:
     def _modified_ns(self, directory: str) -> int:
         """Asked before the directory is synced: what changes later shows."""
         try:
-            return os.stat(directory).st_mtime_ns  # noqa: PTH116
+            return os.stat(directory).st_mtime_ns
         except OSError as error:
             raise self._failed("look up for fsync", directory, error) from error
 

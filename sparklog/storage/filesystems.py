@@ -92,7 +92,7 @@ def mount_of(path: str) -> Mount:
     real = os.path.realpath(path)
     device = _device(real)  # looked up first, so that an automounter has mounted what we want to know of
     try:
-        with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
     except OSError:
         return Mount(kind="")
@@ -118,11 +118,11 @@ def mount_of(path: str) -> Mount:
 def _device(path: str) -> str:
     while True:
         try:
-            device = os.stat(path).st_dev  # noqa: PTH116
+            device = os.stat(path).st_dev
         except OSError:
             if path == "/":
                 return ""
-            path = os.path.dirname(path)  # noqa: PTH120
+            path = os.path.dirname(path)
         else:
             return f"{os.major(device)}:{os.minor(device)}"
 

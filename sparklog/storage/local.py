@@ -108,14 +108,14 @@ class LocalStore(WholeFiles):
                 raise
             self.at_step("linked", name)
             self._counts_links = _has_two_links(fd)
-            self._names.sync(os.path.dirname(path))  # noqa: PTH120 - strings, this is the hot path
+            self._names.sync(os.path.dirname(path))
             may_unlink = True
             self.at_step("directory_synced", name)
         finally:
             os.close(fd)
             if may_unlink:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary)  # noqa: PTH108
+                    os.unlink(temporary)
 
     def abort_puts(self, name: str) -> None:
         prefix = _put_key(validate_name(name)) + "."
@@ -124,7 +124,7 @@ class LocalStore(WholeFiles):
                 aimed = [entry.path for entry in entries if entry.name.startswith(prefix)]
             for path in aimed:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)  # noqa: PTH108
+                    os.unlink(path)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -137,11 +137,11 @@ class LocalStore(WholeFiles):
     def put_lifetime_ms(self) -> int:
         return 0
 
-    def storage_now_ms(self, here_ms: int) -> int:  # noqa: ARG002
+    def storage_now_ms(self, here_ms: int) -> int:  # noqa: ARG002 - the kernel dates files
         return self._now_ns() // 1_000_000
 
     def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
-        if not os.path.isdir(self._temporary):  # noqa: PTH112
+        if not os.path.isdir(self._temporary):
             return 0
         limit_ns = self._now_ns() - older_than_ms * 1_000_000
         return sweep_temporary_files(self._temporary, limit_ns, dry_run=dry_run)
@@ -154,7 +154,7 @@ class LocalStore(WholeFiles):
         finally:
             os.close(fd)
             with contextlib.suppress(OSError):
-                os.unlink(probe)  # noqa: PTH108
+                os.unlink(probe)
 
     def at_step(self, point: str, name: str) -> None:  # noqa: ARG002 - for tests
         """A failpoint of its own for each step of a put; tests may override it."""
@@ -167,7 +167,7 @@ class LocalStore(WholeFiles):
             try:
                 return path, os.open(path, flags, _FILE_MODE)
             except FileNotFoundError:
-                os.makedirs(self._temporary, exist_ok=True)  # noqa: PTH103
+                os.makedirs(self._temporary, exist_ok=True)
                 return path, os.open(path, flags, _FILE_MODE)
         except OSError as error:
             raise storage_error("create a temporary file", path, error) from error
@@ -207,7 +207,7 @@ class LocalStore(WholeFiles):
     def _looked_up(self, path: str, cause: OSError) -> os.stat_result | None:
         """What has this name after a failed link; None: nothing."""
         try:
-            return os.stat(path)  # noqa: PTH116
+            return os.stat(path)
         except OSError as error:
             if error.errno in MISSING:
                 return None
@@ -247,11 +247,11 @@ class LocalStore(WholeFiles):
         self._refuse_if_poisoned()
         if self._counts_links:
             try:
-                if os.stat(path).st_nlink == 1:  # noqa: PTH116
+                if os.stat(path).st_nlink == 1:
                     return
             except OSError as error:
                 raise storage_error("look up", path, error) from error
-        self._names.sync(os.path.dirname(path))  # noqa: PTH120
+        self._names.sync(os.path.dirname(path))
 
     def _poisoned(self, action: str, path: str, error: OSError) -> FatalStorageError:
         fatal = fatal_error(action, path, error)
@@ -277,7 +277,7 @@ class LocalStore(WholeFiles):
         path = self._path(name)
         try:
             # Path.exists takes any error for False.
-            return stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode)  # noqa: PTH116
+            return stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode)
         except OSError as error:
             if error.errno in MISSING:
                 return False
@@ -297,7 +297,7 @@ class LocalStore(WholeFiles):
     def delete(self, name: str) -> None:
         path = self._path(name)
         try:
-            os.unlink(path)  # noqa: PTH108
+            os.unlink(path)
         except OSError as error:
             if error.errno not in MISSING:
                 raise storage_error("delete", path, error) from error
@@ -321,7 +321,7 @@ class LocalStore(WholeFiles):
             raise self._taken(path) from error
         except OSError as error:
             raise storage_error("create", path, error) from error
-        directory = os.path.dirname(path)  # noqa: PTH120
+        directory = os.path.dirname(path)
         return LocalAppendFile(
             name,
             path,
@@ -349,10 +349,10 @@ class LocalStore(WholeFiles):
         temporary, fd = self._create_temporary("hint")
         try:
             write_all(fd, [memoryview(data).cast("B")], 0)
-            os.replace(temporary, path)  # noqa: PTH105
+            os.replace(temporary, path)
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)  # noqa: PTH108
+                os.unlink(temporary)
             raise storage_error("write", path, error) from error
         finally:
             os.close(fd)

@@ -21,7 +21,7 @@ def sweep_temporary_files(directory: str, limit_ns: int, *, dry_run: bool) -> in
         path = f"{directory}/{stored.name}"
         failpoint("sweep.temporary")
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_mtime_ns <= limit_ns:  # noqa: PTH116
+            if os.stat(path).st_mtime_ns <= limit_ns:
                 if not dry_run:
                     _remove(directory, path)
                 removed += 1
@@ -31,7 +31,7 @@ def sweep_temporary_files(directory: str, limit_ns: int, *, dry_run: bool) -> in
 def _remove(directory: str, path: str) -> None:
     # Its put may go on any moment, and must not link it after we have looked at the links.
     aside = f"{directory}/swept.{os.getpid()}.{secrets.token_hex(8)}"
-    os.rename(path, aside)  # noqa: PTH104
-    if os.stat(aside).st_nlink > 1:  # noqa: PTH116 - its put was stopped between two steps
+    os.rename(path, aside)
+    if os.stat(aside).st_nlink > 1:  # its put was stopped between two steps
         os.sync()  # with one link, the name has to be durable, wherever it is
-    os.unlink(aside)  # noqa: PTH108
+    os.unlink(aside)

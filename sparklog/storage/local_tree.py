@@ -77,7 +77,7 @@ def _files_of(root: str, directory: str, enters: Callable[[str], bool]) -> Itera
                     if stat.S_ISREG(status.st_mode):
                         yield StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
         if is_empty and directory:
-            modified_ns = os.stat(path).st_mtime_ns  # noqa: PTH116
+            modified_ns = os.stat(path).st_mtime_ns
             yield StoredFile(f"{directory}/", 0, modified_ns // 1_000_000)
     except OSError as error:
         if error.errno not in MISSING:
@@ -87,7 +87,7 @@ def _files_of(root: str, directory: str, enters: Callable[[str], bool]) -> Itera
 def remove_empty(path: str) -> bool:
     """Remove an empty directory; false when it is not empty, or gone."""
     try:
-        os.rmdir(path)  # noqa: PTH106
+        os.rmdir(path)
     except OSError as error:
         if error.errno in {*MISSING, errno.ENOTEMPTY, errno.EEXIST}:
             return False
@@ -113,8 +113,8 @@ def remove_tree(path: str) -> None:
         for directory, _, files in os.walk(path, topdown=False):
             for file in files:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(f"{directory}/{file}")  # noqa: PTH108
+                    os.unlink(f"{directory}/{file}")
             with contextlib.suppress(FileNotFoundError):
-                os.rmdir(directory)  # noqa: PTH106
+                os.rmdir(directory)
     except OSError as error:
         raise storage_error("remove", path, error) from error

@@ -145,7 +145,7 @@ class MemoryStore(WholeFiles):
             for name in [name for name in self._files if name.startswith(f"{prefix}/")]:
                 del self._files[name]
 
-    def append_file(self, name: str, *, mapped: bool = False) -> "MemoryAppendFile":  # noqa: ARG002
+    def append_file(self, name: str, *, mapped: bool = False) -> "MemoryAppendFile":  # noqa: ARG002 - nothing to map
         if not self.traits.appends_after_sync:
             return MemoryAppendFile(self, validate_name(name), _File(self._clock.now_ms()))
         self._call("append_file", validate_name(name))

@@ -84,7 +84,7 @@ def _open_s3(url: str, storage_options: Mapping[str, Any] | None, clock: Clock |
             fix="Install it: pip install 'sparklog[s3]'",
         )
     from sparklog.storage.s3 import S3Store  # noqa: PLC0415 - only s3 roots pay for it
-    from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415
+    from sparklog.storage.s3_options import parse_storage_options  # noqa: PLC0415 - as above
 
     return S3Store(url, parse_storage_options(storage_options, os.environ), clock)
 

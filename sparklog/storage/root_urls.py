@@ -43,7 +43,7 @@ def local_path(root: str) -> str:
             "ILLEGAL_ROOT", f"root {shown('root', root)}: not a path", fix="Give a directory or a file:// URL"
         )
     # resolve() would follow links that may move.
-    return os.path.abspath(Path(path))  # noqa: PTH100
+    return os.path.abspath(Path(path))
 
 
 def memory_name(root: str) -> str:

@@ -104,7 +104,7 @@ class S3Store:
     def sync_name(self, name: str) -> None:
         validate_name(name)
 
-    def append_file(self, name: str, *, mapped: bool = False) -> S3AppendFile:  # noqa: ARG002
+    def append_file(self, name: str, *, mapped: bool = False) -> S3AppendFile:  # noqa: ARG002 - nothing to map
         return S3AppendFile(self.client, name, self._key(name), self._url(name))
 
     def put_hint(self, name: str, data: BytesLike) -> None:

@@ -13,7 +13,7 @@ from sparklog.errors import InvalidRequestError
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]*\]|[^:\[\]/,]*):(\d{1,5})")
 _ANY_HOST = {"": "0.0.0.0", "*": "0.0.0.0"}  # noqa: S104 - what an empty host means in Kafka
-_EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104
+_EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - not to be advertised
 _SECURE = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 
