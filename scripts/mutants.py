@@ -2,16 +2,14 @@
 
     python scripts/mutants.py              all of them
     python scripts/mutants.py fsync uuid   those whose name or file contains one of the words
-    --missing                              those that docs/mutants.md does not have yet
-    --write                                what came of them goes into docs/mutants.md
-    --trust                                do not run the tests without any mutant first
 
 Every mutant (scripts/mutations/, a module for each layer) is a text that occurs once in a file, and what is
 put in its place. It is applied to a copy of the tree, never to the tree itself, and the tests that should
-notice run there. Exit code 1: one survived (a
-test is missing), or one cannot be applied any more (the code has moved on).
+notice run there. Exit code 1: one survived (a test is missing), or one cannot be applied any more (the code
+has moved on), or no mutant is meant; 2: the command is wrong.
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -48,19 +46,26 @@ class Result:
 
 def main(words: list[str]) -> int:
     """Run the mutants that were asked for."""
-    flags = {word for word in words if word.startswith("-")}
-    words = [word.lower() for word in words if not word.startswith("-")]
-    chosen = [one for one in MUTANTS if not words or any(word in _text_of(one) for word in words)]
+    options = _options(words)
     known = _rows(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
-    if "--missing" in flags:
+    chosen = [
+        one for one in MUTANTS if not options.words or any(word in _text_of(one) for word in options.words)
+    ]
+    if not chosen:
+        print(f"no mutant's name or file contains any of: {' '.join(options.words)}")
+        return 1
+    if options.missing:
         chosen = [one for one in chosen if one.safeguard not in known]
+    if not chosen:  # else all tests would be run, to no end
+        print(f"{TABLE.name} has all of them")
+        return 0
     with tempfile.TemporaryDirectory(prefix="sparklog-mutants-") as directory:
         tree = Path(directory)
         for name in COPIED:
             _copy(ROOT / name, tree / name)
         selection = sorted({test for one in chosen for test in one.tests.split(" -k ")[0].split()})
         began = time.monotonic()
-        code, output = (0, "") if "--trust" in flags else _run(tree, selection, 10 * TIMEOUT_SECONDS)
+        code, output = (0, "") if options.trust else _run(tree, selection, 10 * TIMEOUT_SECONDS)
         if code:
             print(output, "\nThe tests fail without any mutant.", sep="")
             return 1
@@ -73,12 +78,27 @@ def main(words: list[str]) -> int:
             results.append(_try(tree, one))
             result = results[-1]
             print(f"{result.outcome:9}{result.seconds:6.1f} s  {one.safeguard}  [{result.by}]", flush=True)
-            if "--write" in flags:
+            if options.write:
                 known[one.safeguard] = (result.outcome, result.by)
                 TABLE.write_text(_table(known), encoding="utf-8")
     bad = [result for result in results if result.outcome != "caught"]
     print(f"{len(results)} mutants, {len(results) - len(bad)} caught")
     return 1 if bad else 0
+
+
+def _options(words: list[str]) -> argparse.Namespace:
+    """SystemExit for what is no option, and when help is asked for: a run of all takes hours."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/mutants.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("words", nargs="*", type=str.lower, help="of the name or the file of those to run")
+    parser.add_argument("--missing", action="store_true", help="those that docs/mutants.md does not have yet")
+    parser.add_argument("--write", action="store_true", help="what came of them goes into docs/mutants.md")
+    parser.add_argument("--trust", action="store_true", help="do not run the tests without any mutant first")
+    return parser.parse_intermixed_args(words)
 
 
 def _text_of(mutant: Mutant) -> str:

@@ -1,9 +1,11 @@
 """Mutants fit the code and its tests: a text that is gone, or a test that has moved, is noticed at once."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from scripts import mutants
 from scripts.mutations import MUTANTS
 from scripts.mutations.mutant import Mutant
 
@@ -34,6 +36,41 @@ def test_what_should_notice_is_there() -> None:
 def test_a_safeguard_has_one_name() -> None:
     names = [one.safeguard for one in MUTANTS]
     assert sorted(names) == sorted(set(names))
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes hours."""
+
+    def run(*_: object, **__: object) -> None:
+        raise AssertionError("tests would have been run")
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--help"], 0, "--missing"),
+        (["--hlep"], 2, "unrecognized arguments: --hlep"),
+        (["--trust", "fsync", "--hlep"], 2, "unrecognized arguments: --hlep"),
+        (["--tru"], 2, "unrecognized arguments: --tru"),
+    ],
+)
+def test_nothing_runs_but_what_was_asked_for(
+    words: list[str], code: int, says: str, nothing_runs: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        mutants.main(words)
+    output = capsys.readouterr()
+    assert (ended.value.code, says in output.out + output.err) == (code, True)
+
+
+def test_words_that_mean_no_mutant_run_nothing(
+    nothing_runs: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mutants.main(["no such safeguard", "--trust", "nor this"]) == 1
+    assert "no such safeguard nor this" in capsys.readouterr().out
 
 
 def _tests(mutant: Mutant) -> list[str]:
