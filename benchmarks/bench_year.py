@@ -1,7 +1,7 @@
 """A year of a root in an hour: small publishes for ever, with maintenance beside them.
 
 One process publishes `--publishes` times `--records` records of 100 bytes, spread over `--partitions`
-partitions, each time to a segment of its own, as short-lived tasks do. Its fsync is off: the disk is not
+partitions: each time an extent in each, in the process's own segments. Its fsync is off: the disk is not
 measured. Another runs `sparklog maintain --watch`. Ten times on the way a third opens the root, as somebody
 would who comes along. At the end: what there is before and after a last round of everything (`optimize`, and
 a `vacuum` that keeps nothing for slow writers), and how long a scan takes beside the same data written at
@@ -81,25 +81,42 @@ def look(root: Path) -> dict[str, float]:
                        for state, count in zip(states, extents, strict=True))  # fmt: skip
         commit = log.image.commit
     again = min(timed(lambda: sparklog.open(root, create=False)) for _ in range(5))
-    files = [path for path in root.rglob("*") if path.is_file()]
-    data = [path for path in files if METADATA not in path.parts]
-    stored = 0
-    for path in data:
-        try:
-            stored += path.stat().st_size
-        except FileNotFoundError:  # swept meanwhile
-            continue
+    segments, indexes, metadata = files_of(root)
     return {
         "commit": commit,
         "extents of a partition, most": max(extents),
-        "data files": len(data),
-        "metadata files": len(files) - len(data),
+        "segments": len(segments),
+        "index files": len(indexes),
+        "metadata files": len(metadata),
         "retained MB": round(retained / 1e6, 1),
-        "data on disk / retained": round(stored / max(1, retained), 3),
+        "segments and indexes on disk / retained": round(
+            (sum(segments) + sum(indexes)) / max(1, retained), 3
+        ),
         "open ms": round(again * 1000, 1),
         "first open ms": round(first * 1000, 1),
         "RSS MB": round(memory, 1),
     }
+
+
+def files_of(root: Path) -> tuple[list[int], list[int], list[int]]:
+    """Sizes of segments, of their indexes, and of the metadata's files; of those that go meanwhile, none."""
+    segments: list[int] = []
+    indexes: list[int] = []
+    metadata: list[int] = []
+    for directory, _, names in os.walk(root):  # passes over directories that go
+        for name in names:
+            path = Path(directory, name)
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                continue
+            if METADATA in path.relative_to(root).parts:
+                metadata.append(size)
+            elif path.suffix in {".index", ".timeindex"}:
+                indexes.append(size)
+            elif path.suffix == ".log":
+                segments.append(size)
+    return segments, indexes, metadata
 
 
 def scanned(root: Path) -> dict[str, float]:
