@@ -141,7 +141,7 @@ def _compactable(image: Image, terms: Terms, *, agreed: bool) -> list[str]:
     return [
         name
         for name in (sorted(image.topics) if terms.topics is None else terms.topics)
-        if (agreed or is_internal(name)) and is_compacted(image.topics[name], image)
+        if (agreed or is_internal(name)) and name in image.topics and is_compacted(image.topics[name], image)
     ]
 
 
