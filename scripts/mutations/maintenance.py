@@ -250,4 +250,25 @@ MUTANTS = (
         "        return\n",
         "tests/client/test_round_process.py",
     ),
+    Mutant(
+        "what cannot be merged keeps nothing else from it",
+        "sparklog/maintenance/run.py",
+        "    if not isinstance(result, SparklogError) or len(work.pieces) == 1:\n",
+        "    if True:\n",
+        "tests/maintenance/test_damaged.py",
+    ),
+    Mutant(
+        "what cannot be merged is told of",
+        "sparklog/maintenance/run.py",
+        "    if failed:\n        raise failed[0]\n",
+        "",
+        "tests/maintenance/test_damaged.py",
+    ),
+    Mutant(
+        "compaction: a budget that is spent hides no damage",
+        "sparklog/maintenance/compact.py",
+        "            compactor.raise_failure()\n",
+        "            if not report.is_cut:\n                compactor.raise_failure()\n",
+        "tests/maintenance/test_damaged.py",
+    ),
 )

@@ -190,6 +190,6 @@ def validate_missing(
             "READ_OVERTAKEN",
             f"{where}: found its segments removed {misses} times in a row before offset {start} could be "
             "read, expected maintenance to be slower than a reader",
-            fix="read again; let removed files wait longer (file.delete.delay.ms)",
+            fix="read again; do not have a vacuum retain less than its week while somebody reads",
         ) from error
     _log.info("%s: %s is not there any more, going on from offset %d elsewhere", where, error.segment, start)

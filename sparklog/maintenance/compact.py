@@ -132,6 +132,7 @@ def compact(
                 compactor.run(run or _run_here(metadata, clock))
             except StoppedError:
                 report.is_cut = True
+            compactor.raise_failure()
     return report
 
 
@@ -197,6 +198,9 @@ class _Compactor:
                     raise StoppedError
                 came_further |= self._round(work, results)
             vain = 0 if came_further else vain + 1
+
+    def raise_failure(self) -> None:
+        """Of the first partition that could not be read."""
         if self._failed:
             raise self._failed[0]
 

@@ -3,6 +3,7 @@
 Invariants: works are done and published one by one, so that whoever ends it loses one of them at most. The
     choice is made anew from the newest image until there is none, or MAX_ROUNDS are over; of what was there
     when it began, or else beside a writer each round would merge what the one before it has made.
+    What cannot be read is an error at the end: it keeps nothing from being merged but its own partition.
 Not here: running it in several processes (each work can be done anywhere), or all the time.
 Concurrency: one at a time on a machine, if the store can hold names: two would do the same work, and all but
     one of each pair in vain; it would do no harm.
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from sparklog.errors import DataLossError
+from sparklog.errors import CorruptLogError, DataLossError, SparklogError
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
@@ -23,8 +24,8 @@ from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
 MAX_ROUNDS = 8
-# Does works, in their order; what came of each, or why a file of it was not there.
-RunMerges = Callable[[Sequence[MergeWork], Told], Iterator[list[ReplaceExtents] | DataLossError]]
+# Does works, in their order; what came of each, or why its files could not be read.
+RunMerges = Callable[[Sequence[MergeWork], Told], Iterator[list[ReplaceExtents] | SparklogError]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def optimize(
     Raises:
         UnknownTopicError: TOPIC_MISSING.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
-        DataLossError, CorruptLogError: a segment is gone or damaged; what was published before stays.
+        DataLossError, CorruptLogError: a segment is gone or damaged; what else was due was merged.
         StorageError: see publish.py.
     """
     limits = limits or MergeLimits(fan_in=None)
@@ -127,12 +128,13 @@ def _merge_all(
 ) -> None:
     done = 0
     first = metadata.refresh(force=True)
+    failed: list[SparklogError] = []
     has_changed = True
     for _ in range(MAX_ROUNDS):
-        works = list(choose_merges(metadata.refresh(force=True), limits, report.topics, since=first))
-        if not (works and has_changed):
-            return
+        if not has_changed or report.is_cut:
+            break
         has_changed = False
+        works = list(choose_merges(metadata.refresh(force=True), limits, report.topics, since=first))
         total = done + sum(work.size for work in works)
 
         def told(size: int) -> None:
@@ -145,28 +147,54 @@ def _merge_all(
         for work in works:
             if not meter.has_room_for(work.size):
                 report.is_cut = True
-                return
+                break
             started = done
-            replacements = next(results)
-            if isinstance(replacements, DataLossError):
-                if all(_is_there(metadata.refresh(force=True), piece) for piece in work.pieces):
-                    raise replacements
-                replacements = []  # its files went with its extents: others have changed them
-            fewer = [action for action in replacements if len(action.added) < action.removed_count]
-            there = set(publish_replacements(metadata, fewer).actions)
-            has_changed |= bool(fewer or not replacements)
+            for part, result in _parts(run, told, work, next(results)):
+                replacements: list[ReplaceExtents] = []  # where its files went with its extents
+                if not isinstance(result, SparklogError):
+                    replacements = result
+                elif all(_is_there(metadata.refresh(force=True), piece) for piece in part.pieces):
+                    failed.append(result)
+                    continue
+                has_changed |= _publish(metadata, report, part, replacements)
             done = started + work.size
             progress(Progress(done, total))
-            for piece, action in itertools.zip_longest(work.pieces, replacements):
-                _count(report.topics[piece.topic], piece, action if action in there else None)
+    if failed:
+        raise failed[0]
+
+
+def _parts(
+    run: RunMerges, told: Told, work: MergeWork, result: list[ReplaceExtents] | SparklogError
+) -> Iterator[tuple[MergeWork, list[ReplaceExtents] | SparklogError]]:
+    """The work, and what came of it. If it cannot be read, its halves, and so on: pieces share a work that
+    have nothing else in common.
+    """
+    if not isinstance(result, SparklogError) or len(work.pieces) == 1:
+        yield work, result
+        return
+    half = len(work.pieces) // 2
+    for pieces in (work.pieces[:half], work.pieces[half:]):
+        part = MergeWork(pieces)
+        yield from _parts(run, told, part, next(run([part], told)))
+
+
+def _publish(
+    metadata: MetadataLog, report: Report, work: MergeWork, replacements: Sequence[ReplaceExtents]
+) -> bool:
+    """Publish those that make fewer extents; True if it is worth to choose again."""
+    fewer = [action for action in replacements if len(action.added) < action.removed_count]
+    there = set(publish_replacements(metadata, fewer).actions)
+    for piece, action in itertools.zip_longest(work.pieces, replacements):
+        _count(report.topics[piece.topic], piece, action if action in there else None)
+    return bool(fewer or not replacements)
 
 
 def _run_here(metadata: MetadataLog, clock: Clock) -> RunMerges:
-    def run(works: Sequence[MergeWork], told: Told) -> Iterator[list[ReplaceExtents] | DataLossError]:
+    def run(works: Sequence[MergeWork], told: Told) -> Iterator[list[ReplaceExtents] | SparklogError]:
         for work in works:
             try:
                 yield run_merge(metadata.store, clock, work, told)
-            except DataLossError as error:
+            except (CorruptLogError, DataLossError) as error:
                 yield error
 
     return run

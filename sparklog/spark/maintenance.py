@@ -73,7 +73,7 @@ def optimize(
     limits = MergeLimits(fan_in=min_input_files, target_bytes=target_file_size_bytes)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
 
-        def run(works: Sequence[MergeWork], _told: Told) -> Iterator[list[ReplaceExtents] | DataLossError]:
+        def run(works: Sequence[MergeWork], _told: Told) -> Iterator[list[ReplaceExtents] | SparklogError]:
             task = _task(root, storage_options, log.cluster_id, _merged)
             yield from in_waves(context, works, task, max_concurrent_file_group_rewrites)
 
@@ -151,10 +151,10 @@ def _task(root: str, storage_options: StorageOptions, cluster_id: str, do: Any) 
     return run
 
 
-def _merged(store: Any, work: MergeWork) -> list[ReplaceExtents] | DataLossError:
+def _merged(store: Any, work: MergeWork) -> list[ReplaceExtents] | SparklogError:
     try:
         return run_merge(store, SystemClock(), work)
-    except DataLossError as error:
+    except (CorruptLogError, DataLossError) as error:
         return error
 
 

@@ -1,0 +1,93 @@
+"""What cannot be read is told of, and keeps nothing else from its turn."""
+
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.errors import CorruptLogError, DataLossError
+from sparklog.maintenance import Budget, MergeLimits, Terms, compact, maintain, optimize
+from sparklog.maintenance.budget import Meter
+from tests.maintenance.conftest import Append, Put, extents, records
+
+ALL = MergeLimits(fan_in=None)
+APART = MergeLimits(fan_in=None, shared_bytes=0)
+
+
+def damage(log: SparkLog, topic: str, partition: int = 0) -> str:
+    """A byte of a partition's last extent; returns its segment."""
+    extent = extents(log, topic, partition)[-1]
+    data = bytearray(log.store.read(extent.segment))
+    data[extent.position + 65] ^= 1
+    log.store.put_hint(extent.segment, bytes(data))
+    return extent.segment
+
+
+@pytest.fixture
+def four(log: SparkLog, append: Append) -> SparkLog:
+    """Two topics of two partitions, each with three extents in a segment of its own."""
+    log.create_topic("a", 2)
+    for topic in ("a", "t"):
+        for partition in range(2):
+            for number in range(3):
+                append([b"%d" % number], topic=topic, partition=partition)
+            log.close()
+    return log
+
+
+def counts(log: SparkLog) -> list[int]:
+    return [len(extents(log, topic, partition)) for topic in ("a", "t") for partition in range(2)]
+
+
+@pytest.mark.parametrize("limits", [ALL, APART], ids=["shared", "apart"])
+def test_a_damaged_partition_is_an_error_and_the_others_are_merged(
+    four: SparkLog, limits: MergeLimits
+) -> None:
+    segment = damage(four, "a", 1)
+    with pytest.raises(CorruptLogError, match=f"a-1 in {segment}"):
+        optimize(four.metadata, four.clock, limits=limits)
+    assert counts(four) == [1, 3, 1, 1]
+    for topic, partition in (("a", 0), ("t", 0), ("t", 1)):
+        assert [value for _, value, _ in records(four, topic, partition)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("limits", [ALL, APART], ids=["shared", "apart"])
+def test_and_so_is_a_lost_one(four: SparkLog, limits: MergeLimits) -> None:
+    four.store.delete(extents(four, "t", 0)[0].segment)
+    with pytest.raises(DataLossError, match="SEGMENT_MISSING"):
+        optimize(four.metadata, four.clock, limits=limits)
+    assert counts(four) == [1, 1, 3, 1]
+
+
+def test_a_round_tells_of_it_each_time(four: SparkLog) -> None:
+    damage(four, "a")
+    terms = Terms(limits=MergeLimits(fan_in=2))
+    for _ in range(2):
+        (report,) = maintain(four.metadata, four.clock, terms, steps=["optimize"]).steps
+        assert (report.outcome, "a-0 in " in report.message) == ("failed", True)
+    assert counts(four) == [3, 1, 1, 1]
+
+
+def spent(log: SparkLog) -> Meter:
+    """A budget that has room for a small work, and then for no other."""
+    meter = Meter(Budget(max_bytes=3_000), log.clock)
+    meter.spend(1)
+    return meter
+
+
+def test_a_budget_that_is_spent_hides_nothing_of_a_compaction(table: SparkLog, put: Put) -> None:
+    put((b"a", b"1"), (b"a", b"2"))
+    damage(table, "table")
+    put((b"a", b"1" * 9_000), (b"a", b"2"), partition=1)
+    with pytest.raises(CorruptLogError, match="table-0"):
+        compact(table.metadata, table.clock, meter=spent(table))
+    assert len(records(table, "table", 1)) == 2
+
+
+def test_nor_of_a_merge(log: SparkLog, append: Append) -> None:
+    for partition in range(2):
+        for _ in range(2):
+            append([b"x" * 9_000 if partition else b"x"], partition=partition)
+        log.close()
+    damage(log, "t")
+    with pytest.raises(CorruptLogError, match="t-0 in"):
+        optimize(log.metadata, log.clock, limits=APART, meter=spent(log))
+    assert [len(extents(log, "t", partition)) for partition in range(2)] == [2, 2]
