@@ -4,6 +4,27 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "broker: while nobody asks for a client's bytes, the loop does not look at its socket",
+        "sparklog_server/network/receiving.py",
+        "            self.close()  # until somebody wants what is there\n",
+        "            pass\n",
+        "tests/server/network/test_receiving.py",
+    ),
+    Mutant(
+        "broker: a client that always sends leaves others their turns",
+        "sparklog_server/network/receiving.py",
+        "        if self._in_a_row < IN_A_ROW:\n",
+        "        if True:\n",
+        "tests/server/network/test_receiving.py",
+    ),
+    Mutant(
+        "broker: the loop forgets a socket before it is closed",
+        "sparklog_server/network/connection.py",
+        "            self.receiver.close()\n",
+        "",
+        "tests/server/network/test_receiving.py",
+    ),
+    Mutant(
         "broker: who sets what nothing acts on leaves a line in the log",
         "sparklog_server/admin/changes.py",
         "        warn_of_settings(actions, self._root.image)\n",

@@ -22,6 +22,7 @@ import socket
 
 from sparklog_server.network.exchange import Origin, Request, Times
 from sparklog_server.network.frames import Frame, FrameError, FrameReader, FrameWriter
+from sparklog_server.network.receiving import SocketReceiver
 from sparklog_server.network.shared import Shared
 from sparklog_server.protocol.api_entry import ApiEntry
 from sparklog_server.protocol.messages import MalformedRequestError, UnsupportedRequestError
@@ -49,7 +50,8 @@ class Connection:
         self.peer_host = peer_host
         self._origin = Origin(number=number, peer_host=peer_host, listener=listener)
         max_bytes = shared.settings.socket_request_max_bytes
-        self.reader = FrameReader(sock, shared.budget, shared.clock, max_bytes, peer_host)
+        self.receiver = SocketReceiver(sock)
+        self.reader = FrameReader(self.receiver, shared.budget, shared.clock, max_bytes, peer_host)
         self.writer = FrameWriter(sock, shared.clock, shared.run_blocking)
         self._task: asyncio.Task[None] | None = None
         self._entry: ApiEntry | None = None  # of the request that is being handled, if not pipelined
@@ -93,6 +95,7 @@ class Connection:
         finally:
             self._closed = True
             self.writer.abort()  # a pipelined request may be sending
+            self.receiver.close()
             self._sock.close()
 
     def drain(self) -> None:

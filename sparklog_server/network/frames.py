@@ -1,4 +1,4 @@
-"""Frames on a socket: four bytes of length, then as many bytes; requests in, responses out.
+"""Frames: four bytes of length, then as many bytes; requests in, responses out.
 
 Invariants: memory for a frame is taken as its bytes arrive, whatever length it announces; a length that
     cannot be is an error before anything is read or allocated for it.
@@ -19,6 +19,7 @@ import numpy as np
 
 from sparklog.clock import Clock
 from sparklog_server.network.limits import ByteBudget
+from sparklog_server.network.receiving import Receiver
 from sparklog_server.protocol.wire import Chunk, FileRegion
 
 _LENGTH = struct.Struct(">i")
@@ -87,12 +88,12 @@ class _Pace:
 
 
 class FrameReader:
-    """Reads one frame after the other from a non-blocking socket."""
+    """Reads one frame after the other of what is received."""
 
     def __init__(
-        self, sock: socket.socket, budget: ByteBudget, clock: Clock, max_bytes: int, owner: str = ""
+        self, receiver: Receiver, budget: ByteBudget, clock: Clock, max_bytes: int, owner: str = ""
     ) -> None:
-        self._sock = sock
+        self._receiver = receiver
         self._owner = owner
         self._budget = budget
         self._clock = clock
@@ -122,10 +123,9 @@ class FrameReader:
         Raises:
             FrameError: an impossible length, or the stream ends within a frame.
         """
-        loop = asyncio.get_running_loop()
         self.started_ms = self._clock.monotonic_ms() if self._end > self._start else None
         while self._end - self._start < _LENGTH.size:
-            if not await self._fill(loop):
+            if not await self._fill():
                 if self._end == self._start:
                     return None
                 raise FrameError("the connection ended within a frame's length")
@@ -134,17 +134,17 @@ class FrameReader:
             raise FrameError(f"a frame of {size} bytes, expected 1 to {self._max_bytes}")
         frame = Frame(self._budget, self._owner)
         try:
-            await self._read_body(loop, frame, size)
+            await self._read_body(frame, size)
         except BaseException:
             frame.release()
             raise
         self.started_ms = None
         return frame
 
-    async def _read_body(self, loop: asyncio.AbstractEventLoop, frame: Frame, size: int) -> None:
+    async def _read_body(self, frame: Frame, size: int) -> None:
         if _LENGTH.size + size <= len(self._buffer):
             while self._end - self._start < _LENGTH.size + size:
-                if not await self._fill(loop):
+                if not await self._fill():
                     raise FrameError(f"the connection ended within a frame of {size} bytes")
             begin = self._start + _LENGTH.size
             self._start = begin + size
@@ -152,9 +152,9 @@ class FrameReader:
             if self._start == self._end:
                 self._start = self._end = 0
             return
-        await self._read_large(loop, frame, size)
+        await self._read_large(frame, size)
 
-    async def _read_large(self, loop: asyncio.AbstractEventLoop, frame: Frame, size: int) -> None:
+    async def _read_large(self, frame: Frame, size: int) -> None:
         capacity = min(size, _FIRST_BYTES)
         await self._take(frame, capacity)
         data = np.empty(capacity, np.uint8)
@@ -171,7 +171,7 @@ class FrameReader:
                 grown[:position] = data
                 data, self.capacity = grown, larger
                 capacity = larger
-            count = await loop.sock_recv_into(self._sock, data.data[position:])
+            count = await self._receiver.receive_into(data.data[position:])
             if not count:
                 raise FrameError(f"the connection ended at byte {position} of a frame of {size}")
             position += count
@@ -190,13 +190,13 @@ class FrameReader:
         if started_ms is not None:
             self.started_ms = self._clock.monotonic_ms() if frame.waited else started_ms
 
-    async def _fill(self, loop: asyncio.AbstractEventLoop) -> int:
+    async def _fill(self) -> int:
         """Receive into the small buffer; what is in it is less than one small frame."""
         if self._start:
             left = self._end - self._start
             self._buffer[:left] = bytes(self._buffer[self._start : self._end])
             self._start, self._end = 0, left
-        count = await loop.sock_recv_into(self._sock, self._buffer[self._end :])
+        count = await self._receiver.receive_into(self._buffer[self._end :])
         self._end += count
         self.active_ms = self._clock.monotonic_ms()
         if self.started_ms is None:
