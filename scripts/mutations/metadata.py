@@ -173,11 +173,11 @@ MUTANTS = (
         "tests/metadata/test_remote_end.py",
     ),
     Mutant(
-        "remote: when all snapshots from the hint on are damaged, the older ones are looked for",
+        "when all snapshots from the hint on are damaged, the older ones are looked for",
         "sparklog/metadata/loading.py",
         "            if base is None and not listing.is_whole:\n",
         "            if base is None and not listing.is_whole and not listing.snapshots:\n",
-        "tests/metadata/test_remote_opening.py",
+        "tests/metadata/test_hinted_opening.py",
     ),
     Mutant(
         "remote: a clock that was ahead when the end was asked for does not prolong the hour",

@@ -186,12 +186,8 @@ def _apply(store: Store, builder: ImageBuilder, header: Header, actions: tuple[A
 
 
 def _look(store: Store) -> _Listing:
-    start_after = None
-    if store.traits.is_remote:
-        newest = read_hint(store)
-        if newest is not None and newest > 0:
-            start_after = commit_name(newest - 1)
-    return _list(store, start_after)
+    newest = read_hint(store)
+    return _list(store, commit_name(newest - 1) if newest is not None and newest > 0 else None)
 
 
 def _list(store: Store, start_after: str | None) -> _Listing:

@@ -100,8 +100,7 @@ class LogUpkeep:
     def write_snapshot(self, image: Image) -> None:
         """Write one now."""
         write_snapshot(self._store, image, timestamp_ms=self._clock.now_ms())
-        if self._store.traits.is_remote:
-            write_hint(self._store, image.commit)
+        write_hint(self._store, image.commit)
         self._known = _Known(image.commit, image.replayed.snapshot, image.replayed.weight)
 
     def _newest(self, image: Image) -> "_Known":

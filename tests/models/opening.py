@@ -1,7 +1,7 @@
 """Opening a root while others publish, write snapshots and clean, and while snapshots are damaged.
 
 A listing is no moment: on an object store names come in order, each as it is when its turn comes; in a
-directory what comes or goes meanwhile is listed or not, each name for itself. A hint (object stores only)
+directory what comes or goes meanwhile is listed or not, each name for itself. A hint
 may be any number. One snapshot is damaged whenever it likes; more only while another is intact from which
 the commits lead to the end, and will when the cleaners are done, or while all commits are there.
 
@@ -32,6 +32,11 @@ class Listing(NamedTuple):
     @property
     def is_whole(self) -> bool:
         return self.start == 0
+
+    def beyond(self, start: int) -> "Listing":
+        """From a hint on: without the commit before it, but with that one's snapshot."""
+        commits = self.commits & ~below(start)
+        return Listing(commits, self.snapshots & ~below(max(start - 1, 0)), start)
 
 
 class Process(NamedTuple):
@@ -123,7 +128,7 @@ class Opening(Model):
                     found = Listing(
                         begin.commits & now.commits | commits, begin.snapshots & now.snapshots | snapshots
                     )
-                    yield f" {found}", self._listed(s, i, p, found)
+                    yield f" {found}", self._listed(s, i, p, found.beyond(p.listing.start))
             return
         one = bit(p.position)
         found = p.listing._replace(
@@ -233,8 +238,8 @@ class Opening(Model):
         return is_whole or any(commits & ~s.commits == 0 for commits in needed)
 
     def _listing(self, s: State, i: int, p: Process, hint: int) -> State:
-        """Begin to list. From a hint on: without the commit before it, but with that one's snapshot."""
-        start = hint if self.is_remote else 0
+        """Begin to list, from a hint on. An object store's listing has come as far as that."""
+        start = hint
         found = Listing(0, s.snapshots & bit(start - 1) if start else 0, start)
         began = Listing() if self.is_remote else Listing(s.commits, s.snapshots)
         return self._with(

@@ -12,7 +12,10 @@ ROOT: dict[str, Any] = {"commits": 5, "at_first": 2, "first": (1,), "snapshots":
 REMOTE: dict[str, Any] = {**ROOT, "is_remote": True}
 SMALL: dict[str, dict[str, Any]] = {
     "a directory": ROOT,
-    "a directory, a damaged snapshot": {**ROOT, "damages": 1},
+    **{
+        f"a directory, a damaged snapshot, hint {hint}": {**ROOT, "hint": hint, "damages": 1}
+        for hint in (0, 2, 3)
+    },
     **{
         f"an object store, a damaged snapshot, hint {hint}": {**REMOTE, "hint": hint, "damages": 1}
         for hint in (0, 2, 3)
@@ -20,7 +23,10 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 MORE: dict[str, Any] = {"commits": 7, "at_first": 2, "first": (1,), "snapshots": 3, "damages": 1}
 LARGE: dict[str, dict[str, Any]] = {
-    "a directory, two damaged snapshots": {**ROOT, "damages": 2},
+    **{
+        f"a directory, two damaged snapshots, hint {hint}": {**ROOT, "hint": hint, "damages": 2}
+        for hint in (0, 1, 4, 5)
+    },
     "a directory, two cleaners": {**ROOT, "damages": 1, "cleanings": (1, 1)},
     "a directory, seven commits, cleaned twice": {**MORE, "cleanings": (2,)},
     "an object store, two cleaners, hint 2": {**REMOTE, "hint": 2, "damages": 2, "cleanings": (1, 1)},
@@ -55,7 +61,13 @@ MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
         "does not open",
     ),
     "the first commit that is missing is the end": (Rules(knows_end=False), REMOTE, "older"),
+    "the hint is believed, in a directory": (
+        Rules(lists_all=False),
+        {**ROOT, "hint": 4, "damages": 1},
+        "does not open",
+    ),
     "a listing of a directory is believed": (Rules(asks_if_cleaned=False), ROOT, "older"),
+    "likewise, from a hint on": (Rules(asks_if_cleaned=False), {**ROOT, "hint": 2}, "older"),
     "one snapshot is kept": (Rules(snapshots_kept=1), {**REMOTE, "damages": 1}, "does not open"),
     "damaged snapshots count": (Rules(counts_intact=False), {**REMOTE, "damages": 2}, "does not open"),
 }

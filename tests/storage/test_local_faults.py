@@ -171,7 +171,7 @@ def test_errors_of_reading_are_not_absence(local: LocalStore, monkeypatch: pytes
     for function, use in (
         ("stat", lambda: local.exists("a")),
         ("preadv", lambda: local.read("a")),
-        ("scandir", lambda: local.list("")),
+        ("listdir", lambda: local.list("")),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(os, function, broken)

@@ -103,3 +103,14 @@ def test_a_dry_sweep_only_counts(local: LocalStore) -> None:
     assert temporary.exists()
     assert local.sweep_temporary(older_than_ms=0) == 1
     assert not temporary.exists()
+
+
+@pytest.mark.parametrize("prefix", ["", "d"])
+def test_list_after_a_name_of_a_tree(local: LocalStore, prefix: str) -> None:
+    names = ["c", "d/1", "d/2-a/x", "d/2.b/x", "d/2/1", "d/2/3", "d/20/x", "d/3.d/x", "e/1"]
+    for name in names:
+        local.put_if_absent(name, b"")
+    there = [name for name in sorted(names) if name.startswith(prefix)]
+    for after in ("", "a", *names, "d", "d/", "d/2", "d/2.", "d/2/2", "d/29", "d/3", "d/3.d/y", "da", "z"):
+        found = [file.name for file in local.list(prefix, recursive=True, start_after=after)]
+        assert found == [name for name in there if name > after], after

@@ -1,4 +1,4 @@
-"""Opening on a store where every look is a request: hints, lists, damaged snapshots."""
+"""Opening where listing everything is slow: hints, lists, damaged snapshots."""
 
 import pytest
 
@@ -21,37 +21,39 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-def remote(clock: ManualClock) -> MemoryStore:
+@pytest.fixture(params=["object store", "directory"])
+def store(clock: ManualClock, request: pytest.FixtureRequest) -> MemoryStore:
+    if request.param == "directory":
+        return MemoryStore("local", clock=clock)
     return MemoryStore("remote", clock=clock, traits=REMOTE)
 
 
-def test_opening_lists_from_the_newest_snapshot_on(remote: MemoryStore, clock: ManualClock) -> None:
-    log = opened(remote, clock)
+def test_opening_lists_from_the_newest_snapshot_on(store: MemoryStore, clock: ManualClock) -> None:
+    log = opened(store, clock)
     for number in range(40):
         set_config(log, f"key-{number}")
         if number == 30:
             log.write_snapshot()
     asked: list[str] = []
-    remote.hook = lambda operation, name: asked.append(name)
-    again = opened(remote, clock)
-    remote.hook = None
+    store.hook = lambda operation, name: asked.append(name)
+    again = opened(store, clock)
+    store.hook = None
     assert again.image == log.image
     assert commit_name(30) not in asked
     assert asked.count(DIRECTORY) <= 2  # one LIST, and a sync that costs nothing
 
 
 @pytest.mark.parametrize("hint", [b"", b"nonsense\n", b"7\n", b"99999999\n", b"9" * 40, None])
-def test_wrong_hints_cost_only_time(remote: MemoryStore, clock: ManualClock, hint: bytes | None) -> None:
-    log = opened(remote, clock)
+def test_wrong_hints_cost_only_time(store: MemoryStore, clock: ManualClock, hint: bytes | None) -> None:
+    log = opened(store, clock)
     for number in range(10):
         set_config(log, f"key-{number}")
         if number == 5:
             log.write_snapshot()
-    remote.delete(SNAPSHOT_HINT)
+    store.delete(SNAPSHOT_HINT)
     if hint is not None:
-        remote.put_hint(SNAPSHOT_HINT, hint)
-    assert opened(remote, clock).image == log.image
+        store.put_hint(SNAPSHOT_HINT, hint)
+    assert opened(store, clock).image == log.image
 
 
 def damage(store: MemoryStore, snapshot: int, what: str) -> None:
@@ -75,14 +77,14 @@ DAMAGES = ["nothing", "manifest", "part", "missing part"]
 @pytest.mark.parametrize("newest", DAMAGES)
 @pytest.mark.parametrize("older", DAMAGES)
 def test_a_root_opens_while_one_snapshot_that_was_kept_is_intact(
-    remote: MemoryStore,
+    store: MemoryStore,
     clock: ManualClock,
     caplog: pytest.LogCaptureFixture,
     hint: str,
     newest: str,
     older: str,
 ) -> None:
-    log = opened(remote, clock)
+    log = opened(store, clock)
     for number in range(9):
         set_config(log, f"key-{number}")
     first = log.write_snapshot()
@@ -92,46 +94,46 @@ def test_a_root_opens_while_one_snapshot_that_was_kept_is_intact(
     last = log.write_snapshot()
     set_config(log, "after")
     assert log.clean() == first - 1  # so nobody can start from commit 0
-    damage(remote, first, older)
-    damage(remote, last, newest)
+    damage(store, first, older)
+    damage(store, last, newest)
     hinted = {"newest": last, "older": first, "nowhere": last + 100, "none": None}[hint]
-    remote.delete(SNAPSHOT_HINT)
+    store.delete(SNAPSHOT_HINT)
     if hinted is not None:
-        write_hint(remote, hinted)
+        write_hint(store, hinted)
 
     if "nothing" in {newest, older}:
-        assert opened(remote, clock).image == log.image
+        assert opened(store, clock).image == log.image
         assert ("passing over" in caplog.text) == (newest != "nothing")
     else:
         with pytest.raises(CorruptLogError, match="commit 1 is missing"):
-            opened(remote, clock)
+            opened(store, clock)
 
 
 def test_snapshots_that_are_all_damaged_do_not_matter_while_the_commits_are_there(
-    remote: MemoryStore, clock: ManualClock
+    store: MemoryStore, clock: ManualClock
 ) -> None:
-    log = opened(remote, clock)
+    log = opened(store, clock)
     for number in range(9):
         set_config(log, f"key-{number}")
         if number in {3, 6}:
-            damage(remote, log.write_snapshot(), "manifest")
-    assert opened(remote, clock).image == log.image
+            damage(store, log.write_snapshot(), "manifest")
+    assert opened(store, clock).image == log.image
 
 
 def test_an_older_snapshot_is_looked_for_before_all_commits_are_read(
-    remote: MemoryStore, clock: ManualClock
+    store: MemoryStore, clock: ManualClock
 ) -> None:
     """Where no commit is ever removed there may be millions of them."""
-    log = opened(remote, clock)
+    log = opened(store, clock)
     for number in range(40):
         set_config(log, f"key-{number}")
         if number in {20, 30}:
             log.write_snapshot()
-    damage(remote, 30, "manifest")
+    damage(store, 30, "manifest")
     asked: list[str] = []
-    remote.hook = lambda operation, name: asked.append(name)
-    again = opened(remote, clock)
-    remote.hook = None
+    store.hook = lambda operation, name: asked.append(name)
+    again = opened(store, clock)
+    store.hook = None
     assert again.image == log.image
     assert commit_name(20) not in asked
     assert commit_name(21) in asked
