@@ -28,7 +28,7 @@ def list_files(
         directory = pending.pop()
         path = f"{root}/{directory}" if directory else root
         try:
-            for entry in _names_after(os.listdir(path), directory, start_after):  # noqa: PTH208
+            for entry in _names_after(os.listdir(path), directory, start_after):
                 name = f"{directory}/{entry}" if directory else entry
                 with contextlib.suppress(FileNotFoundError):
                     status = os.lstat(f"{path}/{entry}")

@@ -1,7 +1,7 @@
 """Where the newest snapshot is: a number in a small file.
 
-Commits stay for a while, on some object stores for good, and there may be some 100,000 of them: listing all of
-them takes a request per thousand, or a second in a directory. So whoever writes a snapshot also writes its
+Commits stay for a while, on some object stores for good, and there may be some 100,000 of them: listing all
+of them takes a request per thousand, or a second in a directory. So whoever writes a snapshot also writes its
 number here, and who opens the root lists from there on.
 
 Invariants: a hint, nothing more: missing, old, or wrong, it costs a longer listing, and nothing else.
