@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.maintenance_words import note_of_version
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.progress import byte_bar
@@ -53,10 +54,13 @@ def compact(topics: tuple[str, ...], dry_run: bool, only_due: bool) -> None:
     """
     from sparklog.maintenance import CompactionLimits
     from sparklog.maintenance import compact as clean
+    from sparklog.metadata import CLEANED_VERSION
 
     log = current().open_log()
     if topics:
         require_topics(log, topics)
+    if not dry_run:
+        note_of_version(log, CLEANED_VERSION)
     with byte_bar("compacting") as show:
         report = clean(
             log.metadata,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.maintenance_words import note_of_version
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.progress import byte_bar
@@ -54,10 +55,13 @@ def optimize(topics: tuple[str, ...], dry_run: bool, target_bytes: int | None, f
     """
     from sparklog.maintenance import MergeLimits
     from sparklog.maintenance import optimize as merge
+    from sparklog.metadata import REPLACEMENT_VERSION
 
     log = current().open_log()
     if topics:
         require_topics(log, topics)
+    if not dry_run:
+        note_of_version(log, REPLACEMENT_VERSION)
     with byte_bar("merging") as show:
         report = merge(
             log.metadata,

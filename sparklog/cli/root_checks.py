@@ -1,4 +1,4 @@
-"""What `sparklog doctor` looks at in a root: version, rights, put-if-absent, leftovers, settings, use, bytes.
+"""What `sparklog doctor` looks at in one: rights, put-if-absent, leftovers, settings, versions, use, bytes.
 
 Writes one small file into the root and removes it again; everything else only reads. With `deep`
 every batch of every extent is read and its checksum compared.
@@ -50,6 +50,7 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield from check_directory(store)
     yield from check_lifecycle(store)
     yield check_settings(log)
+    yield check_metadata_version(log)
     yield check_usage(log)
     if deep:
         yield check_extents(log)
@@ -173,6 +174,23 @@ def check_settings(log: SparkLog) -> Finding:
         f"kept, but not acted on by themselves: {'; '.join(found[:MAX_NAMED])}{more}",
         "run `sparklog expire` and `sparklog compact`, or let records go by themselves: "
         f"`sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true`",
+    )
+
+
+def check_metadata_version(log: SparkLog) -> Finding:
+    """Up to which version of the metadata documents it is written by itself."""
+    from sparklog.metadata import METADATA_VERSION_KEY, VERSION, agreed_version
+
+    agreed = agreed_version(log.image.configs)
+    if agreed >= VERSION:
+        return Finding("metadata version", Status.OK, f"{agreed}: all that this sparklog writes")
+    return Finding(
+        "metadata version",
+        Status.WARN,
+        f"{agreed}, of {VERSION}: older sparklogs on other machines can go on, and not all of merging, "
+        "compaction and vacuum runs by itself",
+        "once every machine that uses this root is upgraded: "
+        f"`sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}`",
     )
 
 

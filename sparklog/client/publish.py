@@ -43,6 +43,7 @@ from sparklog.metadata import (
     Plan,
     SharedPlan,
     WriterTxnState,
+    agreed_version,
     apply_actions,
     plan_append,
     plan_create_topic,
@@ -148,10 +149,11 @@ def publish(
     if not any(one.drafts for one in staged):
         return AppendResult(commit=None, duplicate=False, ranges={})
     failpoint("publish.before")
+    most = agreed_version(metadata.image.configs)
     shared = SharedPlan(
-        payload=lambda: encode_payload(staged, writer),
+        payload=lambda: encode_payload(staged, writer, most=most),
         interpret=interpret_request,
-        version=payload_version(staged),
+        version=payload_version(staged, most=most),
     )
     forgetting: dict[str, str] = {}
 

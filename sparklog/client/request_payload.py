@@ -13,7 +13,7 @@ from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError
-from sparklog.metadata import DraftExtent
+from sparklog.metadata import VERSION, DraftExtent
 from sparklog.metadata.documents.document import REQUEST_VERSION
 from sparklog.metadata.documents.extent_columns import (
     COLUMNS_VERSION,
@@ -56,10 +56,12 @@ class _Request(_Part, frozen=True, kw_only=True):
     writer_txn: _Writer | None = None
 
 
-def encode_payload(staged: Sequence[StagedAppend], writer: WriterVersion | None) -> bytes:
-    """The JSON from which anybody can plan the same."""
+def encode_payload(
+    staged: Sequence[StagedAppend], writer: WriterVersion | None, *, most: int = VERSION
+) -> bytes:
+    """The JSON from which anybody can plan the same; `most`: the version that it may need."""
     drafts = tuple(draft for one in staged for draft in one.drafts)
-    columns = draft_columns(drafts)
+    columns = draft_columns(drafts) if most >= COLUMNS_VERSION else None
     request = _Request(
         drafts=drafts if columns is None else (),
         columns=columns,
@@ -81,10 +83,11 @@ def encode_payload(staged: Sequence[StagedAppend], writer: WriterVersion | None)
     return msgspec.json.encode(request)
 
 
-def payload_version(staged: Sequence[StagedAppend]) -> int:
-    """The lowest version of a request that may hold these."""
+def payload_version(staged: Sequence[StagedAppend], *, most: int = VERSION) -> int:
+    """The lowest version of a request that may hold these, as `encode_payload` writes them."""
     drafts = sum(len(one.drafts) for one in staged)
-    return COLUMNS_VERSION if goes_into_columns(drafts) else REQUEST_VERSION
+    in_columns = goes_into_columns(drafts) and most >= COLUMNS_VERSION
+    return COLUMNS_VERSION if in_columns else REQUEST_VERSION
 
 
 def decode_payload(payload: bytes) -> tuple[StagedAppend, WriterVersion | None]:

@@ -16,6 +16,7 @@ import enum
 from collections.abc import Mapping
 from typing import Self
 
+from sparklog.errors import InvalidRequestError
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS, refuse_kafka_only
 from sparklog.log.setting import (
     LONG_MAX,
@@ -27,12 +28,20 @@ from sparklog.log.setting import (
     setting,
     validate_settings,
 )
-from sparklog.metadata import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY
+from sparklog.metadata import (
+    DEFAULT_MAX_PARTITIONS,
+    MAX_PARTITIONS_KEY,
+    METADATA_VERSION_KEY,
+    VERSION,
+    WRITERS_VERSION,
+)
 
 MIB = 1 << 20
 INT_MAX = (1 << 31) - 1
 DAY_MS = 86_400_000
 AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
+# What a root's owner agrees to: no matter of Kafka's clients.
+AGREEMENTS = frozenset({AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY})
 
 
 class TimestampMode(enum.StrEnum):
@@ -311,6 +320,17 @@ class RootConfig:
         upgraded. true agrees to it; `sparklog maintain --dry-run` shows what would go.""",
     )
 
+    metadata_version: int = setting(
+        METADATA_VERSION_KEY,
+        default=WRITERS_VERSION,
+        minimum=WRITERS_VERSION,
+        doc="""Up to which version of the metadata documents (FORMAT.md) a root is written by itself: by
+        merging, compaction and vacuum in the background, and by the shorter form of appends to many
+        partitions. A sparklog stops at a document of a version that it does not know. A new root says what
+        the sparklog that made it knows. One that was made before stays at the default until you have
+        upgraded every machine that uses it, and raise this. `sparklog doctor` says how far.""",
+    )
+
     @classmethod
     def parse(cls, configs: Mapping[str, str]) -> Self:
         """The settings in force: the root's value, else the declared default."""
@@ -327,6 +347,14 @@ def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
     refuse_kafka_only(configs)
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
+    # A bound on what is set, not on what is read: a newer sparklog may have set it.
+    version = RootConfig.parse(configs).metadata_version
+    if version > VERSION:
+        raise InvalidRequestError(
+            "CONFIG_OUT_OF_BOUNDS",
+            f"{METADATA_VERSION_KEY}: found {version}, expected at most {VERSION}, which this sparklog knows",
+            fix="upgrade sparklog on every machine that uses this root first",
+        )
 
 
 def validate_config_keys(keys: list[str], *, root: bool = False) -> None:

@@ -12,7 +12,7 @@ from sparklog.maintenance.budget import NO_LIMIT, Budget
 from sparklog.maintenance.choose import MergeLimits
 from sparklog.maintenance.choose_compactions import CompactionLimits, CompactionWork
 from sparklog.maintenance.compact import CompactedTopic, CompactionReport, compact
-from sparklog.maintenance.maintain import RoundReport, due_steps, maintain
+from sparklog.maintenance.maintain import RoundReport, due_steps, maintain, withheld_by_version
 from sparklog.maintenance.retain import Expiry, expire
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
 from sparklog.maintenance.steps import StepReport, Terms
@@ -58,4 +58,5 @@ __all__ = [
     "measure_usage",
     "optimize",
     "vacuum",
+    "withheld_by_version",
 ]

@@ -3,8 +3,9 @@
 Order: what goes is not rewritten first (expire and compact, then merge), and files go last, those that were
 written more than a week ago.
 Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
-    storage; a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and says
-    otherwise what would go, and how to agree.
+    storage; a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and
+    writes only metadata documents of a version that it agrees to (`sparklog.metadata.version`), or says
+    otherwise what is due, and how to agree.
 Not here: a round (maintain.py), what the steps do (retain.py, compact.py, run.py, sweep.py).
 Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 """
@@ -21,7 +22,19 @@ from sparklog.maintenance.compact import compact
 from sparklog.maintenance.retain import NO_DEFAULTS, choose_expired, expire
 from sparklog.maintenance.run import Progress, optimize
 from sparklog.maintenance.sweep import DAY_MS, vacuum
-from sparklog.metadata import Image, MetadataLog, SetConfigs, is_internal
+from sparklog.metadata import (
+    CLEANED_VERSION,
+    HORIZON_VERSION,
+    METADATA_VERSION_KEY,
+    REPLACEMENT_VERSION,
+    VERSION,
+    WRITERS_VERSION,
+    Image,
+    MetadataLog,
+    SetConfigs,
+    agreed_version,
+    is_internal,
+)
 
 # In the root's settings, but declared nowhere: when the last vacuum by itself began, in Unix time (ms).
 LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
@@ -76,11 +89,36 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`is_due` is pure: (image, time, terms)."""
+    """`is_due` is pure: (image, time, terms), and asks for nobody's consent to the version of the metadata
+    documents that the step writes, `version`.
+    """
 
     name: str
+    version: int
     is_due: Callable[[Image, int, Terms], bool]
     run: Callable[[Round], StepReport]
+
+    def is_agreed(self, image: Image) -> bool:
+        """May the root be written with documents of that version by itself?"""
+        return agreed_version(image.configs) >= self.version
+
+    def withheld(self, round_: Round) -> StepReport:
+        """What is said instead of doing it, where the root does not agree."""
+        image = round_.metadata.image
+        if not self.is_due(image, round_.clock.now_ms(), round_.terms):
+            return StepReport(step=self.name, outcome="nothing")
+        message = f"{self.name} is due. {why_withheld(image)}; to do it once: sparklog {self.name}"
+        return StepReport(step=self.name, outcome="withheld", message=message)
+
+
+def why_withheld(image: Image) -> str:
+    """Of a step that the root does not agree to for its version."""
+    return (
+        "This root is written by itself with metadata documents of version "
+        f"{agreed_version(image.configs)} at most, which older sparklogs on other machines can read. "
+        "Once every machine that uses it is upgraded: "
+        f"sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}"
+    )
 
 
 def may_remove(image: Image) -> bool:
@@ -258,8 +296,8 @@ def _vacuum(round_: Round) -> StepReport:
 
 
 STEPS: tuple[Step, ...] = (
-    Step("expire", _expire_is_due, _expire),
-    Step("compact", _compact_is_due, _compact),
-    Step("optimize", _merge_is_due, _merge),
-    Step("vacuum", _vacuum_is_due, _vacuum),
+    Step("expire", WRITERS_VERSION, _expire_is_due, _expire),
+    Step("compact", CLEANED_VERSION, _compact_is_due, _compact),
+    Step("optimize", REPLACEMENT_VERSION, _merge_is_due, _merge),
+    Step("vacuum", HORIZON_VERSION, _vacuum_is_due, _vacuum),
 )

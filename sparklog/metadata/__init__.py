@@ -2,11 +2,12 @@
 
 from sparklog.metadata.background import Background
 from sparklog.metadata.log import MetadataLog, PublishResult
-from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.actions import VERSION, Action
+from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, WRITERS_VERSION, agreed_version
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
-from sparklog.metadata.model.compacting import NoteCleaned, plan_note_cleaned
+from sparklog.metadata.model.compacting import CLEANED_VERSION, NoteCleaned, plan_note_cleaned
 from sparklog.metadata.model.extent import DraftExtent, Extent
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
 from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced
@@ -29,6 +30,7 @@ from sparklog.metadata.model.image import (
 from sparklog.metadata.model.producers import AllocateProducerIds, plan_allocate_producer_ids
 from sparklog.metadata.model.publishers import RequestApplied
 from sparklog.metadata.model.rewriting import (
+    REPLACEMENT_VERSION,
     AdvanceLogStart,
     ReplaceExtents,
     plan_advance_log_start,
@@ -45,7 +47,12 @@ from sparklog.metadata.model.sequences import (
     mergeable,
 )
 from sparklog.metadata.model.settings import SetConfigs, plan_set_configs
-from sparklog.metadata.model.sweeping import MoveSweepHorizon, born_of, plan_move_sweep_horizon
+from sparklog.metadata.model.sweeping import (
+    HORIZON_VERSION,
+    MoveSweepHorizon,
+    born_of,
+    plan_move_sweep_horizon,
+)
 from sparklog.metadata.model.topic_names import collision_key, is_internal, why_illegal_topic_name
 from sparklog.metadata.model.topics import (
     AddPartitions,
@@ -66,15 +73,21 @@ from sparklog.metadata.others import Plan, SharedPlan
 from sparklog.metadata.settings import MetadataSettings
 
 __all__ = [
+    "CLEANED_VERSION",
     "DEFAULT_MAX_PARTITIONS",
+    "HORIZON_VERSION",
     "MAX_PARTITIONS_KEY",
     "MAX_WRITER_TXNS",
+    "METADATA_VERSION_KEY",
     "NEVER_CLEANED",
     "NO_COMMIT",
     "NO_DELETE_HORIZON_MS",
     "NO_HORIZON",
     "NUMBER_COLUMNS",
+    "REPLACEMENT_VERSION",
     "SEQUENCES",
+    "VERSION",
+    "WRITERS_VERSION",
     "Action",
     "AddPartitions",
     "AdvanceLogStart",
@@ -109,6 +122,7 @@ __all__ = [
     "WriterTxn",
     "WriterTxnState",
     "added_partitions",
+    "agreed_version",
     "appended_offset",
     "apply_actions",
     "born_of",

@@ -32,6 +32,7 @@ from sparklog.metadata.following import Follower
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.model.action import FIRST_VERSION, ActionRefusedError
 from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.agreed_version import agreed_version
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.extents import count_extents
 from sparklog.metadata.model.ids import new_id
@@ -75,7 +76,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         timestamp_ms=timestamp_ms,
         length=0,
     )
-    data = encode_commit(header, actions)
+    data = encode_commit(header, actions, most=agreed_version(newer.configs))
     newer = replace(newer, replayed=image.replayed.after(len(data), count_extents(actions)))
     return Candidate(commit_name(commit), data, uuid, newer)
 

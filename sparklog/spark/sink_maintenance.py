@@ -5,7 +5,8 @@ anything is due; if so, a process of low priority does one round (client/round_p
 Invariants: no micro-batch waits for it, and none fails by it: what goes wrong is logged, once for each cause.
     One round at a time for a root in this process, and on this machine. It ends with the process that started
     it, a Python worker of Spark's driver, which Spark ends with the driver, or after a minute without work.
-    Records are removed only where the root lets them go by themselves (maintenance/steps.py).
+    Records are removed only where the root lets them go by themselves, and metadata documents are written
+    only of versions that it agrees to (maintenance/steps.py).
     After rounds that came to nothing it looks less often (client/round_pace.py).
 Cost: a comparison of times for a commit; each LOOK_MS the choice of what is due, and at most once in
     EXPIRY_MS a process that only removes what is past its retention.
@@ -20,7 +21,7 @@ import os
 from sparklog.client import SparkLog
 from sparklog.client.round_pace import Pace
 from sparklog.client.round_process import RoundProcess, RoundRequest
-from sparklog.maintenance import due_steps
+from sparklog.maintenance import due_steps, withheld_by_version
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.storage_options import StorageOptions
 
@@ -39,6 +40,7 @@ class Keeper:
         self._look_ms: int | None = None
         self._expiry_ms: int | None = None
         self._told: set[str] = set()
+        self._has_told_withheld = False
         self._pace = Pace()
 
     def after_commit(self, log: SparkLog, options: SinkOptions) -> None:
@@ -64,6 +66,9 @@ class Keeper:
         but = () if may_expire else ("expire",)
         if may_expire:
             self._expiry_ms = now_ms + EXPIRY_MS
+        if not self._has_told_withheld and (withheld := withheld_by_version(log.image, log.clock.now_ms())):
+            self._has_told_withheld = True
+            self.tell(withheld)
         due = next(due_steps(log.image, log.clock.now_ms(), but=but), None)
         if due is None:
             self._pace.went_well()

@@ -27,7 +27,7 @@ from sparklog.client.round_process import (
 )
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
-from sparklog.maintenance import RoundReport, Terms, due_steps
+from sparklog.maintenance import RoundReport, Terms, due_steps, withheld_by_version
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
@@ -53,7 +53,7 @@ class MaintenanceService:
         self._clock = clock
         self._metrics = metrics
         self._expiry_ms = clock.monotonic_ms()
-        self._told = ""
+        self._told = self._told_withheld = ""
         self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
 
@@ -87,7 +87,10 @@ class MaintenanceService:
 
     async def _look(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        due = await self._root.run(self._due, now_ms >= self._expiry_ms)
+        due, withheld = await self._root.run(self._due, now_ms >= self._expiry_ms)
+        if withheld and not self._told_withheld:
+            _log.warning("maintenance: %s", withheld)
+        self._told_withheld = withheld
         if now_ms >= self._expiry_ms:
             self._expiry_ms = now_ms + self._settings.log_retention_check_interval_ms
         if not due:
@@ -96,12 +99,17 @@ class MaintenanceService:
         answer = await self._run_round(due)
         self._note(answer)
 
-    def _due(self, may_expire: bool) -> tuple[str, ...]:
-        """The names of the steps that a round is to do now. In a storage thread."""
+    def _due(self, may_expire: bool) -> tuple[tuple[str, ...], str]:
+        """The names of the steps that a round is to do now, and what to say of those that it must not do. In
+        a storage thread.
+        """
         terms = Terms(defaults=self._defaults)
         but = () if may_expire else (_EXPIRE,)
-        due = due_steps(self._root.image, self._clock.now_ms(), terms, but=but)
-        return tuple(step for step in due if step == _EXPIRE or self._settings.log_cleaner_enable)
+        image, now_ms = self._root.image, self._clock.now_ms()
+        due = due_steps(image, now_ms, terms, but=but)
+        if not self._settings.log_cleaner_enable:
+            return tuple(step for step in due if step == _EXPIRE), ""
+        return tuple(due), withheld_by_version(image, now_ms, terms)
 
     async def _run_round(self, steps: tuple[str, ...]) -> RoundAnswer:
         request = RoundRequest(

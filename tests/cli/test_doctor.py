@@ -15,8 +15,10 @@ from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.root_checks import check_permissions, check_put_if_absent, check_root
 from sparklog.errors import StorageError
 from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.metadata import VERSION
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, filesystems, open_store
+from tests.support.roots import old_root
 from tests.twins import without_kernels
 
 Run = Callable[..., Result]
@@ -200,6 +202,19 @@ def test_settings_that_nothing_acts_on_are_a_warning(run: Run, root: Path) -> No
     assert "by themselves: the root has retention.ms=1000; topic0 has cleanup.policy=" in found.detail
     assert found.detail.endswith("; and 3 more")
     assert "run `sparklog expire`" in found.fix
+
+
+def test_an_older_roots_metadata_version_is_a_warning(run: Run, tmp_path: Path) -> None:
+    root = old_root("v5", tmp_path)
+
+    def looked() -> Finding:
+        return next(one for one in check_root(str(root), deep=False) if one.check == "metadata version")
+
+    assert looked().status is Status.WARN
+    command = looked().fix.split("`")[1]
+    assert command == f"sparklog root alter --config sparklog.metadata.version={VERSION}"
+    run("--root", str(root), *command.split()[1:])
+    assert (looked().status, looked().detail) == (Status.OK, f"{VERSION}: all that this sparklog writes")
 
 
 def test_what_nothing_refers_to_is_counted(run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import sparklog
 from sparklog.client import SparkLog
 from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import ROUND, alone
+from sparklog.metadata import METADATA_VERSION_KEY
 from tests.cli.conftest import Run
 from tests.support.broker_process import until
 
@@ -87,6 +88,17 @@ def test_without_consent_it_says_how_to_agree(log: SparkLog, run: Run) -> None:
     assert "withheld" in result.stdout
     assert f"sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true" in result.stderr
     assert log.log_end_offset("t", 0) - log.log_start_offset("t", 0) == 1
+
+
+@pytest.mark.parametrize(("command", "version"), [("optimize", 5), ("compact", 7), ("vacuum", 6)])
+def test_an_order_says_whom_it_may_stop(log: SparkLog, run: Run, command: str, version: int) -> None:
+    assert "UNSUPPORTED_METADATA" not in run(command).stderr
+    log.alter_root({METADATA_VERSION_KEY: "4"})
+    told = run(command).stderr
+    assert f"has {METADATA_VERSION_KEY}=4; what this command publishes is of version {version}." in told
+    assert "UNSUPPORTED_METADATA" not in run(command, "--dry-run").stderr
+    log.alter_root({METADATA_VERSION_KEY: str(version)})
+    assert "UNSUPPORTED_METADATA" not in run(command).stderr
 
 
 @pytest.mark.parametrize("wrong", ["5", "5 minutes", "-1s", "", "m"])

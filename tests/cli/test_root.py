@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from sparklog.metadata import VERSION
 from tests.cli.conftest import Run
 from tests.cli.test_topics import RunJson
 
@@ -23,14 +24,19 @@ def test_settings_of_the_root_are_set_shown_and_deleted(run: Run, run_json: RunJ
         ["SETTING", "VALUE", "DEFAULT", "OF"],
         ["num.partitions", "3", "1", "root"],
         ["sparklog.automatic.removal", "true", "false", "root"],
+        ["sparklog.metadata.version", str(VERSION), "4", "root"],
         ["segment.bytes", "1000", "1073741824", "topics"],
     ]
     assert run_json("topics", "create", "--topic", "u")["partition_count"] == 3
     run("root", "alter", "--delete-config", "num.partitions", "--config", "auto.create.topics.enable=false")
     assert "sparklog root alter" in run("produce", "--topic", "v", stdin="x\n", exit_code=1).stderr
-    (first, second, third) = run_json("root", "describe")["settings"]
+    (first, *others) = run_json("root", "describe")["settings"]
     assert (first["key"], first["value"]) == ("auto.create.topics.enable", "false")
-    assert (second["key"], third["key"]) == ("sparklog.automatic.removal", "segment.bytes")
+    assert [one["key"] for one in others] == [
+        "sparklog.automatic.removal",
+        "sparklog.metadata.version",
+        "segment.bytes",
+    ]
 
 
 def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
@@ -46,6 +52,8 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
             {"key": "num.partitions", "value": "3", "default": "1", "scope": "root", "is_set": True},
             {"key": "sparklog.automatic.removal", "value": "true", "default": "false", "scope": "root"}
             | {"is_set": True},
+            {"key": "sparklog.metadata.version", "value": str(VERSION), "default": "4", "scope": "root"}
+            | {"is_set": True},
         ],
     }
     everything = run_json("root", "describe", "--all")["settings"]
@@ -53,7 +61,8 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
     assert {"key": "retention.ms", "value": "-1", "default": "-1", "scope": "topics"} | {
         "is_set": False
     } in everything
-    words = ("--delete-config", "num.partitions", "--delete-config", "sparklog.automatic.removal")
+    names = ("num.partitions", "sparklog.automatic.removal", "sparklog.metadata.version")
+    words = [word for name in names for word in ("--delete-config", name)]
     assert run_json("root", "alter", *words)["settings"] == []
     assert "root describe --all" in run("root", "describe").stdout
 

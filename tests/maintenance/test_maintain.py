@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog, open_log
+from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import RetriableError, StorageError
 from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
@@ -171,8 +172,9 @@ def older(log: SparkLog) -> SparkLog:
 def test_a_new_root_agrees_from_its_first_commit_on(tmp_path_log: SparkLog) -> None:
     tmp_path_log.create_topic("t", 1)
     assert tmp_path_log.image.commit == 0
-    assert tmp_path_log.image.configs == {AUTOMATIC_REMOVAL_KEY: "true"}
-    tmp_path_log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
+    assert tmp_path_log.image.configs == FOUNDING[0].configs
+    assert tmp_path_log.image.configs[AUTOMATIC_REMOVAL_KEY] == "true"
+    tmp_path_log.alter_root(delete=list(FOUNDING[0].configs))
     with open_log(tmp_path_log.url) as again:  # and nobody agrees for its owner
         again.create_topic("u", 1)
         assert again.image.configs == {}
@@ -384,5 +386,6 @@ def test_one_round_at_a_time_on_a_machine(tmp_path_log: SparkLog) -> None:
 
 
 def test_a_step_that_somebody_else_does_is_left_to_them(tmp_path_log: SparkLog) -> None:
+    tmp_path_log.create_topic("t", 1)
     with alone(tmp_path_log.metadata):
         assert outcomes(maintain(tmp_path_log.metadata, tmp_path_log.clock))["optimize"] == "busy"

@@ -9,11 +9,14 @@ from sparklog.client.publish import interpret_request, publish
 from sparklog.client.request_payload import encode_payload, payload_version
 from sparklog.clock import ManualClock
 from sparklog.metadata import (
+    METADATA_VERSION_KEY,
+    VERSION,
     AppendExtents,
     DraftExtent,
     MetadataLog,
     MetadataSettings,
     RequestApplied,
+    SetConfigs,
     new_id,
     plan_create_topic,
 )
@@ -40,10 +43,16 @@ def store(clock: ManualClock) -> MemoryStore:
     return MemoryStore("many", clock=clock, traits=REMOTE)
 
 
+def agreed_to(version: int) -> SetConfigs:
+    return SetConfigs(configs={METADATA_VERSION_KEY: str(version)})
+
+
 @pytest.fixture
 def log(store: MemoryStore, clock: ManualClock) -> MetadataLog:
     log = MetadataLog.open(store, clock, create=True, settings=MetadataSettings(snapshot_bytes=1 << 30))
-    log.publish(lambda image: [plan_create_topic(image, "t", PARTITIONS, topic_id="T" * 22)])
+    log.publish(
+        lambda image: [agreed_to(VERSION), plan_create_topic(image, "t", PARTITIONS, topic_id="T" * 22)]
+    )
     return log
 
 
@@ -155,9 +164,11 @@ def test_a_request_is_interpreted_when_its_turn_has_come(
     assert len(interpreted) == 2  # the second was one too many
 
 
+@pytest.mark.parametrize("agreed", [VERSION, 4])
 def test_our_own_request_is_posted_with_its_version(
-    log: MetadataLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    log: MetadataLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, agreed: int
 ) -> None:
+    log.publish(lambda _: [agreed_to(agreed)])
     posted: list[int] = []
     put_hint = store.put_hint
 
@@ -170,7 +181,8 @@ def test_our_own_request_is_posted_with_its_version(
     for count in (PARTITIONS, 7):
         log.combiner.note_crowd()
         publish(log, [staged("ours", count)])
-    assert posted == [5, 4]
+    assert posted == [min(agreed, 5), 4]
+    assert ends(log) == [4] * 7 + [2] * (PARTITIONS - 7)
 
 
 def test_a_commit_weighs_its_extents_whatever_their_form(

@@ -106,11 +106,9 @@ class BrokerProcess:
         self._errors.close()
 
     def errors(self) -> str:
-        """What was written to stderr, by all runs."""
-        self._errors.seek(0)
-        text = self._errors.read()
-        self._errors.seek(0, os.SEEK_END)
-        return text
+        """What was written to stderr, by all runs; without moving where the next line goes."""
+        descriptor = self._errors.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
 
     def resident_bytes(self) -> int:
         return int(psutil.Process(self.process.pid).memory_info().rss)

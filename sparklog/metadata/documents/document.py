@@ -106,9 +106,11 @@ def required_version(actions: Sequence[WireAction]) -> int:
     return max((action.document_version for action in actions), default=FIRST_VERSION)
 
 
-def encode_commit(header: Header, actions: Sequence[Action]) -> bytes:
-    """The bytes of a commit: of the lowest version that can say this, many extents in columns."""
-    wire = to_wire(actions)
+def encode_commit(header: Header, actions: Sequence[Action], *, most: int = VERSION) -> bytes:
+    """The bytes of a commit, of the lowest version that can say this; many extents in columns, unless that
+    takes a version beyond `most`.
+    """
+    wire = to_wire(actions) if most >= COLUMNS_VERSION else tuple(actions)
     header = msgspec.structs.replace(header, version=required_version(wire))
     return encode_document(header, CommitBody(actions=wire))
 

@@ -13,6 +13,8 @@ from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import NO_DELETE_HORIZON_MS, Cleaned, Image
 from sparklog.metadata.model.numbers import Int64
 
+CLEANED_VERSION = 7
+
 
 class NoteCleaned(ActionBase, tag="note_cleaned", frozen=True, kw_only=True):
     """Offsets below `first_dirty_offset` are compacted.
@@ -29,7 +31,7 @@ class NoteCleaned(ActionBase, tag="note_cleaned", frozen=True, kw_only=True):
     @property
     def document_version(self) -> int:
         """Whoever does not know of it would forget it in its next snapshot."""
-        return 7
+        return CLEANED_VERSION
 
 
 # --- effect ------------------------------------------------------------------------------------------

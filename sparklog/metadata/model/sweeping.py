@@ -21,6 +21,7 @@ from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import NO_HORIZON, Image
 from sparklog.metadata.model.numbers import Int64
 
+HORIZON_VERSION = 6
 NO_BIRTH = -1  # of names that do not say it: before all
 # The first names with births have a dash where the dot is.
 _OWN = re.compile(r"segments/[^/]+/\d{8}[.-](\d{1,18})\.log")
@@ -35,7 +36,7 @@ class MoveSweepHorizon(ActionBase, tag="move_sweep_horizon", frozen=True, kw_onl
     @property
     def document_version(self) -> int:
         """Whoever does not know of it would bring them to life."""
-        return 6
+        return HORIZON_VERSION
 
 
 def born_of(segment: str) -> int:

@@ -1,13 +1,13 @@
 """The names of settings at the broker and in a root."""
 
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig, TopicConfig
+from sparklog.log.config import AGREEMENTS, RootConfig, TopicConfig
 from sparklog.log.setting import declared_settings
 from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS
 
 
 def test_every_topic_setting_has_one_name_at_the_broker() -> None:
     assert set(BROKER_NAMES) == set(declared_settings(TopicConfig))
-    of_roots = set(declared_settings(RootConfig)) - {AUTOMATIC_REMOVAL_KEY}  # no matter of clients
+    of_roots = set(declared_settings(RootConfig)) - AGREEMENTS  # no matter of clients
     assert len(ROOT_KEYS) == len(declared_settings(TopicConfig)) + len(of_roots)
     assert BROKER_NAMES["segment.ms"] == "log.roll.ms"
     assert BROKER_NAMES["min.compaction.lag.ms"] == "log.cleaner.min.compaction.lag.ms"

@@ -1,0 +1,24 @@
+"""Up to which version of the metadata documents a root may be written by itself: what its owner agreed to.
+
+Each document says the lowest version that knows what is in it (adr/0020), and a sparklog stops at the first
+that it does not know. So one upgraded machine could stop all others, by what nobody asked it to do: merging
+in the background, or a shorter form of an append. Such documents are written only up to the version that the
+root's settings name. A root says nothing of it until it is told (adr/0024); a new one says in its first
+commit what the sparklog that made it knows.
+
+Invariants: pure. What somebody orders (`sparklog optimize`) does not ask; nor does what a writer cannot do
+    without, which is of WRITERS_VERSION at most.
+Not here: who asks (creating.py for columns, sparklog/maintenance/steps.py).
+Sources: Kafka metadata.version (KIP-584, KIP-778).
+"""
+
+from collections.abc import Mapping
+
+METADATA_VERSION_KEY = "sparklog.metadata.version"  # a setting of the root; declared in log/config.py
+WRITERS_VERSION = 4
+
+
+def agreed_version(configs: Mapping[str, str]) -> int:
+    """The version that a root with these settings may be written with."""
+    text = configs.get(METADATA_VERSION_KEY, "").strip()
+    return int(text) if text.isascii() and text.isdigit() else WRITERS_VERSION
