@@ -125,4 +125,11 @@ MUTANTS = (
         "                if False:\n",
         "tests/storage/test_walk.py",
     ),
+    Mutant(
+        "vacuum: what is born while it looks is no older copy",
+        SWEEP,
+        "        evidence = self._survey()\n        image = self._metadata.refresh(force=True)\n",
+        "        image = self._metadata.refresh(force=True)\n        evidence = self._survey()\n",
+        "tests/maintenance/test_vacuum_stores.py",
+    ),
 )
