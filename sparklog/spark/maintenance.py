@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 WorkT = TypeVar("WorkT", MergeWork, CompactionWork)
 StorageOptions = Mapping[str, Any] | None
 _log = logging.getLogger("sparklog.spark")
+LEAST = {"target_file_size_bytes": 1, "min_input_files": 2, "max_concurrent_file_group_rewrites": 1}
 
 
 def optimize(
@@ -75,8 +76,14 @@ def optimize(
         dry_run: only say what would be merged.
         storage_options, cluster_id: as for sparklog.open.
 
-    Raises: as sparklog.maintenance.optimize; InvalidRequestError for a Spark Connect session.
+    Raises: as sparklog.maintenance.optimize; InvalidRequestError: INVALID_OPTION for a number below LEAST,
+        SPARK_CONNECT_UNSUPPORTED for a session of Spark Connect.
     """
+    _validate(
+        target_file_size_bytes=target_file_size_bytes,
+        min_input_files=min_input_files,
+        max_concurrent_file_group_rewrites=max_concurrent_file_group_rewrites,
+    )
     context = _context_of(spark)
     limits = MergeLimits(fan_in=min_input_files, target_bytes=target_file_size_bytes)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
@@ -105,8 +112,9 @@ def compact(
     Args:
         only_due: go by min.cleanable.dirty.ratio and max.compaction.lag.ms. The others: as optimize.
 
-    Raises: as sparklog.maintenance.compact; InvalidRequestError for a Spark Connect session.
+    Raises: as sparklog.maintenance.compact, and optimize here.
     """
+    _validate(max_concurrent_file_group_rewrites=max_concurrent_file_group_rewrites)
     context = _context_of(spark)
     limits = CompactionLimits(only_due=only_due)
     with open_log(root, create=False, storage_options=storage_options, cluster_id=cluster_id) as log:
@@ -129,6 +137,16 @@ def _warn_of_version(log: SparkLog, version: int, *, dry_run: bool) -> None:
             agreed,
             version,
         )
+
+
+def _validate(**options: int | None) -> None:
+    for name, value in options.items():
+        if value is not None and value < LEAST[name]:
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"{name}: found {value}, expected at least {LEAST[name]}",
+                fix=f"leave {name} out, or give it a larger number",
+            )
 
 
 def _context_of(spark: "SparkSession") -> "SparkContext":

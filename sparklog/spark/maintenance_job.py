@@ -57,22 +57,52 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+_COMMANDS = {
+    "optimize": "Merge small extents of the topics, or of all, into large segments, by Spark tasks.",
+    "compact": "Keep the last record of each key, in the topics, or all, whose cleanup.policy has compact.",
+}
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="maintenance_job.py", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("optimize", "compact"):
-        command = commands.add_parser(name)
-        command.add_argument("root")
-        command.add_argument("topics", nargs="*")
-        command.add_argument("--dry-run", action="store_true")
-        command.add_argument("--cluster-id")
-        command.add_argument("--max-concurrent-file-group-rewrites", type=int)
+    parser = argparse.ArgumentParser(
+        prog="maintenance_job.py",
+        description="Maintenance of a sparklog root by Spark tasks. Prints a line of JSON.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, about in _COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=about)
+        command.add_argument(
+            "root", metavar="ROOT", help="a path that all executors have, or s3://bucket/prefix"
+        )
+        command.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
+        command.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        command.add_argument(
+            "--cluster-id", metavar="ID", help="the root that is meant; any other is refused"
+        )
+        _add_number(
+            command,
+            "max_concurrent_file_group_rewrites",
+            "pieces of work in a wave; default: twice what Spark runs at once",
+        )
         if name == "optimize":
-            command.add_argument("--target-file-size-bytes", type=int)
-            command.add_argument("--min-input-files", type=int)
+            _add_number(command, "target_file_size_bytes", "of segments; default, and most: segment.bytes")
+            _add_number(command, "min_input_files", "merge only where there are N extents of about one size")
         else:
-            command.add_argument("--due", action="store_true")
+            command.add_argument(
+                "--due", action="store_true", help="only what is due by the topics' settings"
+            )
     return parser
+
+
+def _add_number(command: argparse.ArgumentParser, name: str, about: str) -> None:
+    from sparklog.spark.maintenance import LEAST
+
+    def number(text: str) -> int:
+        if int(text) < LEAST[name]:
+            raise argparse.ArgumentTypeError(f"found {text}, expected at least {LEAST[name]}")
+        return int(text)
+
+    command.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=number, help=about)
 
 
 if __name__ == "__main__":

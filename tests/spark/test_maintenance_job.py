@@ -55,7 +55,7 @@ def test_extents_are_merged_by_tasks(spark: SparkSession, log: SparkLog, root: s
     assert maintenance.optimize(spark, root, ["t"]).topics["t"].merged_extents == 0
 
 
-def test_partitions_are_compacted_by_tasksin_waves(spark: SparkSession, log: SparkLog, root: str) -> None:
+def test_partitions_are_compacted_by_tasks_in_waves(spark: SparkSession, log: SparkLog, root: str) -> None:
     report = maintenance.compact(spark, root, max_concurrent_file_group_rewrites=1)
     assert report.topics["table"].superseded == 36
     for partition in range(2):
@@ -83,6 +83,42 @@ def test_what_changed_meanwhile_is_left_out(
 def test_spark_connect_is_refused(root: str) -> None:
     with pytest.raises(InvalidRequestError, match="SPARK_CONNECT_UNSUPPORTED"):
         maintenance.optimize(object(), root)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_concurrent_file_group_rewrites", 0),
+        ("max_concurrent_file_group_rewrites", -1),
+        ("target_file_size_bytes", 0),
+        ("min_input_files", 1),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(
+    log: SparkLog, root: str, option: str, value: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"INVALID_OPTION.*{option}: found {value}, expected at"):
+        maintenance.optimize(None, root, **{option: value})  # type: ignore[arg-type]
+    if option.startswith("max"):
+        with pytest.raises(InvalidRequestError, match="INVALID_OPTION"):
+            maintenance.compact(None, root, **{option: value})  # type: ignore[arg-type]
+    words = [f"--{option.replace('_', '-')}={value}"]
+    with pytest.raises(SystemExit) as ended:
+        maintenance_job.main(["optimize", root, *words])
+    assert ended.value.code == 2
+    assert f"found {value}, expected at least" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [(["--help"], "into large segments"), (["optimize", "--help"], "ROOT"), (["compact", "--help"], "ROOT")],
+)
+def test_help_is_for_users(words: list[str], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        maintenance_job.main(words)
+    told = " ".join(capsys.readouterr().out.split())
+    assert found in told
+    assert "Not here" not in told
 
 
 def test_by_spark_submit(log: SparkLog, root: str, tmp_path: Path) -> None:
