@@ -171,4 +171,32 @@ MUTANTS = (
         "",
         "tests/spark/test_sink_roots.py",
     ),
+    Mutant(
+        "partitions share no more tasks than run at a time",
+        "sparklog/spark/input_partitions.py",
+        "        if options.task_slots is None:\n",
+        "        if True:\n",
+        "tests/spark/test_stream_planner.py",
+    ),
+    Mutant(
+        "partitions that share a task hold no more than it may",
+        "sparklog/spark/ranges.py",
+        "return task[0] + weight <= LARGE_BYTES and (",
+        "return (",
+        "tests/spark/test_ranges.py",
+    ),
+    Mutant(
+        "a task that partitions share keeps to maxRecordsPerPartition",
+        "sparklog/spark/ranges.py",
+        " and (max_records is None or task[2] + records <= max_records)",
+        "",
+        "tests/spark/test_ranges.py",
+    ),
+    Mutant(
+        "slots are not guessed where an allocation has no bound",
+        "sparklog/spark/task_slots.py",
+        "executors = None if executors is None or executors >= _NO_LIMIT else executors",
+        "executors = executors or 2",
+        "tests/spark/test_task_slots.py",
+    ),
 )

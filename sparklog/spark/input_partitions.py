@@ -22,7 +22,7 @@ from sparklog.log.range_plan import RangePlan
 from sparklog.metadata import PartitionState
 from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.options import SourceOptions
-from sparklog.spark.ranges import OffsetRange, join_neighbours, join_small, split_ranges
+from sparklog.spark.ranges import OffsetRange, balance, join_neighbours, join_small, split_ranges
 from sparklog.spark.resolve import partition_state
 from sparklog.spark.roots import open_root
 from sparklog.spark.rows import to_rows
@@ -55,8 +55,8 @@ class SparklogInputPartition(InputPartition):
 def plan_input_partitions(
     log: SparkLog, ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[InputPartition]:
-    """The tasks that read these ranges, cut and put together as minPartitions, maxPartitions and
-    maxRecordsPerPartition say; in the order of the ranges.
+    """The tasks that read these ranges, in their order: cut and put together as minPartitions, maxPartitions
+    and maxRecordsPerPartition say, or else as many as run at the same time, if that is known (task_slots.py).
     """
     max_records = options.max_records_per_partition
     pieces = split_ranges(ranges, min_partitions=options.min_partitions, max_records=max_records)
@@ -64,9 +64,12 @@ def plan_input_partitions(
     places = {r: _plan(log, r, loss) for r in pieces}
     if options.min_partitions is None and options.max_partitions is None:
         sizes = [(r, places[r].size_bytes) for r in pieces]
-        tasks = join_small(sizes, max_records=max_records)
+        if options.task_slots is None:
+            tasks = join_small(sizes, max_records=max_records)
+        else:
+            tasks = balance(sizes, slots=options.task_slots, max_records=max_records)
         if len(tasks) < len(pieces):
-            logger.info("%d partitions with little in each are read in %d tasks", len(pieces), len(tasks))
+            logger.info("%d ranges are read in %d tasks", len(pieces), len(tasks))
     else:
         tasks = join_neighbours(pieces, max_partitions=options.max_partitions, max_records=max_records)
     return [

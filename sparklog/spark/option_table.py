@@ -115,14 +115,21 @@ SOURCE_OPTIONS = (
         doc="Fail when records that should be there are gone, or a stream no longer subscribes to what "
         "it was reading; false: warn and go on with the next.",
     ),
-    Option(name="minPartitions", default="", doc="Split the ranges into at least about this many tasks."),
+    Option(
+        name="minPartitions",
+        default="",
+        doc="Split the ranges into at least about this many tasks. 1 gives each partition a task of its own, "
+        "as with Kafka's connector; for what happens without it see maxPartitions.",
+    ),
     Option(
         name="maxPartitions",
         default="",
         doc="Let neighbouring partitions share a task so that there are at most so many tasks, where "
-        "maxRecordsPerPartition allows: for many partitions with little in each, as in short micro-batches. "
-        "Without it, and without minPartitions, a partition is a task, but from 400 partitions on neighbours "
-        "share one up to 4 MiB, in no fewer than 200 tasks; a million keeps them apart.",
+        "maxRecordsPerPartition allows. Without it, and without minPartitions, there are as many tasks as "
+        "the session runs at a time, where sparklog.register(spark) or SPARKLOG_TASK_SLOTS in the driver's "
+        "environment says how many (docs/tuning.md): partitions share them by their bytes, up to 256 MiB. "
+        "Elsewhere a partition is a task, but from 400 partitions on neighbours share one up to 4 MiB, in no "
+        "fewer than 200 tasks.",
     ),
     Option(name="maxRecordsPerPartition", default="", doc="At most this many records in one task."),
     Option(

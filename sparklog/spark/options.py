@@ -32,6 +32,7 @@ from sparklog.spark.option_table import (
 from sparklog.spark.roots import root_of_broker
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions, parse_storage, storage_name
 from sparklog.spark.subscription import Subscription, parse_subscription
+from sparklog.spark.task_slots import task_slots_of_environment
 from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int, parse_switch
 from sparklog.storage.root_rules import ANY_ROOT, RootRules, root_rules
 
@@ -66,6 +67,7 @@ class SourceOptions:
     retries: int
     retry_interval_ms: int
     filter_pushdown: bool
+    task_slots: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         retries=parse_int(given, "fetchOffset.numRetries", minimum=0, default=3),
         retry_interval_ms=parse_int(given, "fetchOffset.retryIntervalMs", minimum=0, default=10),
         filter_pushdown=parse_bool(given, "filterPushdown", default=False),
+        task_slots=task_slots_of_environment(os.environ),
     )
     parse_int(given, "kafkaConsumer.pollTimeoutMs", minimum=0)
     _check_order("OffsetsPerTrigger", parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.interpreter import worker_python
+from sparklog.spark.task_slots import tell_task_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,6 +99,9 @@ def _sockets_are_private() -> bool:
 def register(spark: "SparkSession") -> None:
     """Make ``format("sparklog")`` known to this session; again and again does no harm.
 
+    Where the session's settings say how many tasks run at the same time, sources plan as many, and more
+    only for much data (task_slots.py); without this call they read each partition in a task of its own.
+
     It also makes the session the active one of the calling thread. Spark looks formats up in that one, so
     ``save()`` and ``start()`` in a thread of one's own find none, unless the thread has called this.
     """
@@ -107,6 +111,7 @@ def register(spark: "SparkSession") -> None:
     _activate(spark)
     if not _is_known(spark, SparklogDataSource.name()):
         spark.dataSource.register(SparklogDataSource)
+    tell_task_slots(spark, SparklogDataSource.name())
     if spark.conf.get(_REDACTION, _REDACTION_DEFAULT) == _REDACTION_DEFAULT:
         spark.conf.set(_REDACTION, REDACTION_WITH_KEYS)
 

@@ -27,6 +27,8 @@ query = copy.option("checkpointLocation", sys.argv[2]).trigger(availableNow=True
 query.awaitTermination()
 read = spark.read.format("sparklog").option("subscribe", "u").load(root)
 print("rows", read.selectExpr("CAST(value AS STRING)").distinct().count(), read.count())
+wide = spark.read.format("sparklog").option("subscribe", "t").load(root)
+print("tasks", wide.rdd.getNumPartitions(), "rows", wide.count())
 spark.stop()
 """
 
@@ -39,5 +41,5 @@ def test_two_executors(root: str, tmp_path: Path) -> None:
     result = subprocess.run(
         words, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300, env=environment
     )
-    assert result.stdout.strip() == "rows 1000 1000", result.stderr[-3000:]
+    assert result.stdout.splitlines() == ["rows 1000 1000", "tasks 2 rows 1000"], result.stderr[-3000:]
     assert list(tmp_path.glob("spark/work/app-*/[01]")), "two executors had directories there"

@@ -70,6 +70,25 @@ def checked(rows: pa.RecordBatch) -> list[int]:
     return offsets
 
 
+def test_partitions_that_share_a_task_go_on_each_from_where_it_was(
+    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.delete_topic("t")
+    remove_dead(log)
+    log.create_topic("t", partitions=3)
+    for partition in range(3):
+        for start in range(0, END, RECORDS):
+            values = pa.array([value_of(offset) for offset in range(start, start + RECORDS)], pa.binary())
+            log.append("t", pa.table({"value": values}), partition=partition)
+            log.close()
+    monkeypatch.setenv("SPARKLOG_TASK_SLOTS", "1")
+    tasks = Tasks(root)
+    found = tasks.step()
+    merge(log)
+    assert len(remove_dead(log)) == 3 * APPENDS
+    assert found + tasks.rest() == [*range(END)] * 3
+
+
 @pytest.fixture(autouse=True)
 def _other_process() -> None:
     """What an executor reads was never opened there before."""

@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.spark.ranges import (
+    LARGE_BYTES,
     MANY_TASKS,
+    RECORD_BYTES,
     SMALL_BYTES,
     OffsetRange,
     backlog,
+    balance,
     join_neighbours,
     join_small,
     limit_records,
@@ -143,3 +146,72 @@ def test_many_small_ranges_share_tasks(partitions: int, tasks: int) -> None:
     ranges = ranges_of(dict.fromkeys(range(partitions), 5))
     assert len(join_small([(r, 5_000) for r in ranges], max_records=None)) == tasks
     assert len(join_small([(r, SMALL_BYTES) for r in ranges], max_records=None)) == partitions
+
+
+weights = st.lists(st.integers(0, 3 * LARGE_BYTES // 2) | st.integers(0, 5_000), max_size=60)
+
+
+@given(weights, st.integers(1, 12), st.one_of(st.none(), st.integers(1, 300)))
+@settings(deadline=None)
+def test_balanced_tasks_hold_every_range_once_and_no_more_than_they_may(
+    bytes_of: list[int], slots: int, max_records: int | None
+) -> None:
+    ranges = ranges_of({p: 1 + size % 97 for p, size in enumerate(bytes_of)})
+    pieces = list(zip(ranges, bytes_of, strict=True))
+    weight_of = {r: size + RECORD_BYTES * r.size for r, size in pieces}
+    tasks = balance(pieces, slots=slots, max_records=max_records)
+    assert sorted((r for task in tasks for r in task), key=lambda r: r.partition) == ranges
+    assert len(tasks) >= min(slots, len(ranges)), "no slot is left without work"
+    for task in tasks:
+        assert [r.partition for r in task] == sorted(r.partition for r in task)
+        assert len(task) == 1 or sum(weight_of[r] for r in task) <= LARGE_BYTES
+        assert len(task) == 1 or max_records is None or sum(r.size for r in task) <= max_records
+    assert [task[0].partition for task in tasks] == sorted(task[0].partition for task in tasks)
+
+
+@given(st.lists(st.integers(0, 100_000), min_size=1, max_size=60), st.integers(1, 12))
+@settings(deadline=None)
+def test_balanced_tasks_are_as_many_as_slots_and_about_alike(bytes_of: list[int], slots: int) -> None:
+    ranges = ranges_of(dict.fromkeys(range(len(bytes_of)), 3))
+    pieces = list(zip(ranges, bytes_of, strict=True))
+    weight_of = {r: size + RECORD_BYTES * r.size for r, size in pieces}
+    tasks = balance(pieces, slots=slots, max_records=None)
+    assert len(tasks) == min(slots, len(ranges))
+    heaviest = max(sum(weight_of[r] for r in task) for task in tasks)
+    assert heaviest <= sum(weight_of.values()) / len(tasks) + max(weight_of.values())
+
+
+def sizes_of(tasks: list[list[OffsetRange]]) -> list[list[int]]:
+    return [[r.partition for r in task] for task in tasks]
+
+
+def test_ranges_are_balanced_by_bytes_and_not_by_records() -> None:
+    ranges = ranges_of(dict.fromkeys(range(5), 10))
+    pieces = list(zip(ranges, [90_000_000, 10, 30_000_000, 30_000_000, 30_000_000], strict=True))
+    assert sizes_of(balance(pieces, slots=2, max_records=None)) == [[0, 1], [2, 3, 4]]
+
+
+def test_records_count_beside_their_bytes() -> None:
+    """Many small records take as long as few large ones, however well they are compressed."""
+    pieces = list(zip(ranges_of({0: 1_000_000, 1: 10, 2: 10}), [1_000, 90_000_000, 90_000_000], strict=True))
+    assert sizes_of(balance(pieces, slots=2, max_records=None)) == [[0], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "gigabytes", "tasks"),
+    [
+        (200, 1, 200),
+        (200, 0.001, 8),
+        (8, 1, 8),
+        (9, 0.001, 8),
+        (200, 0.04, 40),
+        (200, 0.05, 50),
+        (7, 0.001, 7),
+    ],
+)
+def test_much_to_read_stays_in_tasks_that_can_be_repeated(
+    partitions: int, gigabytes: float, tasks: int
+) -> None:
+    ranges = ranges_of(dict.fromkeys(range(partitions), 1000))
+    pieces = [(r, int(gigabytes * (1 << 30))) for r in ranges]
+    assert len(balance(pieces, slots=8, max_records=None)) == tasks

@@ -105,7 +105,7 @@ def test_max_partitions_lets_partitions_share_a_task(
     reader = spark.readStream.format("sparklog").options(**options).load(root)
     writer = reader.writeStream.foreachBatch(look).option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination(120)
-    assert seen == [(tasks or 3, list(range(300)))]
+    assert seen == [(tasks or 2, list(range(300)))], "without it as many as the session runs at a time"
 
 
 @needs(ADMISSION_CONTROL)

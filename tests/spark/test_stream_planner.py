@@ -325,3 +325,28 @@ def test_many_partitions_with_little_in_each_share_tasks(
     planned = plan.input_partitions(start, plan.latest_offset(start, limited=True))
     assert len(planned) == tasks
     assert read(planned) == [("many", p, 0, 1) for p in range(400)]
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"), [({}, 3), ({"minPartitions": "1"}, 8), ({"maxPartitions": "2"}, 2)]
+)
+def test_partitions_share_as_many_tasks_as_run_at_a_time(
+    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], tasks: int
+) -> None:
+    """Nothing is lost or read twice, within the limit of a micro-batch and after it."""
+    monkeypatch.setenv("SPARKLOG_TASK_SLOTS", "3")
+    log.create_topic("u", partitions=8)
+    for partition in range(8):
+        append(log, partition, 10 * (partition + 1), topic="u")
+    given = {"subscribe": "u", "maxOffsetsPerTrigger": "180", **options}
+    plan = planner(root, **given)
+    start = plan.initial_offset()
+    middle = plan.latest_offset(start, limited=True)
+    end = plan.latest_offset(middle, limited=True)
+    first, second = plan.input_partitions(start, middle), plan.input_partitions(middle, end)
+    assert (len(first), len(second)) == (tasks, tasks)
+    assert sum(high - low for _, _, low, high in read(first)) <= 180
+    assert [low for _, _, low, _ in read(second)] == [high for _, _, _, high in read(first)]
+    assert [(p, high) for _, p, _, high in read(second)] == [(p, 10 * (p + 1)) for p in range(8)]
+    again = planner(root, **given)  # in another process, after a crash
+    assert read(again.input_partitions(start, middle)) == read(first)
