@@ -25,7 +25,8 @@ from sparklog.spark.rows import arrow_schema
 from sparklog.spark.schema import SCHEMA_SQL
 
 BATCH_ROWS = 10_000
-STREAM_PARTITIONS = 4  # as many tasks as the topic read by sparklog has partitions
+STREAM_PARTITIONS = 4
+STREAM_TASKS = 2  # as many as sparklog plans for them: as run at a time
 _prepared: dict[tuple[int, int], pa.RecordBatch] = {}
 
 
@@ -90,8 +91,8 @@ class TrivialStreamReader(DataSourceStreamReader):
         return {"t": {"0": start["t"]["0"] + self.rows}}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        rows = self.rows // STREAM_PARTITIONS
-        return [Part(rows, 100, rows) for _ in range(STREAM_PARTITIONS if end != start else 0)]
+        rows = self.rows // STREAM_TASKS
+        return [Part(rows, 100, rows) for _ in range(STREAM_TASKS if end != start else 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)

@@ -11,7 +11,7 @@ from benchmarks.peers.batch import KEY_BYTES, MB, forget, wake
 from benchmarks.peers.page_cache import PageCache
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import PARTITIONS, Side, SideError
-from benchmarks.peers.spark_driver import TASKS
+from benchmarks.peers.spark_driver import TASK_A_PARTITION
 from benchmarks.peers.usage import Usage
 
 MOST_PARTITIONS = (1, 8, 64, 256)
@@ -63,7 +63,7 @@ def _write_and_read(
         results.add("grow_write", work, side.name, **rate, **usage.row())
         readings: list[tuple[str, dict[str, str]]] = [(side.name, {})]
         if side.name == "sparklog":
-            readings.append((f"sparklog maxPartitions={TASKS}", {"maxPartitions": str(TASKS)}))
+            readings.append(("sparklog, a task a partition", TASK_A_PARTITION))
         for name, options in readings:
             with Usage(side.groups) as usage:
                 answer = side.ask("read", topic=topic, into="noop", options=options)

@@ -34,6 +34,7 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 TASKS = 2
+TASK_A_PARTITION = {"minPartitions": "1"}  # as Kafka's connector; by default we have TASKS of them
 
 
 def session(side: str, jars: str) -> SparkSession:

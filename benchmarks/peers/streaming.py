@@ -8,7 +8,7 @@ from benchmarks.peers.batch import KEY_BYTES, MB, Contender, contenders, forget,
 from benchmarks.peers.page_cache import PageCache
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import REPOSITORY, Side, SideError
-from benchmarks.peers.spark_driver import TASKS
+from benchmarks.peers.spark_driver import TASK_A_PARTITION
 from benchmarks.peers.usage import Usage
 
 MICRO_BATCHES = 8
@@ -70,8 +70,7 @@ def latencies(sides: list[Side], results: Results, *, rate: int, seconds: int, r
         if side.name in {"sparklog", "kafka"}:
             everyone.append((Contender(name=side.name, side=side), {}))
         if side.name == "sparklog":
-            few = Contender(name=f"sparklog maxPartitions={TASKS}", side=side)
-            everyone.append((few, {"maxPartitions": str(TASKS)}))
+            everyone.append((Contender(name="sparklog, a task a partition", side=side), TASK_A_PARTITION))
         if side.name == "kafka":
             everyone.append((Contender(name="kafka RawLocalFs", side=side, session=RAW_CHECKPOINTS), {}))
     for turn in range(repetitions):
