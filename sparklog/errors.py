@@ -121,6 +121,7 @@ CODES: dict[str, tuple[str, str]] = {
     "TXN_CONTENT_DIFFERS": ("23505", "a writer's version is in the log already, with other content"),
     "UNKNOWN_CONFIG": ("42K05", "no setting has this name"),
     "UNKNOWN_OPTION": ("42K05", "no such option"),
+    "UNKNOWN_PRODUCER": ("22023", "a batch may be a repetition of one whose producer was forgotten"),
     "UNSAFE_FILESYSTEM": ("0A000", "a file system that could lose acknowledged commits"),
     "UNSUPPORTED_ATTRIBUTES": ("0A000", "a record batch uses attribute bits that this version does not know"),
     "UNSUPPORTED_CODEC": ("0A000", "a compression codec that this version does not know"),

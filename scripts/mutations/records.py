@@ -35,8 +35,8 @@ MUTANTS = (
     Mutant(
         "broker: a batch behind one that failed is out of order",
         "sparklog_server/publish/bundle_plan.py",
-        "    if producer.state is None and floors and _is_above(floors.get(key), part):\n",
-        "    if False:\n",
+        "    if producer.is_doubted or _is_above(floor, part):\n",
+        "    if producer.is_doubted:\n",
         "tests/server/publish/test_bundle_writer.py",
     ),
     Mutant(

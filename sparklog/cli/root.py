@@ -92,7 +92,8 @@ def show_root(log: SparkLog, *, all_settings: bool) -> None:
 
 def root_document(log: SparkLog, *, all_settings: bool) -> Document:
     """The root and its settings: those that are set, or all."""
-    from sparklog.log.config import RootConfig, TopicConfig
+    from sparklog.log.config import TopicConfig
+    from sparklog.log.root_config import RootConfig
     from sparklog.log.setting import declared_settings
 
     image = log.refresh()

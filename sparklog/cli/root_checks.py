@@ -151,8 +151,8 @@ def check_lifecycle(store: Store) -> Iterator[Finding]:
 
 def check_settings(log: SparkLog) -> Finding:
     """Settings that somebody may rely on, and that nothing acts on by itself."""
-    from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig
     from sparklog.log.not_acted_on import not_acted_on
+    from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
 
     if RootConfig.parse(log.image.configs).automatic_removal:
         return Finding(

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
-    RootConfig,
     TopicConfig,
     validate_config_keys,
     validate_root_configs,
     validate_topic_configs,
 )
 from sparklog.log.not_acted_on import warn_of_settings
+from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
     NUMBER_COLUMNS,
     Action,

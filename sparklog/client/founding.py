@@ -6,7 +6,7 @@ made it, until its owner agrees (docs/adr/0023, 0024).
 Not here: who asks for it (sparklog/maintenance/steps.py).
 """
 
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.metadata import METADATA_VERSION_KEY, VERSION, SetConfigs
 
 FOUNDING = (SetConfigs(configs={AUTOMATIC_REMOVAL_KEY: "true", METADATA_VERSION_KEY: str(VERSION)}),)

@@ -28,7 +28,7 @@ from sparklog.format.consumer_offsets import (
     encode_offset_key,
     encode_offset_value,
 )
-from sparklog.log.config import RootConfig
+from sparklog.log.root_config import RootConfig
 from sparklog.metadata import Image, MetadataLog
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from sparklog.errors import UnknownTopicError
-from sparklog.log.config import RootConfig, TopicConfig, validate_topic_configs
+from sparklog.log.config import TopicConfig, validate_topic_configs
+from sparklog.log.root_config import RootConfig
 from sparklog.metadata import Image, new_id, plan_create_topic
 
 

@@ -1,12 +1,12 @@
-"""Settings: every key declared once, with Kafka's name, unit, bounds, default and what it costs.
+"""Settings of topics: every key declared once, with Kafka's name, unit, bounds, default and what it costs.
 
 Invariants: a stored value has been accepted by `validate_topic_configs` or
     `validate_root_configs`; a key that is not declared here is refused, never ignored (some of Kafka's
     with a reason of their own: refused_settings.py).
 Layers of defaults: a topic's own value, then the root's value under the same key, then the
     default declared here.
-Not here: storing values (metadata); acting on retention and compaction (maintenance/), which in some roots
-    is done by order only (not_acted_on.py).
+Not here: settings of whole roots (root_config.py); storing values (metadata); acting on retention and
+    compaction (maintenance/), which in some roots is done by order only (not_acted_on.py).
 Documentation: `describe_configs` and `render_properties` are generated from the declarations.
 Sources: Kafka TopicConfig and ServerLogConfigs.
 """
@@ -18,6 +18,7 @@ from typing import Self
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS, refuse_kafka_only
+from sparklog.log.root_config import RootConfig
 from sparklog.log.setting import (
     LONG_MAX,
     TYPE_NAMES,
@@ -28,20 +29,11 @@ from sparklog.log.setting import (
     setting,
     validate_settings,
 )
-from sparklog.metadata import (
-    DEFAULT_MAX_PARTITIONS,
-    MAX_PARTITIONS_KEY,
-    METADATA_VERSION_KEY,
-    VERSION,
-    WRITERS_VERSION,
-)
+from sparklog.metadata import METADATA_VERSION_KEY, VERSION
 
 MIB = 1 << 20
 INT_MAX = (1 << 31) - 1
 DAY_MS = 86_400_000
-AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
-# What a root's owner agrees to: no matter of Kafka's clients.
-AGREEMENTS = frozenset({AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY})
 
 
 class TimestampMode(enum.StrEnum):
@@ -272,69 +264,6 @@ class TopicConfig:
     def parse(cls, configs: Mapping[str, str], root_defaults: Mapping[str, str] | None = None) -> Self:
         """The settings in force: `configs`, else the root's value, else the declared default."""
         return parse_settings(cls, configs, root_defaults or {})
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RootConfig:
-    """Settings of a whole root. The defaults of its topics are stored beside them, as topic keys."""
-
-    auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable",
-        default=True,
-        doc="""Create a topic when somebody first writes to it. true: nothing to prepare; false: a
-        misspelt name is an error.""",
-    )
-    num_partitions: int = setting(
-        "num.partitions",
-        default=1,
-        minimum=1,
-        maximum=100_000,
-        unit="partitions",
-        doc="""Partitions of a topic created without saying how many. More: more parallel readers; fewer:
-        fewer, larger extents, and more of the order kept.""",
-    )
-    offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions",
-        default=50,
-        minimum=1,
-        maximum=100_000,
-        unit="partitions",
-        doc="""Partitions of __consumer_offsets, read when it is created. More: groups spread over more
-        coordinators; fewer: less to load.""",
-    )
-    max_partitions: int = setting(
-        MAX_PARTITIONS_KEY,
-        default=DEFAULT_MAX_PARTITIONS,
-        minimum=1,
-        maximum=10_000_000,
-        unit="partitions",
-        doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
-        reader of the root needs more memory, some 500 bytes for each.""",
-    )
-    automatic_removal: bool = setting(
-        AUTOMATIC_REMOVAL_KEY,
-        default=False,
-        doc="""Whether records go by themselves: what is past its topic's retention, and what compaction
-        leaves out. A new root has true from its first commit on. One that was made before brokers and
-        streams did this has false: settings that nobody acted on remove nothing because sparklog was
-        upgraded. true agrees to it; `sparklog maintain --dry-run` shows what would go.""",
-    )
-
-    metadata_version: int = setting(
-        METADATA_VERSION_KEY,
-        default=WRITERS_VERSION,
-        minimum=WRITERS_VERSION,
-        doc="""Up to which version of the metadata documents (FORMAT.md) a root is written by itself: by
-        merging, compaction and vacuum in the background, and by the shorter form of appends to many
-        partitions. A sparklog stops at a document of a version that it does not know. A new root says what
-        the sparklog that made it knows. One that was made before stays at the default until you have
-        upgraded every machine that uses it, and raise this. `sparklog doctor` says how far.""",
-    )
-
-    @classmethod
-    def parse(cls, configs: Mapping[str, str]) -> Self:
-        """The settings in force: the root's value, else the declared default."""
-        return parse_settings(cls, {}, configs)
 
 
 def validate_topic_configs(configs: Mapping[str, str]) -> None:

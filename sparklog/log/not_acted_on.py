@@ -13,7 +13,8 @@ Not here: settings without effect that promise nothing (preallocate and the like
 import logging
 from collections.abc import Iterable, Mapping
 
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig, TopicConfig
+from sparklog.log.config import TopicConfig
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
 from sparklog.log.setting import ActedOn, declared_settings
 from sparklog.metadata import Action, CreateTopic, Image, SetConfigs
 

@@ -1,7 +1,7 @@
 """The steps of a round of maintenance, in their order: each says when it is due, and does it.
 
-Order: what goes is not rewritten first (expire and compact, then merge), and files go last, those that were
-written more than a week ago.
+Order: what goes is not rewritten first (expire and compact, then merge), producers are forgotten before that,
+which makes more extents fit for it, and files go last, those that were written more than a week ago.
 Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
     storage; a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and
     writes only metadata documents of a version that it agrees to (`sparklog.metadata.version`), or says
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
 from sparklog.maintenance.budget import Meter
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.choose_compactions import CompactionLimits, choose_compactions, is_compacted
@@ -26,14 +26,17 @@ from sparklog.metadata import (
     CLEANED_VERSION,
     HORIZON_VERSION,
     METADATA_VERSION_KEY,
+    PRODUCERS_VERSION,
     REPLACEMENT_VERSION,
     VERSION,
     WRITERS_VERSION,
+    Action,
     Image,
     MetadataLog,
     SetConfigs,
     agreed_version,
     is_internal,
+    plan_expire_producers,
 )
 
 # In the root's settings, but declared nowhere: when the last vacuum by itself began, in Unix time (ms).
@@ -97,6 +100,7 @@ class Step:
     version: int
     is_due: Callable[[Image, int, Terms], bool]
     run: Callable[[Round], StepReport]
+    is_command: bool = True  # that can be given, of this name
 
     def is_agreed(self, image: Image) -> bool:
         """May the root be written with documents of that version by itself?"""
@@ -107,7 +111,8 @@ class Step:
         image = round_.metadata.image
         if not self.is_due(image, round_.clock.now_ms(), round_.terms):
             return StepReport(step=self.name, outcome="nothing")
-        message = f"{self.name} is due. {why_withheld(image)}; to do it once: sparklog {self.name}"
+        once = f"; to do it once: sparklog {self.name}" if self.is_command else ""
+        message = f"{self.name} is due. {why_withheld(image)}{once}"
         return StepReport(step=self.name, outcome="withheld", message=message)
 
 
@@ -167,6 +172,42 @@ def _expire(round_: Round) -> StepReport:
 def _named(topics: list[str]) -> str:
     more = f" and {len(topics) - 3} more topics" if len(topics) > 3 else ""
     return ", ".join(topics[:3]) + more
+
+
+# --- producers ---------------------------------------------------------------------------------------------
+
+
+def _expire_producers(image: Image, now_ms: int, terms: Terms) -> list[Action]:
+    """Of whole roots; see metadata/model/expiring.py."""
+    if terms.topics is not None:
+        return []
+    expiration_ms = RootConfig.parse({**terms.defaults, **image.configs}).producer_id_expiration_ms
+    action = plan_expire_producers(image, now_ms, expiration_ms)
+    return [] if action is None else [action]
+
+
+def _producers_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
+    return bool(_expire_producers(image, now_ms, terms))
+
+
+def _producers(round_: Round) -> StepReport:
+    metadata, terms, now_ms = round_.metadata, round_.terms, round_.clock.now_ms()
+    before = metadata.image
+    if round_.dry_run:
+        is_due = _producers_are_due(before, now_ms, terms)
+        return StepReport(step="producers", outcome="due" if is_due else "nothing")
+    done = metadata.publish(lambda image: _expire_producers(image, now_ms, terms)).actions
+    left, there = _count_producers(metadata.image), _count_producers(before)
+    return StepReport(
+        step="producers",
+        outcome="done" if done else "nothing",
+        figures={"forgotten_producers": max(0, there - left), "known_producers": left},
+    )
+
+
+def _count_producers(image: Image) -> int:
+    """Of all partitions, each as often as it has written to one."""
+    return sum(len(state.producers) for topic in image.topics.values() for state in topic.partitions)
 
 
 # --- compact -----------------------------------------------------------------------------------------------
@@ -297,6 +338,7 @@ def _vacuum(round_: Round) -> StepReport:
 
 STEPS: tuple[Step, ...] = (
     Step("expire", WRITERS_VERSION, _expire_is_due, _expire),
+    Step("producers", PRODUCERS_VERSION, _producers_are_due, _producers, is_command=False),
     Step("compact", CLEANED_VERSION, _compact_is_due, _compact),
     Step("optimize", REPLACEMENT_VERSION, _merge_is_due, _merge),
     Step("vacuum", HORIZON_VERSION, _vacuum_is_due, _vacuum),

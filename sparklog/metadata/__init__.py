@@ -8,18 +8,22 @@ from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
 from sparklog.metadata.model.compacting import CLEANED_VERSION, NoteCleaned, plan_note_cleaned
+from sparklog.metadata.model.expiring import PRODUCERS_VERSION, ExpireProducers, plan_expire_producers
 from sparklog.metadata.model.extent import DraftExtent, Extent
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, SEQUENCES, ExtentColumns, ExtentList
-from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced
+from sparklog.metadata.model.extents import AppendExtents, plan_append, sequenced, unknown_producer
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import (
     NEVER_CLEANED,
+    NEVER_MARKED_MS,
     NO_COMMIT,
     NO_DELETE_HORIZON_MS,
     NO_HORIZON,
+    NOTHING_FORGOTTEN,
     BrokerListener,
     BrokerRegistration,
     Cleaned,
+    Forgotten,
     Image,
     PartitionState,
     ProducerState,
@@ -42,6 +46,7 @@ from sparklog.metadata.model.sequences import (
     SequenceCheck,
     appended_offset,
     check_sequence,
+    check_unknown,
     last_batch,
     last_sequence,
     mergeable,
@@ -80,10 +85,13 @@ __all__ = [
     "MAX_WRITER_TXNS",
     "METADATA_VERSION_KEY",
     "NEVER_CLEANED",
+    "NEVER_MARKED_MS",
+    "NOTHING_FORGOTTEN",
     "NO_COMMIT",
     "NO_DELETE_HORIZON_MS",
     "NO_HORIZON",
     "NUMBER_COLUMNS",
+    "PRODUCERS_VERSION",
     "REPLACEMENT_VERSION",
     "SEQUENCES",
     "VERSION",
@@ -100,9 +108,11 @@ __all__ = [
     "CreateTopic",
     "DeleteTopic",
     "DraftExtent",
+    "ExpireProducers",
     "Extent",
     "ExtentColumns",
     "ExtentList",
+    "Forgotten",
     "Image",
     "MetadataLog",
     "MetadataSettings",
@@ -127,6 +137,7 @@ __all__ = [
     "apply_actions",
     "born_of",
     "check_sequence",
+    "check_unknown",
     "collision_key",
     "empty_image",
     "is_internal",
@@ -140,6 +151,7 @@ __all__ = [
     "plan_append",
     "plan_create_topic",
     "plan_delete_topic",
+    "plan_expire_producers",
     "plan_move_sweep_horizon",
     "plan_note_cleaned",
     "plan_register_broker",
@@ -149,6 +161,7 @@ __all__ = [
     "plan_writer_txn",
     "replacement",
     "sequenced",
+    "unknown_producer",
     "validate_room",
     "why_illegal_topic_name",
     "why_illegal_writer_txn",

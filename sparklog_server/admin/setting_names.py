@@ -8,7 +8,8 @@ Sources: Kafka ServerTopicConfigSynonyms (the synonym of highest priority).
 
 from collections.abc import Mapping
 
-from sparklog.log.config import AGREEMENTS, RootConfig, TopicConfig
+from sparklog.log.config import TopicConfig
+from sparklog.log.root_config import AGREEMENTS, RootConfig
 from sparklog.log.setting import Setting, declared_settings
 
 _SAME_NAME = ("compression.type", "min.insync.replicas", "unclean.leader.election.enable")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sparklog.log.config import RootConfig
+from sparklog.log.root_config import RootConfig
 
 RecordT = TypeVar("RecordT")
 

@@ -36,6 +36,7 @@ from sparklog_server.settings.config import ServerConfig
 
 END_SECONDS = 2.0
 _EXPIRE = "expire"
+_IN_ANY_CASE = frozenset({_EXPIRE, "producers"})  # also without log.cleaner.enable, as in Kafka
 _log = logging.getLogger("sparklog_server.log_cleaner")
 
 
@@ -48,7 +49,7 @@ class MaintenanceService:
         self._root = root
         self._membership = membership
         self._settings = config.maintenance
-        self._defaults = config.retention_defaults()
+        self._defaults = config.maintenance_defaults()
         self._allow_unsafe = config.broker.allow_unsafe_filesystem
         self._clock = clock
         self._metrics = metrics
@@ -108,7 +109,7 @@ class MaintenanceService:
         image, now_ms = self._root.image, self._clock.now_ms()
         due = due_steps(image, now_ms, terms, but=but)
         if not self._settings.log_cleaner_enable:
-            return tuple(step for step in due if step == _EXPIRE), ""
+            return tuple(step for step in due if step in _IN_ANY_CASE), ""
         return tuple(due), withheld_by_version(image, now_ms, terms)
 
     async def _run_round(self, steps: tuple[str, ...]) -> RoundAnswer:

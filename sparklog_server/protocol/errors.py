@@ -41,6 +41,7 @@ BY_CODE = {
     "TOO_MANY_PARTITIONS": ErrorCode.policy_violation,
     "TOPIC_EXISTS": ErrorCode.topic_already_exists,
     "UNKNOWN_CONFIG": ErrorCode.invalid_config,
+    "UNKNOWN_PRODUCER": ErrorCode.unknown_producer_id,
     "UNSUPPORTED_ATTRIBUTES": ErrorCode.invalid_record,
     "UNSUPPORTED_CODEC": ErrorCode.unsupported_compression_type,
     "UNSUPPORTED_CONFIG": ErrorCode.invalid_config,

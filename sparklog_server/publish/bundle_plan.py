@@ -10,12 +10,15 @@ a deleted and new topic, may have removed all that was known. But if its first b
 
 A batch that was appended already is answered with the offset that it got, found in the partition's extents:
 Kafka remembers the last five batches of a producer, we find all that are still in the log. What is behind
-and not to be found is out of order, as in Kafka: "duplicate" would mean success to clients.
+and not to be found is out of order, as in Kafka: "duplicate" would mean success to clients. What may have
+been appended by a producer that was forgotten for its silence is refused with UNKNOWN_PRODUCER_ID, upon which
+clients begin a new epoch, or ask for a new id, if they can be sure of what they have sent before.
 
 Invariants: pure; for the same image the same verdicts. Within a partition parts are judged in the order
     given. (producer id, epoch, sequence) is written at most once per partition.
 Concurrency: pure functions.
-Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicateBatch, KIP-98, KIP-360.
+Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicateBatch, KIP-98, KIP-360;
+    adr/0024.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,8 +34,10 @@ from sparklog.metadata import (
     SequenceCheck,
     appended_offset,
     check_sequence,
+    check_unknown,
     last_batch,
     last_sequence,
+    unknown_producer,
 )
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
 
@@ -69,6 +74,7 @@ class _Producer:
     """A producer in one partition, as this bundle has it so far."""
 
     state: ProducerState | None
+    is_doubted: bool = False  # a batch of it may be a repetition; no later one may take its place
     written: list[tuple[int, int, int, int]] = field(default_factory=list)  # index, epoch, sequence, count
 
 
@@ -102,10 +108,7 @@ def _judge(
     producer = producers.get(key)
     if producer is None:
         producer = producers[key] = _Producer(last_batch(state, part.producer_id))
-    check = check_sequence(producer.state, part.producer_epoch, part.base_sequence)
-    if producer.state is None and floors and _is_above(floors.get(key), part):
-        check = SequenceCheck.OUT_OF_ORDER
-    match check:
+    match _check(part, state, producer, floors.get(key)):
         case SequenceCheck.NEXT:
             count = part.encoded.record_count
             producer.written.append((index, part.producer_epoch, part.base_sequence, count))
@@ -114,10 +117,31 @@ def _judge(
             return _WRITE
         case SequenceCheck.DUPLICATE:
             return _duplicate(part, state, producer)
-        case SequenceCheck.OUT_OF_ORDER | SequenceCheck.FENCED:
+        case SequenceCheck.UNKNOWN:
+            producer.is_doubted = True
+            return _refuse(unknown_producer(_found(part, producer, SequenceCheck.UNKNOWN)), state)
+        case SequenceCheck.OUT_OF_ORDER | SequenceCheck.FENCED as check:
             return _refuse(_sequence_error(part, producer, check), state)
-        case _:
+        case check:
             assert_never(check)
+
+
+def _check(
+    part: AppendPart, state: PartitionState, producer: _Producer, floor: tuple[int, int] | None
+) -> SequenceCheck:
+    if producer.state is not None:
+        return check_sequence(producer.state, part.producer_epoch, part.base_sequence)
+    if producer.is_doubted or _is_above(floor, part):
+        return SequenceCheck.OUT_OF_ORDER
+    encoded, is_stamped = part.encoded, part.log_append_time_ms != NO_TIMESTAMP_MS
+    return check_unknown(
+        state,
+        part.producer_id,
+        part.producer_epoch,
+        part.base_sequence,
+        encoded.record_count,
+        None if is_stamped else encoded.max_timestamp_ms,
+    )
 
 
 def _duplicate(part: AppendPart, state: PartitionState, producer: _Producer) -> Verdict:
@@ -164,13 +188,17 @@ def _no_partition(part: AppendPart, partitions: int) -> SparklogError:
 
 
 def _sequence_error(part: AppendPart, producer: _Producer, check: SequenceCheck) -> SparklogError:
-    found = (
-        f"{part.topic}-{part.partition}: producer {part.producer_id} epoch {part.producer_epoch} sequence "
-        f"{part.base_sequence} {check.value}; the last one was {producer.state}"
-    )
+    found = _found(part, producer, check)
     if check is SequenceCheck.FENCED:
         return FencedError("PRODUCER_FENCED", found, fix="close this producer: a newer one took over")
     return InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="send the missing batches first")
+
+
+def _found(part: AppendPart, producer: _Producer, check: SequenceCheck) -> str:
+    return (
+        f"{part.topic}-{part.partition}: producer {part.producer_id} epoch {part.producer_epoch} sequence "
+        f"{part.base_sequence} {check.value}; the last one was {producer.state}"
+    )
 
 
 def _is_above(floor: tuple[int, int] | None, part: AppendPart) -> bool:

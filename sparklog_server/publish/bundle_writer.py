@@ -106,7 +106,7 @@ class BundleWriter:
                 break
             _log.info("the segment was swept before the bundle was published: it is appended again")
             self._log.refresh(force=True)  # so that the next segment is born late enough
-        self._remember_failures(image, parts, outcomes)
+        self._remember_failures(image, parts, {**_doubted(verdicts), **outcomes})
         return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
 
     def _write_once(
@@ -360,6 +360,15 @@ def _again(run: Run) -> PartOutcome:
             fix="send the batch again; nothing of it was published",
         )
     )
+
+
+def _doubted(verdicts: Sequence[Verdict]) -> dict[int, PartOutcome]:
+    """Answers to what may be a repetition: what comes after it must not take its place, either."""
+    return {
+        index: one.outcome
+        for index, one in enumerate(verdicts)
+        if isinstance(one, Answer) and getattr(one.outcome.error, "code", "") == "UNKNOWN_PRODUCER"
+    }
 
 
 def _outcome(index: int, verdicts: Sequence[Verdict], outcomes: dict[int, PartOutcome]) -> PartOutcome:

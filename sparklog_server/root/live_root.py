@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from sparklog.client import SparkLog
 from sparklog.errors import SparklogError
-from sparklog.log.config import RootConfig, TopicConfig
+from sparklog.log.config import TopicConfig
+from sparklog.log.root_config import RootConfig
 from sparklog.metadata import Image, MetadataLog, PartitionState, Topic
 from sparklog.storage import Store
 from sparklog_server.metrics import Metrics

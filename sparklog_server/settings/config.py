@@ -60,12 +60,13 @@ class ServerConfig:
             "num.partitions": self.text_of("num.partitions"),
             "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
             "max.message.bytes": self.text_of("message.max.bytes"),
-            **self.retention_defaults(),
+            **self.maintenance_defaults(),
         }
 
-    def retention_defaults(self) -> dict[str, str]:
-        """Of these, what says how long records are kept."""
+    def maintenance_defaults(self) -> dict[str, str]:
+        """Of these, what says how long records and producers are kept."""
         return {
+            "producer.id.expiration.ms": self.text_of("producer.id.expiration.ms"),
             "retention.ms": self.text_of("log.retention.ms"),
             "retention.bytes": self.text_of("log.retention.bytes"),
         }

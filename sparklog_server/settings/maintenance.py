@@ -1,13 +1,14 @@
-"""Settings of maintenance by the broker, and of how long records are kept where neither a topic nor the root
-says so.
+"""Settings of maintenance by the broker, and of how long records and producers are kept where neither a topic
+nor the root says so.
 
 log.retention.minutes and log.retention.hours say log.retention.ms in other units (sources.py).
-Sources: Kafka CleanerConfig, ServerLogConfigs.
+Sources: Kafka CleanerConfig, ServerLogConfigs, TransactionLogConfig.
 """
 
 import dataclasses
 
 from sparklog.log.setting import LONG_MAX, setting
+from sparklog_server.settings.units import INT_MAX
 
 NO_RATE = 1.7976931348623157e308  # Kafka's default: the largest double
 
@@ -67,6 +68,16 @@ class MaintenanceSettings:
         maximum=LONG_MAX,
         unit="bytes",
         doc="""As log.retention.ms, for retention.bytes: of a partition; -1: no limit.""",
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        default=86_400_000,
+        minimum=1,
+        maximum=INT_MAX,
+        unit="ms",
+        doc="""How long partitions remember idempotent producers that write nothing, at least; they are
+        forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
+        shorter: less to remember where each job is a new producer. A value on the root wins.""",
     )
 
     @property

@@ -14,7 +14,7 @@ from sparklog.cli import environment_checks as checks
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.root_checks import check_permissions, check_put_if_absent, check_root
 from sparklog.errors import StorageError
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.metadata import VERSION
 from sparklog.spark.interpreter import worker_python
 from sparklog.storage import MemoryStore, filesystems, open_store

@@ -13,7 +13,7 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import ROUND, alone
 from sparklog.metadata import METADATA_VERSION_KEY
 from tests.cli.conftest import Run
@@ -76,7 +76,7 @@ def test_as_json(log: SparkLog, run_json: Callable[..., Any]) -> None:
     found = run_json("maintain", "t", "--min-input-files", "2", "--dry-run")
     assert set(found) == {"dry_run", "steps", "before", "after", "duration_ms", "is_stopped"}
     assert found["dry_run"] is True
-    assert [one["outcome"] for one in found["steps"]] == ["nothing", "nothing", "due", "nothing"]
+    assert [one["outcome"] for one in found["steps"]] == ["nothing", "nothing", "nothing", "due", "nothing"]
     assert set(found["steps"][0]) == {"step", "outcome", "figures", "message"}
     assert found["before"] == found["after"] == {"extents": 2, "bytes": found["before"]["bytes"]}
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]

@@ -26,6 +26,7 @@ def main() -> None:
     (HERE / "metadata_commit_4_txn.bin").write_bytes(module.encoded(module.ACTIONS_4_TXN, version=4))
     (HERE / "metadata_commit_6.bin").write_bytes(module.encoded(module.ACTIONS_6, version=6))
     (HERE / "metadata_commit_7.bin").write_bytes(module.encoded(module.ACTIONS_7, version=7))
+    (HERE / "metadata_commit_8.bin").write_bytes(module.encoded(module.ACTIONS_8, version=8))
     (HERE / "metadata_commit_5.bin").write_bytes(encode_commit(module.header(), module.ACTIONS_5))
 
 

@@ -84,9 +84,14 @@ def fill(log: Any, version: int) -> None:
     if version >= 7:
         done = metadata.Cleaned(8, 1_800_000_000_000)
         log.metadata.publish(lambda image: [metadata.plan_note_cleaned(image, topic_id, 0, done)])
+    if version >= 8:
+        produce(log, 40, 0, rows(25, 1))
+        log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_000_000_000, marks_only=True)])
     log.metadata.write_snapshot()
     log.append("orders", rows(30, 6), partition=0, txn=("query-1", 4), compression_type="gzip")
     produce(log, 41, 4, rows(40, 2))
+    if version >= 8:
+        log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_086_400_000)])
     if version >= 3:
         log.metadata.publish(lambda image: settled(image, 6, version))
     log.append("events", rows(50, 3), txn=("query-2", 0), compression_type="zstd")
@@ -157,6 +162,7 @@ def contents(log: Any) -> dict[str, Any]:
                     for record in found
                 ]
             producers = {str(key): list(msgspec.to_builtins(one)) for key, one in state.producers.items()}
+            found_forgotten = forgotten(state)
             partitions.append(
                 {
                     "log_start_offset": state.log_start_offset,
@@ -164,6 +170,7 @@ def contents(log: Any) -> dict[str, Any]:
                     "extents": len(state.extents),
                     "producers": producers,
                     "records": records,
+                    **({"forgotten": found_forgotten} if any(found_forgotten[:2]) else {}),
                 }
             )
         topics[name] = {
@@ -183,6 +190,12 @@ def contents(log: Any) -> dict[str, Any]:
         "publishers": publishers(image),
         "topics": topics,
     }
+
+
+def forgotten(state: Any) -> list[int]:
+    """Mark, forgotten end, and the largest of what was forgotten; in the words of today."""
+    none = getattr(metadata, "NOTHING_FORGOTTEN", (0, 0))
+    return list(msgspec.to_builtins(getattr(state, "forgotten", none)))
 
 
 def publishers(image: Any) -> dict[str, list[int]]:

@@ -6,7 +6,6 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
-    RootConfig,
     TopicConfig,
     describe_configs,
     render_properties,
@@ -15,6 +14,7 @@ from sparklog.log.config import (
     validate_topic_configs,
 )
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS
+from sparklog.log.root_config import RootConfig
 from sparklog.log.setting import BY_COMPACT, BY_EXPIRE, LONG_MAX, ActedOn, declared_settings
 
 PROPERTIES = Path(__file__).parents[2] / "conf" / "topic.properties"

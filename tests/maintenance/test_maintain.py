@@ -10,7 +10,7 @@ from sparklog.client import SparkLog, open_log
 from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import RetriableError, StorageError
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import (
     ROUND,
     Budget,
@@ -73,6 +73,7 @@ def test_a_round_expires_before_it_merges(log: SparkLog, append: Append) -> None
     report = maintain(log.metadata, log.clock, FEW)
     assert outcomes(report) == {
         "expire": "done",
+        "producers": "nothing",
         "compact": "nothing",
         "optimize": "done",
         "vacuum": "nothing",
@@ -90,7 +91,13 @@ def test_a_dry_run_only_tells(log: SparkLog, append: Append) -> None:
         append([b"%d" % number])
     commit = log.refresh().commit
     report = maintain(log.metadata, log.clock, FEW, dry_run=True)
-    assert outcomes(report) == {"expire": "due", "compact": "nothing", "optimize": "due", "vacuum": "nothing"}
+    assert outcomes(report) == {
+        "expire": "due",
+        "producers": "nothing",
+        "compact": "nothing",
+        "optimize": "due",
+        "vacuum": "nothing",
+    }
     assert log.refresh().commit == commit
 
 
@@ -124,6 +131,7 @@ def test_a_topic_that_is_deleted_meanwhile_fails_its_steps_and_not_the_round(
     report = maintain(log.metadata, log.clock, terms, is_stopped=delete)
     assert outcomes(report) == {
         "expire": "failed",
+        "producers": "nothing",
         "compact": "nothing",
         "optimize": "failed",
         "vacuum": "nothing",
@@ -212,6 +220,7 @@ def test_an_older_root_is_merged_all_the_same(older: SparkLog, append: Append) -
         append([b"%d" % number])
     assert outcomes(maintain(older.metadata, older.clock, FEW)) == {
         "expire": "nothing",
+        "producers": "nothing",
         "compact": "nothing",
         "optimize": "done",
         "vacuum": "nothing",
@@ -313,7 +322,7 @@ def test_who_was_slow_may_catch_up_for_a_second_only() -> None:
 def test_a_round_that_is_to_end_breaks_off_within_a_work(log: SparkLog, append: Append) -> None:
     terms = many_works(log, append)
     asked = itertools.count(1)
-    report = maintain(log.metadata, log.clock, terms, is_stopped=lambda: next(asked) > 3)
+    report = maintain(log.metadata, log.clock, terms, is_stopped=lambda: next(asked) > 4)
     assert report.is_stopped
     assert outcomes(report)["optimize"] == "cut"
     assert len(extents(log)) == 6
@@ -351,6 +360,7 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
     report = maintain(log.metadata, log.clock, FEW)
     assert outcomes(report) == {
         "expire": "failed",
+        "producers": "nothing",
         "compact": "nothing",
         "optimize": "done",
         "vacuum": "nothing",

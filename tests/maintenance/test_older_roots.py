@@ -12,7 +12,7 @@ from sparklog.client import SparkLog
 from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY, RootConfig
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
 from sparklog.maintenance import (
     MergeLimits,
     Terms,
@@ -26,7 +26,7 @@ from sparklog.metadata import METADATA_VERSION_KEY, VERSION, WRITERS_VERSION
 from tests.support.roots import newest_version, old_store, opened
 
 FEW = Terms(limits=MergeLimits(fan_in=3))
-NEEDED = {"compact": 7, "optimize": 5, "vacuum": 6}
+NEEDED = {"producers": 8, "compact": 7, "optimize": 5, "vacuum": 6}
 
 
 @pytest.fixture(params=["v4", "v5"])
@@ -56,6 +56,7 @@ def test_rounds_write_nothing_that_older_sparklogs_refuse(older: SparkLog) -> No
     commit = older.refresh().commit
     assert outcomes(older) == {
         "expire": "nothing",
+        "producers": "withheld",
         "compact": "withheld",
         "optimize": "withheld",
         "vacuum": "withheld",
@@ -68,15 +69,20 @@ def test_one_command_agrees(older: SparkLog) -> None:
     for one in maintain(older.metadata, older.clock, FEW).steps:
         if one.outcome == "withheld":
             assert f"sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}" in one.message
-            assert f"sparklog {one.step}" in one.message
+            assert (f"sparklog {one.step}" in one.message) == (one.step != "producers")  # no command
     told = withheld_by_version(older.image, older.clock.now_ms(), FEW)
-    assert told.startswith("compact, optimize, vacuum: due, and not done.")
+    assert told.startswith("producers, compact, optimize, vacuum: due, and not done.")
     older.alter_root({METADATA_VERSION_KEY: str(VERSION)})
     assert withheld_by_version(older.image, older.clock.now_ms(), FEW) == ""
-    assert set(due_steps(older.image, older.clock.now_ms(), FEW)) == {"compact", "optimize", "vacuum"}
+    assert set(due_steps(older.image, older.clock.now_ms(), FEW)) == {
+        "producers",
+        "compact",
+        "optimize",
+        "vacuum",
+    }
     done = outcomes(older)
     assert {done[name] for name in NEEDED} == {"done"}
-    assert newest_version(older.store) == 7
+    assert newest_version(older.store) == 8
 
 
 @pytest.mark.parametrize("agreed", [5, 6])
@@ -92,7 +98,7 @@ def test_as_far_as_the_root_agrees(older: SparkLog, agreed: int) -> None:
 def test_an_order_needs_no_agreement(older: SparkLog) -> None:
     assert optimize(older.metadata, older.clock, ["orders"]).topics["orders"].merged_extents > 200
     assert compact(older.metadata, older.clock).topics["__consumer_offsets"].rounds
-    assert newest_version(older.store) == 7
+    assert newest_version(older.store) == 8
 
 
 @pytest.mark.parametrize("agreed", [False, True])

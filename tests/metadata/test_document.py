@@ -15,6 +15,7 @@ from sparklog.metadata import (
     BrokerListener,
     CreateTopic,
     DeleteTopic,
+    ExpireProducers,
     Extent,
     MoveSweepHorizon,
     NoteCleaned,
@@ -44,6 +45,7 @@ GOLDEN_4 = GOLDEN.with_name("metadata_commit_4.bin")
 GOLDEN_5 = GOLDEN.with_name("metadata_commit_5.bin")
 GOLDEN_6 = GOLDEN.with_name("metadata_commit_6.bin")
 GOLDEN_7 = GOLDEN.with_name("metadata_commit_7.bin")
+GOLDEN_8 = GOLDEN.with_name("metadata_commit_8.bin")
 CLUSTER = "CCCCCCCCCCCCCCCCCCCCCC"
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 EXTENT = Extent(
@@ -122,6 +124,10 @@ ACTIONS_6: tuple[Action, ...] = (MoveSweepHorizon(horizon=4),)
 ACTIONS_7: tuple[Action, ...] = (
     NoteCleaned(topic_id=TOPIC, partition=2, first_dirty_offset=17, delete_horizon_ms=1_700_000_000_000),
     NoteCleaned(topic_id=TOPIC, partition=3, first_dirty_offset=5),
+)
+ACTIONS_8: tuple[Action, ...] = (
+    ExpireProducers(time_ms=1_700_000_000_000, marks_only=True),
+    ExpireProducers(time_ms=1_700_086_400_000, max_timestamp_ms=1_700_043_200_000),
 )
 
 
@@ -213,8 +219,14 @@ def test_golden_commit_of_version_7() -> None:
     assert {action.document_version for action in ACTIONS_7} == {7}
 
 
+def test_golden_commit_of_version_8() -> None:
+    assert encoded(ACTIONS_8, version=8) == GOLDEN_8.read_bytes()
+    assert decode(GOLDEN_8.read_bytes())[1] == ACTIONS_8
+    assert {action.document_version for action in ACTIONS_8} == {8}
+
+
 def test_every_action_type_is_in_the_golden_commits() -> None:
-    golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4, *ACTIONS_6, *ACTIONS_7]
+    golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4, *ACTIONS_6, *ACTIONS_7, *ACTIONS_8]
     assert {type(action) for action in golden} == set(ACTION_TYPES)
     versions = [
         {one.document_version for one in actions} for actions in (ACTIONS, ACTIONS_2, ACTIONS_3, ACTIONS_4)
@@ -299,8 +311,8 @@ def test_snapshot_manifest_is_no_commit() -> None:
 
 
 def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 8, expected 1 to 7;.*Upgrade"):
-        decode(encoded(version=8))
+    with pytest.raises(UnsupportedVersionError, match=r"found version 9, expected 1 to 8;.*Upgrade"):
+        decode(encoded(version=9))
 
 
 @pytest.mark.parametrize(
@@ -322,9 +334,9 @@ def test_unknown_things_in_an_intact_commit_ask_for_an_upgrade(body: str, found:
 def test_newer_version_is_refused_by_what_is_new_in_it() -> None:
     body = '{"actions":[{"type":"elect_leader","x":1}]}'
     with pytest.raises(
-        UnsupportedVersionError, match=r"found version 8, expected 1 to 7 \(action 0 .* 'elect_leader'\);"
+        UnsupportedVersionError, match=r"found version 9, expected 1 to 8 \(action 0 .* 'elect_leader'\);"
     ):
-        decode(with_body(body, version=8))
+        decode(with_body(body, version=9))
 
 
 def test_unknown_field_in_the_header_asks_for_an_upgrade() -> None:

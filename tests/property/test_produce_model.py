@@ -38,22 +38,27 @@ class Batch:
     sequence: int
     values: list[bytes]
     offset: int | None = None  # once acknowledged
+    time_ms: int = 1_700_000_000_000
+    producer_id: int = field(init=False)  # of then
+
+    def __post_init__(self) -> None:
+        self.producer_id = self.producer.producer_id
 
     def part(self, topic_id: str) -> AppendPart:
         columns = RecordColumns(
             key=None,
             value=pa.array(self.values, pa.binary()),
-            timestamp_ms=np.full(len(self.values), 1_700_000_000_000),
+            timestamp_ms=np.full(len(self.values), self.time_ms),
         )
         ids = EncodeOptions(
-            producer_id=self.producer.producer_id, producer_epoch=self.epoch, base_sequence=self.sequence
+            producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=self.sequence
         )
         return AppendPart(
             topic_id=topic_id,
             topic="t",
             partition=self.partition,
             encoded=encode_batches(columns, ids),
-            producer_id=self.producer.producer_id,
+            producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=self.sequence,
         )
@@ -154,15 +159,17 @@ class ProduceMachine(RuleBasedStateMachine):
             self.store.hook = None
         for batch, outcome in zip(bundle, outcomes, strict=True):
             if outcome.error is not None:
-                code = getattr(outcome.error, "code", None)
-                assert code in {"STORAGE_FULL", "OUT_OF_ORDER_SEQUENCE"}, outcome.error
-                assert batch.offset is None or code == "STORAGE_FULL", "a duplicate was not recognised"
+                self.refused(batch, getattr(outcome.error, "code", str(outcome.error)))
                 continue
             if batch.offset is not None:
                 assert outcome.base_offset == batch.offset
                 assert outcome.duplicate
             elif data is None or data.draw(st.integers(0, 3)):  # else the answer is lost
                 self.acknowledge(batch, outcome.base_offset)
+
+    def refused(self, batch: Batch, code: str) -> None:
+        assert code in {"STORAGE_FULL", "OUT_OF_ORDER_SEQUENCE"}, code
+        assert batch.offset is None or code == "STORAGE_FULL", "a duplicate was not recognised"
 
     def acknowledge(self, batch: Batch, offset: int) -> None:
         batch.offset = offset
@@ -215,6 +222,9 @@ class ProduceMachine(RuleBasedStateMachine):
                 for batch in list(waiting):
                     self.write([batch], None)
                 assert not waiting, "a batch in order was refused"
+        self.check()
+
+    def check(self) -> None:
         for partition in range(PARTITIONS):
             found = self.log.read("t", partition, 0).column("value").to_pylist()
             ours = [value for value in found if not value.startswith(b"spark")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
-from sparklog.log.config import AGREEMENTS
+from sparklog.log.root_config import AGREEMENTS
 from sparklog.metadata import MetadataLog
 from sparklog.metadata.documents.paths import DIRECTORY
 from sparklog.storage import MemoryStore, Store

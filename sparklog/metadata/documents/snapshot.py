@@ -32,9 +32,12 @@ from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
     NEVER_CLEANED,
+    NEVER_MARKED_MS,
     NO_HORIZON,
+    NOTHING_FORGOTTEN,
     BrokerRegistration,
     Cleaned,
+    Forgotten,
     Image,
     MergedBatch,
     PartitionState,
@@ -70,6 +73,8 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     merged_batches: dict[Int64, dict[Int64, tuple[MergedBatch, ...]]] = {}
     # Version 7, likewise: by partition.
     cleaned: dict[Int64, Cleaned] = {}
+    # Version 8, likewise.
+    forgotten: dict[Int64, Forgotten] = {}
 
 
 class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -83,9 +88,13 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     publishers: dict[str, PublisherState] = {}
     # Version 6, likewise.
     sweep_horizon: Int64 = NO_HORIZON
+    # Version 8, likewise.
+    producers_marked_ms: Int64 = NEVER_MARKED_MS
 
     @property
     def version(self) -> int:
+        if self.producers_marked_ms != NEVER_MARKED_MS or any(topic.forgotten for topic in self.topics):
+            return 8
         if any(topic.cleaned for topic in self.topics):
             return 7
         if self.sweep_horizon != NO_HORIZON:
@@ -153,6 +162,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         next_producer_id=state.next_producer_id,
         publishers=state.publishers,
         sweep_horizon=state.sweep_horizon,
+        producers_marked_ms=state.producers_marked_ms,
         replayed=Replayed(commit),
     )
 
@@ -228,6 +238,11 @@ def _state(image: Image) -> SnapshotState:
                 if state.merged_batches
             },
             {state.partition: state.cleaned for state in topic.partitions if state.cleaned != NEVER_CLEANED},
+            {
+                state.partition: state.forgotten
+                for state in topic.partitions
+                if state.forgotten != NOTHING_FORGOTTEN
+            },
         )
         for topic in image.topics.values()
     )
@@ -239,6 +254,7 @@ def _state(image: Image) -> SnapshotState:
         image.next_producer_id,
         dict(image.publishers),
         image.sweep_horizon,
+        image.producers_marked_ms,
     )
 
 
@@ -262,6 +278,9 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
             cleaned = topic.cleaned.get(partition, NEVER_CLEANED)
             if not 0 <= cleaned.first_dirty_offset <= stored.log_end_offset:
                 raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {cleaned}")
+            forgotten = topic.forgotten.get(partition, NOTHING_FORGOTTEN)
+            if not 0 <= forgotten.end_offset <= forgotten.mark_offset <= stored.log_end_offset:
+                raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {forgotten}")
             part = columns.slice(row, row + stored.extents)
             _check_extents(part, stored, f"{where}, topic {topic.name!r} partition {partition}")
             row += stored.extents
@@ -275,6 +294,7 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
                     producers=stored.producers,
                     merged_batches=topic.merged_batches.get(partition, {}),
                     cleaned=cleaned,
+                    forgotten=forgotten,
                 )
             )
         topics.append(

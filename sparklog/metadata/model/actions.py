@@ -12,6 +12,7 @@ from typing import Any, get_args
 from sparklog.metadata.model import (
     brokers,
     compacting,
+    expiring,
     extents,
     producers,
     publishers,
@@ -25,6 +26,7 @@ from sparklog.metadata.model.action import ActionBase
 from sparklog.metadata.model.brokers import RegisterBroker
 from sparklog.metadata.model.compacting import NoteCleaned
 from sparklog.metadata.model.draft import ImageDraft
+from sparklog.metadata.model.expiring import ExpireProducers
 from sparklog.metadata.model.extents import AppendExtents
 from sparklog.metadata.model.producers import AllocateProducerIds
 from sparklog.metadata.model.publishers import RequestApplied
@@ -48,12 +50,13 @@ Action = (
     | RequestApplied
     | MoveSweepHorizon
     | NoteCleaned
+    | ExpireProducers
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
 # The newest version of a document that we know. An action that older software must refuse by its number
 # begins another (`document_version`).
-VERSION = 7
+VERSION = 8
 
 # What each kind does to an image; it refuses what does not apply.
 EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
@@ -70,4 +73,5 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     RequestApplied: publishers.settle_request,
     MoveSweepHorizon: sweeping.move_sweep_horizon,
     NoteCleaned: compacting.note_cleaned,
+    ExpireProducers: expiring.expire_producers,
 }

@@ -14,7 +14,7 @@ Sources: Kafka metadata.version (KIP-584, KIP-778).
 
 from collections.abc import Mapping
 
-METADATA_VERSION_KEY = "sparklog.metadata.version"  # a setting of the root; declared in log/config.py
+METADATA_VERSION_KEY = "sparklog.metadata.version"  # a setting of the root; declared in log/root_config.py
 WRITERS_VERSION = 4
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata.model.image import Image
 
-MAX_PARTITIONS_KEY = "sparklog.max.partitions"  # a setting of the root; declared in log/config.py
+MAX_PARTITIONS_KEY = "sparklog.max.partitions"  # a setting of the root; declared in log/root_config.py
 DEFAULT_MAX_PARTITIONS = 200_000
 
 

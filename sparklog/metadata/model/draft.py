@@ -6,7 +6,7 @@ Not here: what an action does (its subject's module), in which order, and to whi
 Concurrency: a draft belongs to one thread; the images it takes and gives are immutable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sparklog.metadata.model.action import ActionRefusedError
@@ -42,6 +42,7 @@ class PartitionDraft:
                 producers=before.producers if self.own_producers is None else self.own_producers,
                 merged_batches=before.merged_batches,
                 cleaned=before.cleaned,
+                forgotten=before.forgotten,
             )
             self.pending, self.own_producers = [], None
         return self.state
@@ -71,8 +72,8 @@ class ImageDraft:
     Fields:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
-        writer_txns, configs, broker, next_producer_id, publishers, sweep_horizon: as in the image, to be
-            changed in place.
+        writer_txns, configs, broker, next_producer_id, publishers, sweep_horizon, producers_marked_ms: as in
+            the image, to be changed in place.
     """
 
     def __init__(self, image: Image) -> None:
@@ -84,6 +85,7 @@ class ImageDraft:
         self.next_producer_id = image.next_producer_id
         self.publishers = dict(image.publishers)
         self.sweep_horizon = image.sweep_horizon
+        self.producers_marked_ms = image.producers_marked_ms
         self._cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() puts the drafts in.
         self._by_name = dict(image.topics)
@@ -140,6 +142,14 @@ class ImageDraft:
                     return True
         return False
 
+    def states(self) -> Iterator[PartitionState]:
+        """All partitions, as of what has been applied so far."""
+        for topic_id, topic in self._by_id.items():
+            draft = self._topics.get(topic_id)
+            for number, state in enumerate(topic.partitions if draft is None else draft.partitions):
+                partition = self._partitions.get((topic_id, number))
+                yield state if partition is None else partition.flushed()
+
     def add_topic(self, draft: TopicDraft) -> None:
         """A topic whose id and name are free."""
         topic = Topic(topic_id=draft.topic_id, name=draft.name, partitions=(), configs={})
@@ -176,4 +186,5 @@ class ImageDraft:
             next_producer_id=self.next_producer_id,
             publishers=self.publishers,
             sweep_horizon=self.sweep_horizon,
+            producers_marked_ms=self.producers_marked_ms,
         )

@@ -12,10 +12,11 @@ from sparklog.errors import FencedError, InvalidRequestError
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
 from sparklog.metadata.model.draft import ImageDraft, PartitionDraft
 from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent, why_illegal_extent
-from sparklog.metadata.model.image import Image, ProducerState
+from sparklog.metadata.model.image import Image, PartitionState, ProducerState
 from sparklog.metadata.model.sequences import (
     SequenceCheck,
     check_sequence,
+    check_unknown,
     last_batch,
     last_sequence,
     remember,
@@ -88,7 +89,8 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
         UnknownTopicError: no topic has this id (any more), or no such partition.
         RetriableError: STAGING_EXPIRED, a segment is too old to come to life.
         FencedError: a newer epoch of the producer has written.
-        InvalidRequestError: DUPLICATE_SEQUENCE, OUT_OF_ORDER_SEQUENCE, or a malformed draft.
+        InvalidRequestError: DUPLICATE_SEQUENCE, OUT_OF_ORDER_SEQUENCE, UNKNOWN_PRODUCER, or a malformed
+            draft.
     """
     validate_births(image, (draft.segment for draft in drafts))
     ends: dict[tuple[str, int], int] = {}
@@ -104,7 +106,7 @@ def plan_append(image: Image, drafts: Sequence[DraftExtent]) -> AppendExtents:
             raise invalid_plan(f"extent of partition {draft.partition} of topic {draft.topic_id}: {reason}")
         if draft.producer_id != NO_PRODUCER_ID:
             producer = (*key, draft.producer_id)
-            _check_producer(draft, producers.get(producer) or last_batch(state, draft.producer_id))
+            _check_producer(draft, state, producers.get(producer) or last_batch(state, draft.producer_id))
             producers[producer] = ProducerState(
                 draft.producer_epoch,
                 last_sequence(draft.base_sequence, draft.record_count),
@@ -133,8 +135,12 @@ def sequenced(draft: DraftExtent, base_offset: int) -> Extent:
     )
 
 
-def _check_producer(draft: DraftExtent, known: ProducerState | None) -> None:
-    check = check_sequence(known, draft.producer_epoch, draft.base_sequence)
+def _check_producer(draft: DraftExtent, state: PartitionState, known: ProducerState | None) -> None:
+    batch = draft.producer_epoch, draft.base_sequence
+    if known is None:
+        check = check_unknown(state, draft.producer_id, *batch, draft.record_count, draft.max_timestamp_ms)
+    else:
+        check = check_sequence(known, *batch)
     found = (
         f"partition {draft.partition} of topic {draft.topic_id}: producer {draft.producer_id} epoch "
         f"{draft.producer_epoch} sequence {draft.base_sequence} {check.value}; last is {known}"
@@ -148,5 +154,18 @@ def _check_producer(draft: DraftExtent, known: ProducerState | None) -> None:
             )
         case SequenceCheck.OUT_OF_ORDER:
             raise InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="Send the missing batches first")
+        case SequenceCheck.UNKNOWN:
+            raise unknown_producer(found)
         case SequenceCheck.NEXT:
             return
+
+
+def unknown_producer(found: str) -> InvalidRequestError:
+    """The error for a batch of which nobody can tell whether it was appended already."""
+    return InvalidRequestError(
+        "UNKNOWN_PRODUCER",
+        found,
+        fix="nothing was appended. Send it with a higher epoch, or from a new producer, if it was never "
+        "acknowledged or that does no harm; a higher producer.id.expiration.ms on the root remembers "
+        "producers for longer",
+    )

@@ -22,6 +22,7 @@ from sparklog.metadata.model.topic_names import collision_key
 NO_COMMIT = -1
 NO_HORIZON = -1
 NO_DELETE_HORIZON_MS = -1
+NEVER_MARKED_MS = -1
 _BLOCK_BYTES = 4096
 _EXTENT_BYTES = 240  # as an object in a commit
 
@@ -56,6 +57,25 @@ class Cleaned(msgspec.Struct, frozen=True, array_like=True):
 
 
 NEVER_CLEANED = Cleaned(0, NO_DELETE_HORIZON_MS)
+
+
+class Forgotten(msgspec.Struct, frozen=True, array_like=True):
+    """What a partition knows of the producers that it has forgotten, and where the next ones begin.
+
+    Fields:
+        mark_offset: where the partition ended at the last expire_producers.
+        end_offset: who has written nothing from here on is forgotten.
+        producer_id, producer_epoch, max_timestamp_ms: the largest of what is forgotten.
+    """
+
+    mark_offset: Int64
+    end_offset: Int64
+    producer_id: Int64
+    producer_epoch: Int64
+    max_timestamp_ms: Int64
+
+
+NOTHING_FORGOTTEN = Forgotten(0, 0, -1, -1, -1)
 
 
 class PublisherState(msgspec.Struct, frozen=True, array_like=True):
@@ -128,6 +148,7 @@ class PartitionState:
     # By producer id, those that no extent shows any more; the newest last (sequences.py).
     merged_batches: Mapping[int, tuple[MergedBatch, ...]] = field(default_factory=dict)
     cleaned: Cleaned = NEVER_CLEANED
+    forgotten: Forgotten = NOTHING_FORGOTTEN
 
     def extents_between(self, start_offset: int, end_offset: int) -> list[Extent]:
         """Extents that hold any offset of [start_offset, end_offset), in offset order."""
@@ -164,6 +185,8 @@ class Image:
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)
     # Dead segments that were born before this commit stay dead (sweeping.py).
     sweep_horizon: int = NO_HORIZON
+    # When the partitions were last marked, by the clock of whoever did (expiring.py).
+    producers_marked_ms: int = NEVER_MARKED_MS
     # No part of the state: who came by it in another way has the same image.
     replayed: Replayed = field(default=Replayed(), compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(

@@ -2,7 +2,8 @@
 
 Invariants: one (producer id, epoch, sequence) per partition is appended at most once (invariant 8), for as
 long as the partition keeps an extent of that producer: an image remembers MAX_PRODUCERS, and who was
-forgotten is looked up in the extents before it is believed to be new.
+forgotten is looked up in the extents before it is believed to be new. Who was forgotten for its silence
+(expiring.py) may have none left: what cannot be told from a repetition of its batches is UNKNOWN.
 Sequences run from 0 to 2^31-1 and then wrap to 0.
 Sources: KIP-98; Kafka ProducerAppendInfo.checkSequence.
 """
@@ -18,7 +19,7 @@ from sparklog.metadata.model.extent_list import SEQUENCES, ExtentColumns
 from sparklog.metadata.model.image import MergedBatch, PartitionState, ProducerState
 
 # Idempotent producers that an image remembers of a partition; beyond that it forgets the one that has not
-# written for the longest time. Kafka forgets by time, a day after the last batch.
+# written for the longest time, if none has been silent for long enough (expiring.py).
 MAX_PRODUCERS = 4096
 # Batches of a producer that may be in flight, and so may be repeated; as many as Kafka remembers.
 MAX_MERGED_BATCHES = 5
@@ -31,6 +32,7 @@ class SequenceCheck(enum.Enum):
     DUPLICATE = "was appended already"
     OUT_OF_ORDER = "leaves a gap or goes back"
     FENCED = "has an older epoch"
+    UNKNOWN = "may have been appended by a producer that was forgotten"
 
 
 def check_sequence(state: ProducerState | None, producer_epoch: int, base_sequence: int) -> SequenceCheck:
@@ -74,16 +76,44 @@ def last_batch(state: PartitionState, producer_id: int) -> ProducerState | None:
     """What a producer has appended last; None if the partition holds nothing of it.
 
     Cost: a look-up, and for a producer that may have been forgotten a scan of the extents: a millisecond for
-    a million, where 4,096 others have appended to the partition.
+    a million, where 4,096 others have appended to the partition, or some were forgotten for their silence.
     """
     known = state.producers.get(producer_id)
-    if known is not None or len(state.producers) < MAX_PRODUCERS:
+    end_offset = state.forgotten.end_offset
+    if known is not None or (len(state.producers) < MAX_PRODUCERS and not end_offset):
         return known  # nobody was ever forgotten
     extent = state.extents.last_of_producer(producer_id)
-    if extent is None:
+    if extent is None or extent.end_offset <= end_offset:  # of those, later ones may have been merged
         return None
     last = last_sequence(extent.base_sequence, extent.record_count)
     return ProducerState(extent.producer_epoch, last, extent.end_offset - 1)
+
+
+def check_unknown(
+    state: PartitionState,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+    max_timestamp_ms: int | None,
+) -> SequenceCheck:
+    """What the batch of a producer is of which `last_batch` finds nothing: NEXT, DUPLICATE or UNKNOWN.
+
+    It is new if no forgotten batch has its producer id, epoch, or largest timestamp, and appended already if
+    an extent holds it. Else it may be either.
+
+    Args:
+        max_timestamp_ms: as the producer has sent it; None if only the time of the append is known.
+    """
+    forgotten = state.forgotten
+    if (
+        producer_id > forgotten.producer_id
+        or producer_epoch > forgotten.producer_epoch
+        or (max_timestamp_ms is not None and max_timestamp_ms > forgotten.max_timestamp_ms)
+    ):
+        return SequenceCheck.NEXT
+    offset = appended_offset(state, producer_id, producer_epoch, base_sequence, record_count)
+    return SequenceCheck.UNKNOWN if offset is None else SequenceCheck.DUPLICATE
 
 
 def appended_offset(
@@ -114,9 +144,9 @@ def mergeable(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.b
     A merged extent does not show whose batches it holds. A producer that has one must stay known: once it was
     forgotten, older extents of it would be found, and taken for its last. So what belongs to a producer that
     is forgotten already is not merged; and half of those that are known may have merged extents, so that
-    there is always another to be forgotten.
+    there is always another to be forgotten. Below where silent producers were forgotten nobody need be known.
     """
-    producer_ids = extents.column("producer_id")
+    producer_ids = _remembered(state, extents)
     of_producers = {int(one) for one in np.unique(producer_ids)} - {NO_PRODUCER_ID}
     if not of_producers:
         return np.ones(len(extents), np.bool_)
@@ -127,12 +157,20 @@ def mergeable(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.b
     return found
 
 
+def _remembered(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.int64]:
+    """The producers of these extents, as far as the partition has to remember them; else NO_PRODUCER_ID."""
+    producer_ids = extents.column("producer_id")
+    if not state.forgotten.end_offset:
+        return producer_ids
+    return np.where(extents.end_offset <= state.forgotten.end_offset, NO_PRODUCER_ID, producer_ids)
+
+
 def merged_above(
-    merged: Mapping[int, tuple[MergedBatch, ...]], log_start_offset: int
+    merged: Mapping[int, tuple[MergedBatch, ...]], offset: int
 ) -> Mapping[int, tuple[MergedBatch, ...]]:
-    """Without the batches that are below the log start; their producers may be forgotten."""
+    """Without the batches that are wholly below an offset; their producers may be forgotten."""
     kept = {
-        producer_id: tuple(one for one in batches if one.base_offset + one.record_count > log_start_offset)
+        producer_id: tuple(one for one in batches if one.base_offset + one.record_count > offset)
         for producer_id, batches in merged.items()
     }
     return {producer_id: batches for producer_id, batches in kept.items() if batches}
@@ -146,7 +184,7 @@ def remember_merged(state: PartitionState, removed: ExtentColumns) -> Mapping[in
     (its sequence is behind), and could not be answered with the offset that it got.
     """
     found: dict[int, list[MergedBatch]] = {}
-    producer_ids = removed.column("producer_id")
+    producer_ids = _remembered(state, removed)
     for index in np.flatnonzero(producer_ids != NO_PRODUCER_ID)[::-1].tolist():
         producer_id = int(producer_ids[index])
         known = state.producers.get(producer_id)

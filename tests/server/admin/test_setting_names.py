@@ -1,6 +1,7 @@
 """The names of settings at the broker and in a root."""
 
-from sparklog.log.config import AGREEMENTS, RootConfig, TopicConfig
+from sparklog.log.config import TopicConfig
+from sparklog.log.root_config import AGREEMENTS, RootConfig
 from sparklog.log.setting import declared_settings
 from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS
 

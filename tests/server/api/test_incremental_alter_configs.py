@@ -3,7 +3,7 @@
 import pytest
 
 import sparklog
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from tests.server.api.config_requests import (
     APPEND,
     BROKER,

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.client.round_pace import Pace
-from sparklog.log.config import AUTOMATIC_REMOVAL_KEY
+from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import ROUND, alone
 from sparklog.metadata import METADATA_VERSION_KEY
 from sparklog_server.maintenance import service

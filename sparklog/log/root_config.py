@@ -1,0 +1,97 @@
+"""Settings of a whole root, beside which the defaults of its topics are stored (config.py).
+
+Invariants: as in config.py. What a root's owner agrees to (AGREEMENTS) is no matter of Kafka's clients.
+Sources: Kafka ServerLogConfigs, TransactionLogConfig, GroupCoordinatorConfig; adr/0023, adr/0024.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Self
+
+from sparklog.log.setting import parse_settings, setting
+from sparklog.metadata import (
+    DEFAULT_MAX_PARTITIONS,
+    MAX_PARTITIONS_KEY,
+    METADATA_VERSION_KEY,
+    WRITERS_VERSION,
+)
+
+PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
+AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
+# What a root's owner agrees to: no matter of Kafka's clients.
+AGREEMENTS = frozenset({AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY})
+_DAY_MS = 86_400_000
+_INT_MAX = (1 << 31) - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RootConfig:
+    """Settings of a whole root. The defaults of its topics are stored beside them, as topic keys."""
+
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        default=True,
+        doc="""Create a topic when somebody first writes to it. true: nothing to prepare; false: a
+        misspelt name is an error.""",
+    )
+    num_partitions: int = setting(
+        "num.partitions",
+        default=1,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of a topic created without saying how many. More: more parallel readers; fewer:
+        fewer, larger extents, and more of the order kept.""",
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        default=50,
+        minimum=1,
+        maximum=100_000,
+        unit="partitions",
+        doc="""Partitions of __consumer_offsets, read when it is created. More: groups spread over more
+        coordinators; fewer: less to load.""",
+    )
+    max_partitions: int = setting(
+        MAX_PARTITIONS_KEY,
+        default=DEFAULT_MAX_PARTITIONS,
+        minimum=1,
+        maximum=10_000_000,
+        unit="partitions",
+        doc="""Most partitions in the root, over all topics; topics beyond it are refused. Higher: every
+        reader of the root needs more memory, some 500 bytes for each.""",
+    )
+    producer_id_expiration_ms: int = setting(
+        PRODUCER_ID_EXPIRATION_KEY,
+        default=_DAY_MS,
+        minimum=1,
+        maximum=_INT_MAX,
+        unit="ms",
+        doc="""How long a partition remembers an idempotent producer that writes nothing, at least; it is
+        forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
+        shorter: less to remember where each job is a new producer. Keep it above delivery.timeout.ms.""",
+    )
+    automatic_removal: bool = setting(
+        AUTOMATIC_REMOVAL_KEY,
+        default=False,
+        doc="""Whether records go by themselves: what is past its topic's retention, and what compaction
+        leaves out. A new root has true from its first commit on. One that was made before brokers and
+        streams did this has false: settings that nobody acted on remove nothing because sparklog was
+        upgraded. true agrees to it; `sparklog maintain --dry-run` shows what would go.""",
+    )
+
+    metadata_version: int = setting(
+        METADATA_VERSION_KEY,
+        default=WRITERS_VERSION,
+        minimum=WRITERS_VERSION,
+        doc="""Up to which version of the metadata documents (FORMAT.md) a root is written by itself: by
+        merging, compaction and vacuum in the background, and by the shorter form of appends to many
+        partitions. A sparklog stops at a document of a version that it does not know. A new root says what
+        the sparklog that made it knows. One that was made before stays at the default until you have
+        upgraded every machine that uses it, and raise this. `sparklog doctor` says how far.""",
+    )
+
+    @classmethod
+    def parse(cls, configs: Mapping[str, str]) -> Self:
+        """The settings in force: the root's value, else the declared default."""
+        return parse_settings(cls, {}, configs)
