@@ -9,6 +9,7 @@ _CHOICE = "sparklog/maintenance/choose_compactions.py"
 _WHOLE = "sparklog/maintenance/compact.py"
 _RECORDS = "tests/maintenance/test_compact.py"
 _ROUNDS = "tests/maintenance/test_compact_rounds.py"
+_EDGES = "tests/maintenance/test_compact_edges.py"
 
 MUTANTS = (
     Mutant(
@@ -214,5 +215,54 @@ MUTANTS = (
         "_KEPT = DELETE_HORIZON_MASK | ",
         "_KEPT = ",
         "tests/maintenance/test_horizons.py",
+    ),
+    Mutant(
+        "compaction: offsets that are too far apart for one batch get two",
+        _BATCHES,
+        "at = max(at + 1, min(stop, full, near))",
+        "at = max(at + 1, min(stop, full))",
+        _EDGES,
+    ),
+    Mutant(
+        "compaction: tombstones may be kept for ever",
+        _SURVIVING,
+        "return min(LONG_MAX, self.now_ms + self.delete_retention_ms)",
+        "return self.now_ms + self.delete_retention_ms",
+        _EDGES,
+    ),
+    Mutant(
+        "compaction: segments keep within their size",
+        _ROUND,
+        "        if self._segment is not None and not self._segment.has_room(batches):\n",
+        "        if False:\n",
+        _EDGES,
+    ),
+    Mutant(
+        "compaction: what is written beside it waits for the next one",
+        _CHOICE,
+        "state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))",
+        "state.extents.columns()",
+        _EDGES,
+    ),
+    Mutant(
+        "compaction: files that went with their extents are no error",
+        _WHOLE,
+        "            if self._is_there(work):  # else",
+        "            if True:  # else",
+        _EDGES,
+    ),
+    Mutant(
+        "compaction: what does not get any further is left alone",
+        _WHOLE,
+        "        if result.cleaned == work.cleaned:\n            self._left_alone.add(_partition(work))\n",
+        "        if result.cleaned == work.cleaned:\n",
+        _ROUNDS,
+    ),
+    Mutant(
+        "compaction: it ends before what it may not replace",
+        _CHOICE,
+        "    stays = ~mergeable(state, columns)\n",
+        "    stays = np.zeros(len(columns), np.bool_)\n",
+        "tests/maintenance/test_forgotten.py",
     ),
 )

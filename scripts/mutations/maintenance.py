@@ -271,4 +271,25 @@ MUTANTS = (
         "            if not report.is_cut:\n                compactor.raise_failure()\n",
         "tests/maintenance/test_damaged.py",
     ),
+    Mutant(
+        "an extent without timestamps is not past its retention",
+        "sparklog/maintenance/retain.py",
+        "stays = (newest < 0) | (newest",
+        "stays = (newest",
+        "tests/maintenance/test_retain.py",
+    ),
+    Mutant(
+        "no work begins when a round's time is up",
+        "sparklog/maintenance/budget.py",
+        ">= budget.seconds * 1000",
+        "> budget.seconds * 1000",
+        "tests/maintenance/test_budget.py",
+    ),
+    Mutant(
+        "who fails leaves the root to the next",
+        "sparklog/maintenance/alone.py",
+        "    try:\n        yield\n    finally:\n        held.release()\n",
+        "    yield\n    held.release()\n",
+        "tests/maintenance/test_rounds.py",
+    ),
 )

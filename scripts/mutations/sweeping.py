@@ -125,4 +125,32 @@ MUTANTS = (
         "                if False:\n",
         "tests/storage/test_walk.py",
     ),
+    Mutant(
+        "vacuum: what is born while it looks is no older copy",
+        SWEEP,
+        "        evidence = self._survey()\n        image = self._metadata.refresh(force=True)\n",
+        "        image = self._metadata.refresh(force=True)\n        evidence = self._survey()\n",
+        "tests/maintenance/test_vacuum_stores.py",
+    ),
+    Mutant(
+        "vacuum: what was live within the hour is that of an image from before",
+        "sparklog/metadata/past.py",
+        "limit=found.before - snapshot)[0]",
+        "limit=found.before - snapshot + 1)[0]",
+        "tests/metadata/test_past.py",
+    ),
+    Mutant(
+        "vacuum: commit 0 stays when those after it are cleaned, and says nothing of them",
+        "sparklog/metadata/past.py",
+        " and (1 in found.commits or image.commit == 0):",
+        ":",
+        "tests/metadata/test_past.py",
+    ),
+    Mutant(
+        "vacuum: a clock that was ahead does not keep it from its turn",
+        "sparklog/maintenance/steps.py",
+        "abs(now_ms - int(text)) >= DAY_MS",
+        "now_ms - int(text) >= DAY_MS",
+        "tests/maintenance/test_rounds.py",
+    ),
 )

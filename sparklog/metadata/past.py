@@ -36,7 +36,8 @@ def load_past(store: Store, image: Image, until_ms: int) -> Image | None:
         base = _read(store, snapshot, image.cluster_id)
         if base is not None:
             return follow(store, base, limit=found.before - snapshot)[0]
-    if found.before == 0 or (found.before > 0 and 1 in found.commits):  # it goes back to its beginning
+    # Commit 0 is never cleaned: only where commit 1 is there, too, is it the newest from before.
+    if found.before != NO_COMMIT and (1 in found.commits or image.commit == 0):
         return follow(store, empty_image(image.cluster_id), limit=found.before + 1)[0]
     for snapshot in [number for number in found.snapshots if number > found.before]:
         base = _read(store, snapshot, image.cluster_id)

@@ -190,7 +190,8 @@ def test_nothing_from_a_transactions_batch_on_is_compacted(table: SparkLog, put:
     compact(table.metadata, table.clock)
     assert [offset for offset, _, _ in left(table)] == [1, 2, 3, 4]
     assert cleaned(table) == Cleaned(2, -1)
-    assert compact(table.metadata, table.clock).topics["table"].left_out == 0
+    again = compact(table.metadata, table.clock).topics["table"]
+    assert (again.rounds, again.left_out) == (1, 0)  # and then it is left alone
 
 
 def test_nothing_beyond_what_was_mapped_goes(log: SparkLog, put: Put) -> None:

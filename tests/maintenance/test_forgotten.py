@@ -10,7 +10,7 @@ from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog.maintenance import MergeLimits, optimize
+from sparklog.maintenance import MergeLimits, compact, optimize
 from sparklog.maintenance.publish import publish_replacements
 from sparklog.metadata import (
     ReplaceExtents,
@@ -151,3 +151,16 @@ def test_what_has_no_producer_is_merged_all_the_same(log: SparkLog) -> None:
         log.append("t", pa.table({"value": [b"v"]}), partition=0)
     optimize(log.metadata, log.clock, limits=ALL)
     assert [extent.producer_id for extent in extents(log)] == [*range(1, 9), -1]
+
+
+def test_a_compaction_ends_before_what_it_may_not_replace(log: SparkLog) -> None:
+    """Or it would be done in vain, again and again."""
+    log.append("t", pa.table({"key": [b"k"], "value": [b"v"]}), partition=0)
+    log.append("t", pa.table({"key": [b"k"], "value": [b"w"]}), partition=0)
+    for producer in range(1, 9):  # two are forgotten, and there is no room for the others
+        produce(log, producer, 0)
+    log.alter_topic("t", {"cleanup.policy": "compact"})
+    one = compact(log.metadata, log.clock).topics["t"]
+    assert (one.rounds, one.left_out, one.superseded) == (1, 0, 1)
+    assert [extent.producer_id for extent in extents(log)] == [-1, *range(1, 9)]
+    assert log.image.partition("t", 0).cleaned.first_dirty_offset == 2

@@ -1,12 +1,16 @@
 """Retention: Kafka's arithmetic, from the oldest extent on, and nothing that is not asked for."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
+from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.schema import RecordColumns
 from sparklog.maintenance import expire, optimize
 from sparklog.maintenance.retain import Expiry
-from sparklog.metadata import plan_advance_log_start
+from sparklog.metadata import plan_advance_log_start, plan_append
 from tests.maintenance.conftest import Append, extents, records
 
 DAY_MS = 86_400_000
@@ -53,6 +57,22 @@ def test_a_timestamp_in_the_future_keeps_all_that_follows(log: SparkLog, append:
     append([b"b"], times_ms=[1_000])
     assert gone(log, 9_000) == [("t", 0, 0, 1)]
     assert left(log) == [b"future", b"b"]
+
+
+def test_so_does_an_extent_without_timestamps(log: SparkLog, append: Append) -> None:
+    log.alter_topic("t", {"retention.ms": "1000"})
+    append([b"a"], times_ms=[1_000])
+    columns = RecordColumns(key=None, value=pa.array([b"of no time"]), timestamp_ms=np.array([-1], np.int64))
+    described = log.describe_topic("t")
+    encoded = encode_batches(columns, EncodeOptions())
+    draft = log.writer.append(log.image.topic("t").topic_id, 0, encoded, described.config)
+    assert draft is not None
+    log.writer.sync([draft])
+    log.metadata.publish(lambda image: [plan_append(image, [draft])])
+    append([b"b"], times_ms=[1_000])
+    assert extents(log)[1].max_timestamp_ms == -1
+    assert gone(log, 9_000) == [("t", 0, 0, 1)]
+    assert [offset for offset, _, _ in records(log)] == [1, 2]
 
 
 def test_by_size_at_least_so_much_stays(log: SparkLog, append: Append) -> None:

@@ -1,12 +1,16 @@
 """Rounds: one run does what was due when it began, once; another one beside no writer does nothing."""
 
+import dataclasses
 import os
 
 import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.maintenance import MergeLimits, TopicReport, optimize
+from sparklog.maintenance import MergeLimits, TopicReport, alone, due_steps, optimize
+from sparklog.maintenance.budget import StoppedError
+from sparklog.maintenance.steps import LAST_VACUUM_KEY
+from sparklog.maintenance.sweep import DAY_MS
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append, extents, records
 
@@ -57,3 +61,26 @@ def test_segments_whose_index_is_full_are_merged_once(
     assert (report.merged_extents, report.added_extents) == (0, 0)
     assert (extents(log), records(log)) == (found, before)
     assert [one.name for one in memory_or_s3.list("t-0")] == files  # nor was anything done in vain
+
+
+@pytest.mark.parametrize("text", ["", "-1", "never", "9" * 18])
+def test_a_vacuum_is_due_whatever_was_written_of_the_last_one(log: SparkLog, text: str) -> None:
+    """A clock that was ahead would keep it from its turn until that time has come."""
+    image = dataclasses.replace(log.image, commit=1_000, configs={**log.image.configs, LAST_VACUUM_KEY: text})
+    assert list(due_steps(image, log.clock.now_ms())) == ["vacuum"]
+
+
+def test_a_vacuum_is_due_a_day_after_or_before_the_last_one(log: SparkLog) -> None:
+    now_ms = log.clock.now_ms()
+    for off_ms, due in ((0, []), (DAY_MS - 1, []), (DAY_MS, ["vacuum"])):
+        for last_ms in (now_ms - off_ms, now_ms + off_ms):
+            image = dataclasses.replace(
+                log.image, commit=1_000, configs={**log.image.configs, LAST_VACUUM_KEY: str(last_ms)}
+            )
+            assert list(due_steps(image, now_ms)) == due
+
+
+def test_who_fails_leaves_the_root_to_the_next(tmp_path_log: SparkLog) -> None:
+    for _ in range(2):
+        with pytest.raises(StoppedError), alone(tmp_path_log.metadata):
+            raise StoppedError

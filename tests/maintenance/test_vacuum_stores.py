@@ -1,6 +1,7 @@
 """Vacuum where files really are: directories that become empty, locks, a bucket."""
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from sparklog.maintenance import VacuumReport, optimize, vacuum
 from sparklog.maintenance.alone import HOLD
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.metadata import plan_delete_topic
-from sparklog.storage import LocalStore
+from sparklog.storage import LocalStore, StoredFile
 
 
 def rows(*values: str) -> pa.Table:
@@ -56,6 +57,24 @@ def test_what_was_merged_goes_and_all_offsets_read_as_before(log: SparkLog) -> N
         assert values(other) == ["0", "1", "2", "3", "4"]
     log.append("t", rows("5"))
     assert values(log) == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_what_is_born_while_a_vacuum_looks_is_no_older_copy(
+    log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append("t", rows("0"))
+    walk = log.store.walk
+
+    def append_first(enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:
+        monkeypatch.setattr(log.store, "walk", walk)
+        with sparklog.open(log.url, create=False) as other:
+            for number in range(1, 3):
+                other.append("t", rows(str(number)))
+                other.close()
+        return walk(enters)
+
+    monkeypatch.setattr(log.store, "walk", append_first)
+    assert run_now(log).live.files == 3
 
 
 def test_empty_directories_go_a_day_later(log: SparkLog, directory: Path) -> None:
