@@ -5,6 +5,7 @@ module defines, and the names of NOT_OURS.
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,9 @@ def test_what_may_reach_still_does() -> None:
         "monkeypatch.setattr('sparklog.spark.roots._opened', {})",
         "mock.patch.object(roots, '_opened', {})",
         "getattr(log, '_writer')",
+        "opened().patch('sparklog.spark.roots._opened')",
+        "other.self._settings",
+        "opened()._settings",
     ],
 )
 def test_a_reach_is_noticed(line: str) -> None:
@@ -65,6 +69,7 @@ def test_a_reach_is_noticed(line: str) -> None:
     "line",
     [
         "self._settings = 1",
+        "super()._own()",
         "log.__class__",
         "row._replace(a=1)",
         "def _own(): ...\nmodule._own()",
@@ -75,6 +80,7 @@ def test_what_is_ours_is_no_reach(line: str) -> None:
     assert _reached(ast.parse(line)) == []
 
 
+@cache
 def _all_reached() -> dict[str, set[str]]:
     parsed = {str(path.relative_to(TESTS)): ast.parse(path.read_text()) for path in TESTS.rglob("*.py")}
     return {name: set(_reached(tree)) for name, tree in parsed.items()}
@@ -88,7 +94,7 @@ def _reached(tree: ast.Module) -> list[str]:
             names += [one.name for one in node.names]
         elif isinstance(node, ast.Attribute) and not _is_own(node.value):
             names.append(node.attr)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(PATCHES):
+        elif isinstance(node, ast.Call) and _called(node.func).endswith(PATCHES):
             names += [_last_name(one) for one in node.args]
     return [name for name in names if _is_private(name) and name not in own | NOT_OURS]
 
@@ -106,8 +112,17 @@ def _defined(tree: ast.Module) -> set[str]:
     return names
 
 
+def _called(function: ast.expr) -> str:
+    """The last names of what is called."""
+    if isinstance(function, ast.Attribute):
+        return f"{_called(function.value)}.{function.attr}"
+    return function.id if isinstance(function, ast.Name) else ""
+
+
 def _is_own(value: ast.expr) -> bool:
-    return ast.unparse(value) in {"self", "cls", "super()"}
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id == "super"
+    return isinstance(value, ast.Name) and value.id in {"self", "cls"}
 
 
 def _last_name(argument: ast.expr) -> str:

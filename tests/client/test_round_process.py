@@ -1,6 +1,7 @@
 """A round in a process of its own: what it is asked and says, its priority, and its end with its parent."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from sparklog.client import SparkLog
 from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest, command, environment
 from sparklog.maintenance import ROUND, alone
 from tests.support.broker_process import until
+from tests.support.prompt_rounds import hurry
 
 DUE = 256  # small extents
 SLOW = 1  # byte a second: the first step rests for ever
@@ -29,10 +31,11 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[SparkLog]:
-    """With enough small extents for a merge to be due."""
-    with sparklog.open(tmp_path / "log") as log:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with enough small extents for a merge to be due."""
+    root = tmp_path_factory.mktemp("filled") / "log"
+    with sparklog.open(root) as log:
         log.create_topic("t", 1)
         log.create_topic("u", DUE)
         rows = pa.table({"value": [b"x" * 100] * DUE, "partition": pa.array(range(DUE), pa.int32())})
@@ -40,7 +43,23 @@ def log(tmp_path: Path) -> Iterator[SparkLog]:
             log.append("u", rows)
         for number in range(DUE):
             log.append("t", pa.table({"value": [b"%d" % number]}), partition=0)
+    return root
+
+
+@pytest.fixture
+def log(filled: Path, tmp_path: Path) -> Iterator[SparkLog]:
+    """A copy of that root."""
+    shutil.copytree(filled, tmp_path / "log")
+    with sparklog.open(tmp_path / "log", create=False) as log:
         yield log
+
+
+@pytest.fixture(autouse=True)
+def prompt(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rounds do not wait until nobody else has anything to do; but for the test that they would."""
+    if request.function is not test_it_gives_way_to_everybody:
+        (tmp_path / "prompt").mkdir()
+        hurry(monkeypatch, tmp_path / "prompt")
 
 
 def request(log: SparkLog, **named: object) -> RoundRequest:

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sparklog_server.main import main
 from tests.server.fuzzing import fuzzed_frames
 from tests.server.settings.test_sources import KAFKAS_OWN
 from tests.support.broker_process import BrokerProcess
@@ -86,11 +87,21 @@ def test_a_second_signal_ends_it_at_once(start_process: Start) -> None:
         (["a", "--config", "b"], "Give the file once"),
     ],
 )
-def test_wrong_settings_end_with_2(words: list[str], message: str) -> None:
-    command = [sys.executable, "-m", "sparklog_server", *words]
+def test_wrong_settings_end_with_2(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sparklog-server", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_process_with_wrong_settings_ends_with_2() -> None:
+    command = [sys.executable, "-m", "sparklog_server", "--override", "x"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 2
-    assert message in result.stderr
+    assert "expected key=value" in result.stderr
 
 
 def test_a_file_is_an_argument_too_and_kafkas_own_starts(start_process: Start, tmp_path: Path) -> None:

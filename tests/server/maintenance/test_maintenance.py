@@ -1,6 +1,7 @@
 """A broker keeps its root in order in the background: merging and retention, beside its clients."""
 
 import contextlib
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,22 +21,35 @@ from sparklog.metadata import METADATA_VERSION_KEY
 from sparklog_server.maintenance import service
 from tests.server.http.test_endpoint import scrape, value
 from tests.support.broker_process import BrokerProcess, serving, until
+from tests.support.prompt_rounds import hurry
 from tests.support.roots import newest_version, old_root
 from tests.support.running_broker import RunningBroker
 
 SOON = {"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "50"}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[SparkLog]:
-    with sparklog.open(tmp_path / "log") as log:
+DUE = 256  # small extents
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with enough small extents in t-0 for a merge to be due."""
+    root = tmp_path_factory.mktemp("filled") / "log"
+    with sparklog.open(root) as log:
         log.create_topic("t", 2)
+        for number in range(DUE):
+            log.append("t", pa.table({"value": [f"old-{number}"]}), partition=0)
+    return root
+
+
+@pytest.fixture
+def log(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkLog]:
+    """A copy of that root; rounds of it do not wait until nobody else has anything to do."""
+    (tmp_path / "prompt").mkdir()
+    hurry(monkeypatch, tmp_path / "prompt")
+    shutil.copytree(filled, tmp_path / "log")
+    with sparklog.open(tmp_path / "log", create=False) as log:
         yield log
-
-
-def fill(log: SparkLog, count: int, partition: int = 0) -> None:
-    for number in range(count):
-        log.append("t", pa.table({"value": [f"old-{number}"]}), partition=partition)
 
 
 def root_of(log: SparkLog) -> str:
@@ -58,7 +72,6 @@ def rounds(server: BrokerProcess) -> list[psutil.Process]:
 
 
 def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> None:
-    fill(log, 600)
     with serving(root_of(log), SOON) as server:
         consumer = Consumer(
             {"bootstrap.servers": server.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
@@ -68,7 +81,7 @@ def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> 
         enough = threading.Event()
 
         def consume() -> None:
-            while len(read) < 600 + sent or not enough.is_set():
+            while len(read) < DUE + sent or not enough.is_set():
                 message = consumer.poll(0.1)
                 if message is not None and message.partition() == 0:
                     offset, text = message.offset(), message.value()
@@ -82,7 +95,7 @@ def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> 
         reading.start()
         producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
         try:
-            while sent < 100 or extent_count(log) >= 256:
+            while sent < 100 or extent_count(log) >= DUE:
                 producer.produce("t", f"new-{sent}", partition=0)
                 assert producer.flush(30) == 0
                 sent += 1
@@ -90,7 +103,7 @@ def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> 
             enough.set()
             reading.join(60)
             consumer.close()
-        expected = [f"old-{number}" for number in range(600)] + [f"new-{number}" for number in range(sent)]
+        expected = [f"old-{number}" for number in range(DUE)] + [f"new-{number}" for number in range(sent)]
         assert read == list(enumerate(expected))
         assert log.read("t", 0, 0)["value"].cast("string").to_pylist() == expected
         until(lambda: "optimize done: merged_extents=" in server.errors())
@@ -100,7 +113,6 @@ def test_small_extents_are_merged_while_clients_go_on_exactly(log: SparkLog) -> 
 def test_retention_of_the_brokers_own_settings(log: SparkLog) -> None:
     log.create_topic("kept", 1, {"retention.bytes": "-1"})
     log.append("kept", pa.table({"value": ["x"]}))
-    fill(log, 3)
     with serving(root_of(log), {**SOON, "log.retention.bytes": "0", "log.cleaner.enable": "false"}):
         until(lambda: kept(log) == 0)
     assert log.log_start_offset("kept", 0) == 0
@@ -110,10 +122,9 @@ def test_an_older_roots_records_stay(log: SparkLog) -> None:
     """Merging shows that a round has been run, which would have removed them first."""
     log.alter_topic("t", {"retention.bytes": "0"})
     log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
-    fill(log, 256)
     with serving(root_of(log), SOON):
         until(lambda: extent_count(log) == 1)
-        assert kept(log) == 256
+        assert kept(log) == DUE
         log.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
         until(lambda: kept(log) == 0)
 
@@ -140,19 +151,17 @@ def test_an_older_root_is_written_as_older_sparklogs_know_it_until_it_agrees(
 
 
 def test_without_the_cleaner_nothing_is_merged(log: SparkLog) -> None:
-    fill(log, 256)
     log.append("t", pa.table({"value": ["x"]}), partition=1)
     log.alter_topic("t", {"retention.bytes": "100000"})
     with serving(root_of(log), {**SOON, "log.cleaner.enable": "false"}):
         log.alter_topic("t", {"retention.bytes": "1"})  # one extent of each partition stays
         until(lambda: extent_count(log) == 1)
         assert kept(log) == 1
-        assert log.read("t", 0, 255)["value"].to_pylist() == [b"old-255"]
+        assert log.read("t", 0, DUE - 1)["value"].to_pylist() == [f"old-{DUE - 1}".encode()]
 
 
 @pytest.mark.parametrize("kills", [True, False])
 def test_a_round_ends_with_its_broker(log: SparkLog, kills: bool) -> None:
-    fill(log, 256)
     with serving(root_of(log), {**SOON, "log.cleaner.io.max.bytes.per.second": "1"}) as server:
         (round_,) = until(lambda: rounds(server))
         until(lambda: (Path(root_of(log)) / "maintenance-round.lock").exists())
@@ -161,7 +170,7 @@ def test_a_round_ends_with_its_broker(log: SparkLog, kills: bool) -> None:
         else:
             assert server.stop() == 0
         until(lambda: not round_.is_running() or round_.status() == psutil.STATUS_ZOMBIE)
-    assert extent_count(log) == 256
+    assert extent_count(log) == DUE
 
 
 def test_rounds_that_come_to_nothing_become_rare(
@@ -176,7 +185,6 @@ def test_rounds_that_come_to_nothing_become_rare(
 
     monkeypatch.setattr(service, "Pace", Recorded)
     monkeypatch.setattr(service, "command", lambda: [sys.executable, "-c", ""])
-    fill(log, 256)
     start_broker(SOON, root=root_of(log))
     until(lambda: len(waits) >= 4)
     assert waits[:4] == [50, 100, 200, 400]
@@ -185,7 +193,6 @@ def test_rounds_that_come_to_nothing_become_rare(
 def test_somebody_elses_rounds_are_no_failure(
     log: SparkLog, start_broker: Callable[..., RunningBroker]
 ) -> None:
-    fill(log, 256)
     with alone(log.metadata, ROUND):
         broker = start_broker(SOON, root=root_of(log))
         until(lambda: broker.broker.metrics.maintenance.rounds)
@@ -194,11 +201,10 @@ def test_somebody_elses_rounds_are_no_failure(
 
 
 def test_metrics_say_what_was_done(log: SparkLog, start_broker: Callable[..., RunningBroker]) -> None:
-    fill(log, 256)
     broker = start_broker({**SOON, "sparklog.http.listener": "127.0.0.1:0"}, root=root_of(log))
     until(lambda: broker.broker.metrics.maintenance.rounds)
     samples = scrape(broker)
     assert value(samples, "sparklog_maintenance_rounds_total") == 1
     assert value(samples, "sparklog_maintenance_failed_rounds_total") == 0
-    assert value(samples, "sparklog_maintenance_merged_extents_total") == 256
+    assert value(samples, "sparklog_maintenance_merged_extents_total") == DUE
     assert value(samples, "kafka_log_logcleanermanager_time_since_last_run_ms") >= 0

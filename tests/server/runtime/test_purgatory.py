@@ -178,12 +178,12 @@ def test_the_purgatory_does_what_a_list_does(actions: list[tuple[str, int, int]]
 
 
 @pytest.mark.parametrize("keys_of", [lambda n: [A0], lambda n: [("t", n)], lambda n: [A0, ("t", n % 100)]])
-def test_memory_goes_back_when_a_hundred_thousand_have_completed(
+def test_memory_goes_back_when_all_have_completed(
     keys_of: Callable[[int], list[WatchKey]],
 ) -> None:
     schedule = WheelSchedule()
     purgatory = Purgatory(schedule)
-    count = 100_000
+    count = 20_000
     gc.collect()
     tracemalloc.start()
     try:
@@ -203,7 +203,8 @@ def test_memory_goes_back_when_a_hundred_thousand_have_completed(
     assert len(purgatory) == 0
     assert schedule.wheel.next_ms() is None
     assert held < 1000 * count
-    assert left < 300_000  # the interpreter keeps some freed tuples for itself
+    # The interpreter keeps some freed tuples for itself. What was left of each would have 16 bytes at least.
+    assert left < 300_000 < 16 * count
 
 
 def test_a_hot_key_stays_small_while_requests_come_and_go() -> None:

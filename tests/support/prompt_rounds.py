@@ -1,0 +1,23 @@
+"""Rounds of maintenance at the priority of everybody else.
+
+They take a machine's idle time (round_main.py). Beside other tests there is none: a second becomes a minute.
+That they give way has a test of its own.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Python runs a module of this name at its start, wherever it is on the path.
+_MODULE = "sitecustomize.py"
+_TEXT = "import os\nos.nice = lambda _increment: 0\n"
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """For processes that are started from here on, and by them."""
+    (directory / _MODULE).write_text(_TEXT)
+    before = os.environ.get("PYTHONPATH")
+    path = str(directory) if before is None else f"{directory}{os.pathsep}{before}"
+    monkeypatch.setenv("PYTHONPATH", path)  # of a broker's process
+    monkeypatch.syspath_prepend(directory)  # of a round's, that a broker of this process starts
