@@ -86,6 +86,7 @@ def test_a_round_is_done_and_told(log: SparkLog) -> None:
     assert answer.report is not None
     assert [(one.step, one.outcome) for one in answer.report.steps] == [
         ("expire", "nothing"),
+        ("producers", "nothing"),
         ("compact", "nothing"),
         ("optimize", "done"),
         ("vacuum", "done"),
