@@ -10,14 +10,16 @@ Sources: FORMAT.md#compression; Kafka CompressionType, SnappyFactory (xerial Sna
 
 import enum
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import cramjam
 import numpy as np
+import numpy.typing as npt
 
 from sparklog.errors import CorruptLogError, InvalidRequestError
 
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 # Told how many bytes are about to be allocated, instead of those that it was told of before; may wait.
 Reserve: TypeAlias = Callable[[int], None]
@@ -26,6 +28,7 @@ Reserve: TypeAlias = Callable[[int], None]
 # snappy).
 XERIAL_MAGIC = b"\x82SNAPPY\0"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_FEW_BLOCKS = 16  # each costs 3 us, however small it is
 XERIAL_BLOCK_BYTES = 32 * 1024  # what Java and kafka-python write; decoders may size their buffers by it
 _BLOCK_SIZE = struct.Struct(">i")
 
@@ -74,6 +77,9 @@ class Codec(enum.IntEnum):
         )
 
 
+_MODULES: dict[Codec, Any] = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+
+
 def compress(codec: Codec, data: BytesLike, level: int | None = None) -> BytesLike:
     """Compress one batch body. `level` has the codec's own meaning; snappy has none. NONE returns the
     input.
@@ -103,7 +109,7 @@ def decompress(
         return data
     if codec is Codec.SNAPPY:
         return _snappy_decompress(data, max_bytes, where, reserve)
-    module: Any = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
+    module = _MODULES[codec]
     # Sizes inside the frame are claims. Guess instead, and grow: space that is not written is not backed by
     # memory.
     space = min(max_bytes, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))
@@ -122,6 +128,19 @@ def decompress(
             space = min(max_bytes, space * _GROWTH)
         else:
             return output[:size].data
+
+
+def decompress_at_once(codec: Codec, data: BytesLike, output: UInt8Array) -> int:
+    """Decompress into `output`, if what comes out fits there; -1 for everything else, right or wrong.
+
+    No memory is taken for the result, whatever the input claims; `decompress` words what is wrong.
+    """
+    try:
+        if codec is Codec.SNAPPY:
+            return _snappy_at_once(memoryview(data), output)
+        return int(_MODULES[codec].decompress_into(data, output))
+    except (cramjam.DecompressionError, CorruptLogError):
+        return -1
 
 
 def _lz4_compress(data: BytesLike) -> BytesLike:
@@ -166,20 +185,35 @@ def _snappy_decompress(data: BytesLike, max_bytes: int, where: str, reserve: Res
     if reserve is not None:
         reserve(sum(sizes))
     output = np.empty(sum(sizes), np.uint8)
-    position = 0
-    for block, size in zip(blocks, sizes, strict=True):
-        if size:
-            try:
-                cramjam.snappy.decompress_raw_into(block, output[position : position + size].data)
-            except cramjam.DecompressionError as error:
-                raise _bad_frame(where, Codec.SNAPPY, str(error)) from None
-        position += size
+    try:
+        _decompress_blocks(blocks, sizes, output)
+    except cramjam.DecompressionError as error:
+        raise _bad_frame(where, Codec.SNAPPY, str(error)) from None
     return output.data
 
 
-def _xerial_blocks(view: memoryview, where: str) -> list[memoryview]:
+def _snappy_at_once(view: memoryview, output: UInt8Array) -> int:
+    is_xerial = view[: len(XERIAL_MAGIC)] == XERIAL_MAGIC
+    blocks = _xerial_blocks(view, "", most=_FEW_BLOCKS) if is_xerial else [view]
+    sizes = [_snappy_size(block, "") for block in blocks]
+    if sum(sizes) > len(output):
+        return -1
+    _decompress_blocks(blocks, sizes, output)
+    return sum(sizes)
+
+
+def _decompress_blocks(blocks: Sequence[memoryview], sizes: Sequence[int], output: UInt8Array) -> None:
+    position = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        if size:
+            cramjam.snappy.decompress_raw_into(block, output[position : position + size].data)
+        position += size
+
+
+def _xerial_blocks(view: memoryview, where: str, *, most: int | None = None) -> list[memoryview]:
     # The version fields are not checked, as in Kafka's clients: Redpanda writes them in the other byte order.
-    blocks, position = [], len(XERIAL_HEADER)
+    blocks: list[memoryview] = []
+    position = len(XERIAL_HEADER)
     if position > len(view):
         raise _bad_frame(where, Codec.SNAPPY, "xerial header is cut off")
     while position < len(view):
@@ -187,7 +221,7 @@ def _xerial_blocks(view: memoryview, where: str) -> list[memoryview]:
             raise _bad_frame(where, Codec.SNAPPY, "xerial block size is cut off")
         (size,) = _BLOCK_SIZE.unpack_from(view, position)
         position += _BLOCK_SIZE.size
-        if not 0 < size <= len(view) - position:
+        if not 0 < size <= len(view) - position or len(blocks) == most:
             raise _bad_frame(where, Codec.SNAPPY, f"xerial block of {size} of {len(view) - position} bytes")
         blocks.append(view[position : position + size])
         position += size

@@ -21,7 +21,7 @@
 /* Of the functions' arguments and meaning; kernels.py refuses a library of another one. */
 int sparklog_version(void)
 {
-    return 4;
+    return 5;
 }
 
 enum { TIMESTAMP_DELTA, OFFSET_DELTA, KEY_POSITION, KEY_LENGTH, VALUE_POSITION, VALUE_LENGTH, HEADER_COUNT, HEADER_POSITION, END };
@@ -189,14 +189,16 @@ enum { RECORD_COUNT, MIN_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, 
 #define MOST_RECORDS 1000000
 #define LATEST ((int64_t)1 << 62)
 
-/* A batch as producers make nearly all: one, whole, not compressed, with times that are there and whose largest its
- * header knows, of records as in sparklog_inspect_records. Its CRC is not looked at. Returns -1 for everything
- * else, which need not be wrong. */
-int64_t sparklog_inspect_batch(const uint8_t *data, int64_t size, int64_t *found)
+#define LAST_CODEC 4
+
+/* A batch as producers make nearly all: one, whole, with times that are there and whose largest its header knows, of
+ * records as in sparklog_inspect_records. They are what `plain` has, where the batch is compressed, else its own
+ * (NULL). Its CRC is not looked at. Returns -1 for everything else, which need not be wrong. */
+int64_t sparklog_inspect_batch(const uint8_t *data, int64_t size, const uint8_t *plain, int64_t plain_size, int64_t *found)
 {
     if (size < HEADER_BYTES || read_big(data, 8) != 0 || read_big(data + 8, 4) != size - LENGTH_END)
         return -1;
-    if (data[16] != 2 || data[21] || data[22]) /* magic; attributes */
+    if (data[16] != 2 || data[21] || data[22] > LAST_CODEC || !data[22] != !plain) /* magic; attributes */
         return -1;
     int64_t rows = read_big(data + 57, 4);
     if (rows < 1 || rows > MOST_RECORDS || read_big(data + 23, 4) != rows - 1)
@@ -210,7 +212,7 @@ int64_t sparklog_inspect_batch(const uint8_t *data, int64_t size, int64_t *found
     if (found[PRODUCER_ID] >= 0 ? found[PRODUCER_EPOCH] < 0 || found[BASE_SEQUENCE] < 0
                                 : found[PRODUCER_EPOCH] != -1 || found[BASE_SEQUENCE] != -1)
         return -1;
-    const uint8_t *at = data + HEADER_BYTES, *stop = data + size;
+    const uint8_t *at = plain ? plain : data + HEADER_BYTES, *stop = plain ? plain + plain_size : data + size;
     int64_t lowest = LATEST, highest = -LATEST, keyless = 0;
     for (int64_t row = 0; row < rows; row++) {
         struct record record;

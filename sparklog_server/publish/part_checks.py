@@ -27,6 +27,7 @@ from sparklog.format.record_batch import (
     BatchHeader,
     encode_header,
 )
+from sparklog_server.publish.at_once import Scratch, stored_at_once
 from sparklog_server.publish.check_memory import CheckMemory, Reservation
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, UncheckedPart
 from sparklog_server.publish.produced_batches import (
@@ -34,13 +35,15 @@ from sparklog_server.publish.produced_batches import (
     finish_batch,
     inspect_batch,
     open_batch,
-    stored_at_once,
 )
 
 # Up to here validating is quick: 0.2 ms in one compiled call, and as long in NumPy.
 QUICK_BYTES = 256 << 10 if kernels.are_loaded() else 32 << 10
 QUICK_COMPRESSED_BYTES = 4 << 10  # so is it of what is compressed ...
 QUICK_RECORDS, QUICK_PLAIN_BYTES = 4096, 2 << 20  # ... of so many records, of at most so much uncompressed
+# Of so many bytes it is tried in the publisher's thread, within the bounds of at_once.py. Gzip's smallest
+# members take 8 us each, of 21 bytes.
+TRIED_BYTES, TRIED_GZIP_BYTES = 32 << 10, 4 << 10
 # A batch may decompress to so many times its size, or to what it might have had uncompressed. Records that
 # compress even better are copies of each other; Java's producer splits the batch then. 64 KB stay 32 MB.
 MAX_RATIO = 512
@@ -90,6 +93,7 @@ def unchecked_part(
             memory=memory,
         ),
         is_quick=_is_quick(data, max_plain_bytes),
+        is_tried=_is_tried(data),
     )
 
 
@@ -131,9 +135,16 @@ class ProducedCheck:
     def __call__(self) -> AppendPart:
         return self.at_once() or self.go_on(self.open())
 
-    def at_once(self) -> AppendPart | None:
+    def at_once(self, scratch: Scratch | None = None) -> AppendPart | None:
         """The part, if its batch is right and of the usual kind; None if the other steps are to tell."""
-        found = stored_at_once(self._view, self._rules, self._now_ms())
+        found = stored_at_once(
+            self._data,
+            self._rules,
+            self._now_ms(),
+            api_version=self._api_version,
+            max_plain_bytes=self._max_plain_bytes,
+            scratch=scratch,
+        )
         return None if found is None else self._part(*found, NO_TIMESTAMP_MS)
 
     def open(self) -> BatchHeader:
@@ -189,16 +200,25 @@ class ProducedCheck:
         )
 
 
-def check_together(parts: Sequence[UncheckedPart]) -> list[AppendPart | SparklogError]:
+def checked_at_once(part: UncheckedPart, scratch: Scratch) -> AppendPart | None:
+    """The part, if little is needed to see that it is right; None: `check_together` is to tell."""
+    return part.check.at_once(scratch) if isinstance(part.check, ProducedCheck) else None
+
+
+def check_together(
+    parts: Sequence[UncheckedPart], scratch: Scratch | None = None
+) -> list[AppendPart | SparklogError]:
     """What `check` of each part returns or raises; the records of small batches are looked at together."""
     checks = [part.check for part in parts]
     headers: dict[int, BatchHeader] = {}
     outcomes: dict[int, AppendPart | SparklogError] = {}
     for number, check in enumerate(checks):
+        if scratch is not None:
+            scratch.begin()
         try:
             if not isinstance(check, ProducedCheck):
                 outcomes[number] = check()
-            elif (part := check.at_once()) is not None:
+            elif (part := check.at_once(scratch)) is not None:
                 outcomes[number] = part
             else:
                 headers[number] = check.open()
@@ -238,3 +258,12 @@ def _is_quick(data: BytesLike, max_plain_bytes: int) -> bool:
         return size <= QUICK_BYTES
     (count,) = _RECORD_COUNT.unpack_from(data, HEADER.size - _RECORD_COUNT.size)
     return size <= QUICK_COMPRESSED_BYTES and count <= QUICK_RECORDS and max_plain_bytes <= QUICK_PLAIN_BYTES
+
+
+def _is_tried(data: BytesLike) -> bool:
+    """Is it compressed, and so small that whatever is in it takes some hundred microseconds?"""
+    size = len(data)
+    if size < HEADER.size or not kernels.are_loaded():
+        return False
+    codec = data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    return codec != Codec.NONE and size <= (TRIED_GZIP_BYTES if codec == Codec.GZIP else TRIED_BYTES)

@@ -49,6 +49,7 @@ class UncheckedPart:
     size_bytes: int
     check: Callable[[], AppendPart]  # raises what the client is to be told
     is_quick: bool = False  # checking takes microseconds: another thread would cost more
+    is_tried: bool = False  # it may be quick, which is found out, within bounds, beside the quick ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

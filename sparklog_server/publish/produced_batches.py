@@ -20,10 +20,8 @@ import struct
 import numpy as np
 
 from sparklog.errors import CorruptLogError, SparklogError
-from sparklog.format import kernels
 from sparklog.format.codec import BytesLike, Codec, Reserve, compress
 from sparklog.format.encoded_batches import EncodedBatches
-from sparklog.format.kernels import PlainBatch
 from sparklog.format.produced import (
     InspectedRecords,
     inspect_records,
@@ -31,7 +29,6 @@ from sparklog.format.produced import (
 )
 from sparklog.format.record_batch import (
     CODEC_MASK,
-    CRC_POSITION,
     CRC_START,
     DELETE_HORIZON_MASK,
     HEADER,
@@ -51,9 +48,8 @@ from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, RefusedBatchError
 
-_FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
+FIRST_ZSTD_VERSION = 7  # of Produce: KIP-110
 _MAX_RECORD_ERRORS = 100  # told of one batch
-_STORED_AS_IT_IS = (None, Codec.NONE)
 _ZERO = np.zeros(1, np.int64)
 _ZERO.flags.writeable = False
 _PREFIX = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the CRC does not cover
@@ -101,36 +97,6 @@ def check_produced(
     return finish_batch(view, header, inspected, rules, where=where, now_ms=now_ms)
 
 
-def stored_at_once(
-    view: memoryview, rules: BatchRules, now_ms: int
-) -> tuple[EncodedBatches, PlainBatch] | None:
-    """A batch of the usual kind as it is stored, and what it says of its producer, found in one call.
-
-    None: it is of another kind, or breaks a rule; the three steps below tell, and word the error.
-    """
-    size = len(view)
-    if (
-        size > min(rules.max_message_bytes, rules.segment_bytes)
-        or size - HEADER.size > rules.max_decompressed_bytes
-        or rules.log_append_time
-        or rules.codec not in _STORED_AS_IT_IS
-        or not kernels.are_loaded()
-    ):
-        return None
-    found = kernels.inspect_batch(np.frombuffer(view, np.uint8))
-    if (
-        found is None
-        or (rules.is_compacted and found.keyless)
-        or found.min_timestamp_ms < now_ms - rules.before_max_ms
-        or found.max_timestamp_ms > now_ms + rules.after_max_ms
-        or crc32c(view[CRC_START:]) != int.from_bytes(view[CRC_POSITION:CRC_START])
-    ):
-        return None
-    prefix = _PREFIX.pack(0, size - LENGTH_END, LEADER_EPOCH)
-    encoded = _one_batch([prefix, view[_PREFIX.size :]], size, found.record_count, found.max_timestamp_ms)
-    return encoded, found
-
-
 def open_batch(view: memoryview, rules: BatchRules, where: str, api_version: int) -> BatchHeader:
     """The first step: the header, when all is well but perhaps the records."""
     header = _header(view, where, api_version)
@@ -175,13 +141,12 @@ def finish_batch(
             f"found a batch of {stored.size} bytes, expected at most segment.bytes = {rules.segment_bytes}"
         )
         raise _refused("APPEND_TOO_LARGE", where, found, ErrorCode.record_list_too_large)
-    encoded = _one_batch(chunks, stored.size, stored.record_count, stored.max_timestamp_ms)
+    encoded = one_batch(chunks, stored.size, stored.record_count, stored.max_timestamp_ms)
     return encoded, stored, now_ms if rules.log_append_time else NO_TIMESTAMP_MS
 
 
-def _one_batch(
-    chunks: list[BytesLike], size: int, record_count: int, max_timestamp_ms: int
-) -> EncodedBatches:
+def one_batch(chunks: list[BytesLike], size: int, record_count: int, max_timestamp_ms: int) -> EncodedBatches:
+    """These chunks, as the one batch that they are."""
     numbers = np.array([[size], [record_count], [max_timestamp_ms]], np.int64)
     return EncodedBatches(
         data=chunks,
@@ -216,8 +181,8 @@ def _header(view: memoryview, where: str, api_version: int) -> BatchHeader:
     if header.size < HEADER.size or header.size > len(view):
         found = f"found a batch of {header.size} bytes in {len(view)}, expected a whole one"
         raise _refused("CORRUPT_BATCH", where, found, ErrorCode.corrupt_message)
-    if header.attributes & CODEC_MASK == Codec.ZSTD and api_version < _FIRST_ZSTD_VERSION:
-        found = f"found zstd in Produce version {api_version}, expected {_FIRST_ZSTD_VERSION} or later"
+    if header.attributes & CODEC_MASK == Codec.ZSTD and api_version < FIRST_ZSTD_VERSION:
+        found = f"found zstd in Produce version {api_version}, expected {FIRST_ZSTD_VERSION} or later"
         raise _refused("UNSUPPORTED_CODEC", where, found, ErrorCode.unsupported_compression_type)
     if header.size < len(view):
         found = f"found {len(view) - header.size} bytes behind the batch, expected exactly one batch"

@@ -110,9 +110,9 @@ class Publisher:
         """Publish what was submitted, and end."""
         self.is_stopping = True
         self._inbox.put(_WAKE)
-        self._checkers.finish()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
+        self._checkers.finish()  # not before: until its end it may hand over what it has tried in vain
         await asyncio.to_thread(self._checkers.join)
 
     # --- handing in (event loop) ----------------------------------------------------------------------

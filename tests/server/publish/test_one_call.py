@@ -1,10 +1,12 @@
-"""The one call that validates a usual batch, against the three steps that know all kinds.
+"""The calls that validate a usual batch, against the three steps that know all kinds.
 
 Wherever it finds a batch right, they do, and what is stored is the same; it may leave any batch to them, but
 not one of those that clients send all the time.
 """
 
 import random
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import SparklogError
-from sparklog.format.codec import Codec
+from sparklog.format.codec import XERIAL_HEADER, Codec, compress, decompress_at_once
 from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.kernels import PlainBatch
 from sparklog.format.record_batch import HEADER
-from sparklog_server.publish.parts import AppendPart
-from sparklog_server.publish.produced_batches import BatchRules, check_produced, stored_at_once
+from sparklog_server.publish.at_once import PLAIN_BYTES, SECONDS, Scratch, stored_at_once
+from sparklog_server.publish.part_checks import check_together, checked_at_once, unchecked_part
+from sparklog_server.publish.parts import AppendPart, RefusedBatchError
+from sparklog_server.publish.produced_batches import BatchRules, check_produced
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
 from tests.server.publish.test_part_checks import part_of
 
+CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=2)
 HEADER_VALUES = st.sampled_from([-(2**31), -2, -1, 0, 1, 2, 7, 8, 2**15, 2**31 - 1])
 FIELDS = st.dictionaries(
     st.sampled_from(
@@ -30,6 +36,14 @@ FIELDS = st.dictionaries(
     max_size=2,
 )
 TIMES = st.sampled_from([-(2**63), -1, 0, NOW_MS, NOW_MS + 5, 2**62, 2**62 + 1, 2**63 - 1])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_time_passes() -> Iterator[None]:
+    """But in the test that is about it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparklog_server.publish.at_once.thread_time", lambda: 0.0)
+        yield
 
 
 def contents(encoded: EncodedBatches) -> dict[str, Any]:
@@ -46,9 +60,22 @@ def contents(encoded: EncodedBatches) -> dict[str, Any]:
     }
 
 
+def at_once(
+    data: bytes, allowed: BatchRules, *, api_version: int = 9, max_plain_bytes: int = 1 << 20
+) -> tuple[EncodedBatches, PlainBatch] | None:
+    return stored_at_once(
+        data,
+        allowed,
+        NOW_MS,
+        api_version=api_version,
+        max_plain_bytes=max_plain_bytes,
+        scratch=Scratch(),
+    )
+
+
 def assert_agrees(data: bytes, allowed: BatchRules) -> bool:
     """True: the one call found it right."""
-    found = stored_at_once(memoryview(data), allowed, NOW_MS)
+    found = at_once(data, allowed)
     if found is None:
         return False
     encoded, header, appended_ms = check_produced(data, allowed, where="t-0", now_ms=NOW_MS, api_version=9)
@@ -63,46 +90,182 @@ def assert_agrees(data: bytes, allowed: BatchRules) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    values=st.lists(st.none() | st.binary(max_size=200), min_size=1, max_size=30),
-    has_keys=st.booleans(),
-    times=st.lists(TIMES, min_size=30, max_size=30),
-    producer=st.sampled_from(
-        [(-1, -1, -1), (7, 0, 0), (7, 3, 2**31 - 1), (7, -1, 0), (-1, 0, 0), (-2, -1, -1)]
-    ),
-    fields=FIELDS,
-    attributes=st.sampled_from([0, 0, 0, 1, 5, 8, 0x10, 0x20, 0x40, 0x100, -0x8000]),
-    changed=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3),
-    options=st.sampled_from(
-        [
-            {},
-            {"cleanup_policy": "compact"},
-            {"message_timestamp_before_max_ms": "10"},
-            {"compression_type": "lz4"},
-        ]
-    ),
-)
-def test_what_it_finds_right_is_right(
-    values: list[bytes | None],
-    has_keys: bool,
-    times: list[int],
-    producer: tuple[int, int, int],
-    fields: dict[str, int],
-    attributes: int,
-    changed: list[tuple[int, int]],
-    options: dict[str, str],
-) -> None:
-    usual = [time if abs(time) < 2**62 else NOW_MS for time in times[: len(values)]]
-    data = bytearray(batch(values, keys=[b"k"] * len(values) if has_keys else None, timestamps=usual))
-    for at, byte in changed:
-        where = HEADER.size + at % (len(data) - HEADER.size)
-        data[where] = byte
-    extreme = {"first_timestamp_ms": times[0]} if times[0] % 2 else {}
-    numbers = dict(zip(("producer_id", "producer_epoch", "base_sequence"), producer, strict=True))
-    assert_agrees(
-        with_header(bytes(data), attributes=attributes, **{**numbers, **extreme, **fields}), rules(**options)
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """Right ones and others, of all codecs, with a CRC that fits."""
+    values = draw(st.lists(st.none() | st.binary(max_size=200), min_size=1, max_size=30))
+    times = draw(st.lists(TIMES, min_size=len(values), max_size=len(values)))
+    keys = [b"k"] * len(values) if draw(st.booleans()) else None
+    codec = draw(st.sampled_from(Codec))
+    usual = [time if abs(time) < 2**62 else NOW_MS for time in times]
+    data = batch(values, keys=keys, timestamps=usual)
+    plain = bytearray(data[HEADER.size :])
+    for at, byte in draw(CHANGES):
+        plain[at % len(plain)] = byte
+    packed = bytearray(compress(codec, bytes(plain)))
+    for at, byte in draw(CHANGES if codec else st.just([])):
+        packed[at % len(packed)] = byte
+    if codec and draw(st.integers(0, 9)) == 0:
+        packed += draw(st.sampled_from([bytes(packed), bytes(compress(codec, b"")), b"\0"]))
+    attributes = draw(st.sampled_from([0, 0, 0, 0, 0, 0, 5, 8, 0x10, 0x20, 0x40, 0x100, -0x8000]))
+    producer = draw(
+        st.sampled_from([(-1, -1, -1), (7, 0, 0), (7, 3, 2**31 - 1), (7, -1, 0), (-1, 0, 0), (-2, -1, -1)])
     )
+    return with_header(
+        data[: HEADER.size] + packed,
+        **{
+            "attributes": attributes | codec,
+            **dict(zip(("producer_id", "producer_epoch", "base_sequence"), producer, strict=True)),
+            **({"first_timestamp_ms": times[0]} if times[0] % 2 else {}),
+            **draw(FIELDS),
+        },
+    )
+
+
+OPTIONS = st.sampled_from(
+    [
+        {},
+        {"cleanup_policy": "compact"},
+        {"message_timestamp_before_max_ms": "10"},
+        {"compression_type": "lz4"},
+        {"max_message_bytes": "300"},
+    ]
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(data=batches(), options=OPTIONS)
+def test_what_it_finds_right_is_right(data: bytes, options: dict[str, str]) -> None:
+    assert_agrees(data, rules(**options))
+
+
+def outcome_of(check: Callable[[], Any]) -> Any:
+    """What comes of it, so that two can be compared."""
+    try:
+        found = check()
+    except SparklogError as error:
+        found = error
+    if isinstance(found, RefusedBatchError):
+        return found.code, found.kafka_code, found.message, found.record_errors
+    assert not isinstance(found, Exception), found
+    return found
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    data=batches(),
+    options=OPTIONS,
+    api_version=st.sampled_from([3, 9]),
+    max_plain=st.sampled_from([100, 1000, 1 << 20]),
+    cut=st.sampled_from([0, 0, 0, 1, 30, 80]),
+)
+def test_the_verdict_is_that_of_the_steps(
+    data: bytes, options: dict[str, str], api_version: int, max_plain: int, cut: int
+) -> None:
+    """And the words of an error, whoever finds it."""
+    data, allowed = data[: len(data) - cut], rules(max_plain, **options)
+    part = unchecked_part(
+        data, allowed, topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=api_version
+    )
+
+    def steps() -> Any:
+        encoded, header, appended_ms = check_produced(
+            data, allowed, where="t-0", now_ms=NOW_MS, api_version=api_version
+        )
+        known = header.producer_id > -1
+        producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+        return contents(encoded), producer if known else (-1, -1, -1), appended_ms
+
+    def together() -> Any:
+        (found,) = check_together([part], Scratch())
+        if isinstance(found, SparklogError):
+            raise found
+        producer = (found.producer_id, found.producer_epoch, found.base_sequence)
+        return contents(found.encoded), producer, found.log_append_time_ms
+
+    assert outcome_of(together) == outcome_of(steps)
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_what_clients_compress_is_found_right(codec: Codec) -> None:
+    chance = random.Random(5)
+    for count in (1, 2, 7, 300):
+        values = [chance.randbytes(30).hex().encode() * chance.randrange(1, 6) for _ in range(count)]
+        data = batch(values, codec=codec, producer_id=9, producer_epoch=0, base_sequence=4)
+        assert assert_agrees(data, rules())
+        assert assert_agrees(data, rules(compression_type=codec.label))
+        assert at_once(data, rules(compression_type="uncompressed")) is None
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_a_bomb_finds_no_more_room_than_others(codec: Codec) -> None:
+    data = batch([bytes(20 << 20)], codec=codec)
+    room = Scratch()
+    tracemalloc.start()
+    try:
+        found = stored_at_once(
+            data,
+            rules(128 << 20, max_message_bytes=str(32 << 20)),
+            NOW_MS,
+            api_version=9,
+            max_plain_bytes=128 << 20,
+            scratch=room,
+        )
+        assert found is None
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_the_limit_is_the_steps_limit(codec: Codec) -> None:
+    data = batch([b"v" * 5000, b"w"], codec=codec)
+    size = len(batch([b"v" * 5000, b"w"])) - HEADER.size
+    assert at_once(data, rules(size)) is not None
+    assert at_once(data, rules(size - 1)) is None
+    assert at_once(data, rules(), max_plain_bytes=size) is not None
+    assert at_once(data, rules(), max_plain_bytes=size - 1) is None
+    check_produced(data, rules(size), where="t-0", now_ms=NOW_MS, api_version=9)
+    with pytest.raises(SparklogError, match="bytes uncompressed"):
+        check_produced(data, rules(size - 1), where="t-0", now_ms=NOW_MS, api_version=9)
+
+
+def test_what_may_be_done_at_once_is_bounded_in_all() -> None:
+    """However many batches a request has."""
+    scratch = Scratch()
+    half = part_of(batch([b"h" * (PLAIN_BYTES // 2 - 100)], codec=Codec.LZ4))
+    tiny = part_of(batch([b"t" * 300], codec=Codec.LZ4))
+    assert checked_at_once(half, scratch) is not None
+    assert checked_at_once(half, scratch) is not None
+    assert checked_at_once(half, scratch) is None
+    assert checked_at_once(tiny, scratch) is None, "nothing more after one that found no room"
+    scratch.begin()
+    assert checked_at_once(tiny, scratch) is not None
+
+
+def test_what_may_be_done_at_once_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = 0.0
+    monkeypatch.setattr("sparklog_server.publish.at_once.thread_time", lambda: used)
+    scratch = Scratch()
+    tiny = part_of(batch([b"t" * 300], codec=Codec.LZ4))
+    used = SECONDS
+    assert checked_at_once(tiny, scratch) is not None
+    used = SECONDS * 1.01
+    assert checked_at_once(tiny, scratch) is None
+
+
+def test_zstd_is_refused_to_those_that_cannot_know_it() -> None:
+    data = batch([bytes(500)], codec=Codec.ZSTD)
+    assert at_once(data, rules(), api_version=7) is not None
+    assert at_once(data, rules(), api_version=6) is None
+
+
+def test_many_tiny_blocks_of_snappy_are_not_looked_at() -> None:
+    """Each takes 3 us, however small it is."""
+    blocks = b"".join(bytes([0, 0, 0, 3, 1, 0, 97]) for _ in range(17))
+    output = np.empty(100, np.uint8)
+    assert decompress_at_once(Codec.SNAPPY, XERIAL_HEADER + blocks[7:], output) == 16
+    assert decompress_at_once(Codec.SNAPPY, XERIAL_HEADER + blocks, output) == -1
 
 
 def test_what_clients_send_all_the_time_is_found_right() -> None:
@@ -128,7 +291,7 @@ def test_what_clients_send_all_the_time_is_found_right() -> None:
         (batch()[: HEADER.size], rules()),
         (b"", rules()),
         (batch()[:17] + bytes([batch()[17] ^ 1]) + batch()[18:], rules()),  # the CRC
-        (batch([bytes(500)], codec=Codec.LZ4), rules()),
+        (batch([bytes(500)], codec=Codec.LZ4), rules(compression_type="zstd")),
         (batch(), rules(max_message_bytes="70")),
         (batch([bytes(2000)]), rules(1024)),  # max.decompressed.message.bytes, which readers have, too
         (batch(), rules(cleanup_policy="compact")),
@@ -142,7 +305,7 @@ def test_what_clients_send_all_the_time_is_found_right() -> None:
     ],
 )
 def test_everything_else_is_left_to_the_steps(data: bytes, allowed: BatchRules) -> None:
-    assert stored_at_once(memoryview(data), allowed, NOW_MS) is None
+    assert at_once(data, allowed) is None
 
 
 def test_errors_are_those_of_the_steps() -> None:
