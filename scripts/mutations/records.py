@@ -9,14 +9,14 @@ MUTANTS = (
         "            plan.fail(outcomes, error)\n        else:\n",
         "            for one in plan._written:\n"
         "                _succeed(outcomes, one.run, 0, self._log.image)\n        else:\n",
-        "tests/server/publish/test_bundle_writer.py",
+        "tests/server/publish/test_bundle_writer_failures.py",
     ),
     Mutant(
         "broker: a bundle is synced before it is committed",
         "sparklog_server/publish/bundle_writer.py",
         "            self._log.writer.sync([one.draft for one in written])\n",
         "            pass\n",
-        "tests/server/publish/test_bundle_writer.py",
+        "tests/server/publish/test_bundle_writer_failures.py",
     ),
     Mutant(
         "broker: parts are judged again when the image moved",
@@ -37,7 +37,7 @@ MUTANTS = (
         "sparklog_server/publish/bundle_plan.py",
         "    if producer.is_doubted or _is_above(floor, part):\n",
         "    if producer.is_doubted:\n",
-        "tests/server/publish/test_bundle_writer.py",
+        "tests/server/publish/test_bundle_writer_failures.py",
     ),
     Mutant(
         "broker: a failed fsync or a newer broker stops it",
@@ -324,14 +324,14 @@ MUTANTS = (
         "sparklog_server/publish/bundle_writer.py",
         "        for one in appends:\n            try:\n",
         "        for one in appends[len(appends) > 1 :]:\n            try:\n",
-        "tests/server/publish/test_bundle_writer.py",
+        "tests/server/publish/test_bundle_writer_failures.py",
     ),
     Mutant(
         "a bundle in one write: after one that failed nothing more is written",
         "sparklog_server/publish/bundle_writer.py",
         "                return error\n        return None\n",
         "                failed = error\n        return failed\n",
-        "tests/server/publish/test_bundle_writer.py",
+        "tests/server/publish/test_bundle_writer_failures.py",
     ),
     Mutant(
         "many partitions: together they do not grow a segment beyond its size",
