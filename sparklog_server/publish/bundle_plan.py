@@ -18,7 +18,7 @@ Invariants: pure; for the same image the same verdicts. Within a partition parts
     given. (producer id, epoch, sequence) is written at most once per partition.
 Concurrency: pure functions.
 Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicateBatch, KIP-98, KIP-360;
-    adr/0024.
+    adr/0025.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ all that an image keeps of it (`Forgotten`). Else it may be a repetition, and is
 Invariants: where a partition's forgotten part ends only goes up, and never beyond the log's end; nothing of a
     producer that a partition knows lies above its last batch.
 Not here: when it is due (maintenance/steps.py).
-Sources: Kafka ProducerStateManager.removeExpiredProducers, isProducerExpired; adr/0024.
+Sources: Kafka ProducerStateManager.removeExpiredProducers, isProducerExpired; adr/0025.
 """
 
 from collections.abc import Mapping
