@@ -4,6 +4,20 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "broker: what committed offsets hold is bounded",
+        "sparklog_server/groups/coordinator.py",
+        "        if not table.has_room_for(shard, records):\n",
+        "        if False:\n",
+        "tests/server/groups/test_coordinator_bounds.py",
+    ),
+    Mutant(
+        "broker: offsets that are deleted give their room back",
+        "sparklog_server/groups/committed_offsets.py",
+        "            self.held_bytes -= _group_bytes(key.group)\n",
+        "",
+        "tests/server/groups/test_coordinator_bounds.py",
+    ),
+    Mutant(
         "broker: groups of a partition that is handed over are sent away",
         "sparklog_server/groups/table.py",
         "            if handle.shard in gone:\n",

@@ -1,6 +1,7 @@
 """Committed offsets in memory, and which of them have expired (KIP-211).
 
-Invariants: what was applied last counts; a group without offsets is not listed.
+Invariants: what was applied last counts; a group without offsets is not listed; `held_bytes` is about what
+    all of them take.
 Not here: reading and writing records (offsets_log.py, coordination/).
 Concurrency: none; owned by one shard.
 Sources: Kafka OffsetMetadataManager, GroupMetadata.removeExpiredOffsets; KIP-211.
@@ -16,6 +17,8 @@ from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from sparklog_server.groups.transitions import GroupState
 
 TopicPartition = tuple[str, int]
+_OFFSET_BYTES: Final = 256  # as objects, without names and notes
+_GROUP_BYTES: Final = 256
 _NOTHING: Final[Mapping[TopicPartition, OffsetValue]] = MappingProxyType({})
 
 
@@ -24,6 +27,7 @@ class Offsets:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicPartition, OffsetValue]] = {}
+        self.held_bytes = 0
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -42,14 +46,29 @@ class Offsets:
     def apply(self, key: OffsetKey, value: OffsetValue | None) -> None:
         """One record; without a value it is a tombstone."""
         topic_partition = (key.topic, key.partition)
-        if value is not None:
-            self._groups.setdefault(key.group, {})[topic_partition] = value
-            return
         of_group = self._groups.get(key.group)
-        if of_group is not None:
-            of_group.pop(topic_partition, None)
-            if not of_group:
-                del self._groups[key.group]
+        if of_group is None:
+            if value is None:
+                return
+            of_group = self._groups[key.group] = {}
+            self.held_bytes += _group_bytes(key.group)
+        before = of_group.get(topic_partition)
+        if value is not None:
+            of_group[topic_partition] = value
+            if before is not None:
+                self.held_bytes += len(value.metadata) - len(before.metadata)
+                return
+        elif before is not None:
+            del of_group[topic_partition]
+        self.held_bytes += _offset_bytes(key.topic, value) - _offset_bytes(key.topic, before)
+        if not of_group:
+            del self._groups[key.group]
+            self.held_bytes -= _group_bytes(key.group)
+
+    def growth(self, key: OffsetKey, value: OffsetValue | None) -> int:
+        """By how many bytes more is held once the record is applied; without the group."""
+        before = self.of(key.group).get((key.topic, key.partition))
+        return _offset_bytes(key.topic, value) - _offset_bytes(key.topic, before)
 
     def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
         """The keys of everything that is committed for these topics."""
@@ -64,6 +83,14 @@ class Offsets:
     def topics(self) -> set[str]:
         """Every topic for which anything is committed."""
         return {topic for offsets in self._groups.values() for topic, _ in offsets}
+
+
+def _offset_bytes(topic: str, value: OffsetValue | None) -> int:
+    return 0 if value is None else _OFFSET_BYTES + len(topic) + len(value.metadata)
+
+
+def _group_bytes(group_id: str) -> int:
+    return _GROUP_BYTES + len(group_id)
 
 
 def expired_offsets(

@@ -3,7 +3,7 @@
 Every request is planned by a pure group, made durable, and then shown. Until the partition of a group is
 loaded, its requests are told COORDINATOR_LOAD_IN_PROGRESS.
 Invariants: nothing that clients send makes more than sparklog.group.max.groups groups, or makes members hold
-    more than sparklog.group.max.bytes.
+    more than sparklog.group.max.bytes, or committed offsets more than sparklog.group.max.offset.bytes.
 Not here: rules of membership (group.py), the groups that are held (table.py), where they are in the log
     (coordination/), expiry (expiry.py), Kafka's entities (api/).
 Concurrency: event loop only. A request's state changes happen before its first await, or after its write.
@@ -241,7 +241,7 @@ class GroupCoordinator:
         if error:
             return error
         now_ms = self._host.clock.now_ms()
-        records: list[Record] = [
+        records = [
             OffsetRecord(
                 OffsetKey(group=group_id, topic=one.topic, partition=one.partition),
                 OffsetValue(
@@ -254,6 +254,8 @@ class GroupCoordinator:
             )
             for one in offsets
         ]
+        if not table.has_room_for(shard, records):
+            return ErrorCode.invalid_commit_offset_size
         return await shard.write(records)
 
     def fetch(self, group_id: str) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetValue]]:

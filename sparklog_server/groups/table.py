@@ -19,7 +19,7 @@ from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.state_log import outcome_of
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import Answer, Effect, Instant, StoreGroup, refusal_of
-from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, Shard
+from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, OffsetRecord, Shard
 from sparklog_server.groups.rebalancing import GroupLimits
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
@@ -95,6 +95,16 @@ class GroupTable:
         """May there be no more groups?"""
         with_offsets = sum(len(shard.state.offsets) for shard in self._shards)
         return len(self.groups) + with_offsets >= self._settings.group_max_groups
+
+    @property
+    def offsets_bytes(self) -> int:
+        """About what the committed offsets of all groups take."""
+        return sum(shard.state.offsets.held_bytes for shard in self._shards)
+
+    def has_room_for(self, shard: Shard, records: Iterable[OffsetRecord]) -> bool:
+        """May these be committed? Who needs no more than before always may."""
+        growth = sum(shard.state.offsets.growth(*record) for record in records)
+        return growth <= 0 or self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
 
     def create(self, group_id: str) -> Handle:
         """A new group, empty."""

@@ -99,3 +99,13 @@ class GroupSettings:
         doc="""Most memory that subscriptions and assignments of all members may take; members beyond it are
         refused. Higher: more memory.""",
     )
+    group_max_offset_bytes: int = setting(
+        "sparklog.group.max.offset.bytes",
+        default=512 * MIB,
+        minimum=MIB,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Most memory that committed offsets of all groups may take, some 300 bytes for each, and their
+        notes; commits that need more beyond it are refused (INVALID_COMMIT_OFFSET_SIZE). Higher: more memory;
+        lower: fewer groups times partitions.""",
+    )

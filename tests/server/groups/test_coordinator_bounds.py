@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog_server.groups.coordinator import MAX_PROTOCOLS
+from sparklog_server.groups.coordinator import MAX_PROTOCOLS, OffsetToCommit
 from sparklog_server.groups.messages import Leaving, SyncRequest
 from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
 from sparklog_server.groups.transitions import GroupState
@@ -64,6 +64,36 @@ def test_the_number_of_groups_is_bounded(roots: Roots) -> None:
         assert not second.done()
 
     roots.run(scenario, {"sparklog.group.max.groups": "2"})
+
+
+def test_what_committed_offsets_hold_is_bounded(roots: Roots) -> None:
+    """Of all groups together, whoever commits: notes and names count as well."""
+
+    note = "m" * 32_000
+
+    def commit(*partitions: int, metadata: str = note) -> list[OffsetToCommit]:
+        return [
+            OffsetToCommit(topic="orders", partition=number, offset=1, metadata=metadata)
+            for number in partitions
+        ]
+
+    async def scenario(host: Host) -> None:
+        table = host.groups.table
+        assert await host.groups.commit("g1", commit(*range(30))) == ErrorCode.none
+        assert await host.groups.commit("g1", commit(30, 31, 32)) == ErrorCode.invalid_commit_offset_size
+        assert await host.groups.commit("g2", commit(0, 1, 2)) == ErrorCode.invalid_commit_offset_size
+        # Whoever is there goes on, as long as that takes no more.
+        assert await host.groups.commit("g1", commit(*range(30))) == ErrorCode.none
+        assert await host.groups.commit("g2", commit(0, metadata="")) == ErrorCode.none
+        held = table.offsets_bytes
+        assert await host.groups.commit("g1", commit(0, 1, metadata="")) == ErrorCode.none
+        assert table.offsets_bytes == held - 64_000
+        assert await host.groups.commit("g2", commit(1, 2)) == ErrorCode.none
+        for group in ("g1", "g2"):
+            assert not await host.groups.delete_group(group)
+        assert table.offsets_bytes == 0
+
+    roots.run(scenario, {"sparklog.group.max.offset.bytes": str(1 << 20)})
 
 
 def test_what_members_hold_is_bounded(roots: Roots) -> None:
