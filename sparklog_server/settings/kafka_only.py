@@ -20,6 +20,16 @@ _SECURITY = "this version speaks PLAINTEXT only, without authentication"
 _CLEANER_THREADS = "one process of low priority maintains a root"
 _CLEANER_MEMORY = "maintenance takes the memory that it needs in a process of its own"
 _TRANSACTIONS = "there are no transactions by brokers in this version"
+_CLASSES = "class names are never taken from settings"
+_METRICS = "metrics are served at /metrics; " + _CLASSES
+_CODECS = "codecs work at their default level"
+_TIERS = "all data lies on the root's storage; nothing is tiered"
+_ONE_PLACE = "a broker has one root, in one directory or bucket"
+_GROUPS = "one event loop serves all groups, by the classic protocol"
+_WAITING = "a request that waits is taken out as soon as it ends"
+_LOOKS = "maintenance looks every log.cleaner.backoff.ms"
+_JITTER = "the partitions of a writer share its segments, so they do not all roll at once"
+_NO_OTHERS = "brokers do not talk to each other"
 
 # Exact keys first, then prefixes (with a trailing dot), in this order.
 _REASONS: dict[str, str] = {
@@ -48,13 +58,53 @@ _REASONS: dict[str, str] = {
     "broker.id.generation.enable": "a root has one broker at a time; node.id says its number",
     "unclean.leader.election.enable": _ELECTION,
     "auto.leader.rebalance.enable": _ELECTION,
-    "authorizer.class.name": _SECURITY + "; class names are never taken from settings",
+    "authorizer.class.name": _SECURITY + "; " + _CLASSES,
+    "principal.builder.class": _SECURITY + "; " + _CLASSES,
+    "connection.failed.authentication.delay.ms": _SECURITY,
+    "connections.max.reauth.ms": _SECURITY,
+    "early.start.listeners": _SECURITY,
+    "create.topic.policy.class.name": _CLASSES,
+    "alter.config.policy.class.name": _CLASSES,
     "super.users": _SECURITY,
     "allow.everyone.if.no.acl.found": _SECURITY,
-    "metric.reporters": "metrics are served at /metrics; class names are never taken from settings",
-    "inter.broker.listener.name": "brokers do not talk to each other",
-    "security.inter.broker.protocol": "brokers do not talk to each other",
-    "inter.broker.protocol.version": "brokers do not talk to each other",
+    "metric.reporters": _METRICS,
+    "auto.include.jmx.reporter": _METRICS,
+    "metrics.": _METRICS,
+    "telemetry.": "clients' own metrics are not asked for",
+    "inter.broker.listener.name": _NO_OTHERS,
+    "security.inter.broker.protocol": _NO_OTHERS,
+    "inter.broker.protocol.version": _NO_OTHERS,
+    "request.timeout.ms": _NO_OTHERS,
+    "socket.connection.setup.": _NO_OTHERS,
+    "socket.listen.backlog.size": "connections that wait to be accepted are the system's to bound",
+    "broker.rack": _REPLICAS,
+    "broker.heartbeat.interval.ms": _ELECTION,
+    "initial.broker.registration.timeout.ms": _ELECTION,
+    "server.max.startup.time.ms": _ELECTION,
+    "unclean.leader.election.interval.ms": _ELECTION,
+    "log.segment.delete.delay.ms": "a file outlives the last reader that may have been told of it",
+    "log.preallocate": "segments grow as they are written",
+    "log.roll.jitter.": _JITTER,
+    "log.initial.task.delay.ms": _LOOKS,
+    "log.message.downconversion.enable": "there is only the current format here",
+    "log.local.": _TIERS,
+    "log.dir.failure.timeout.ms": _ONE_PLACE,
+    "cordoned.log.dirs": _ONE_PLACE,
+    "num.replica.alter.log.dirs.threads": _ONE_PLACE,
+    "alter.log.dirs.": _ONE_PLACE,
+    "compression.gzip.level": _CODECS,
+    "compression.lz4.level": _CODECS,
+    "compression.zstd.level": _CODECS,
+    "fetch.purgatory.": _WAITING,
+    "producer.purgatory.": _WAITING,
+    "delete.records.purgatory.": _WAITING,
+    "group.coordinator.": _GROUPS,
+    "offsets.load.buffer.size": "offsets are loaded in steps of some megabytes",
+    "offsets.commit.timeout.ms": "a commit of offsets is answered when it is durable, or has failed",
+    "producer.id.expiration.check.interval.ms": _LOOKS,
+    "max.request.partition.size.limit": "what a request may name is bounded by socket.request.max.bytes",
+    "max.connection.creation.rate": "there are no quotas in this version",
+    "add.partitions.to.txn.": _TRANSACTIONS,
     "log.message.format.version": "the format is Kafka's record batch v2, always",
     "host.name": "use listeners",
     "advertised.host.name": "use advertised.listeners",
@@ -84,11 +134,15 @@ _REASONS: dict[str, str] = {
     "password.encoder.": _SECURITY,
     "quota.": "there are no quotas in this version",
     "client.quota.": "there are no quotas in this version",
-    "remote.log.": "all data lies on the root's storage; nothing is tiered",
-    "kafka.metrics.": "metrics are served at /metrics; class names are never taken from settings",
+    "replication.quota.": _REPLICAS,
+    "remote.": _TIERS,
+    "kafka.metrics.": _METRICS,
     "group.consumer.": "the consumer protocol of KIP-848 is not served in this version",
     "group.share.": "share groups are not served in this version",
     "metadata.log.": "see the root's __cluster_metadata, FORMAT.md",
+    "metadata.max.": "see the root's __cluster_metadata, FORMAT.md",
+    "internal.": "it is Kafka's own, for its tests",
+    "unstable.": "it is Kafka's own, for its tests",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog_server.settings.config import SETTINGS, ServerConfig, render_server_properties
-from sparklog_server.settings.kafka_only import HARMLESS, why_kafka_only
+from sparklog_server.settings.kafka_only import HARMLESS, why_harmless, why_kafka_only
 from sparklog_server.settings.sources import load_config
 
 PROPERTIES = Path(__file__).parents[3] / "conf" / "server.properties"
@@ -92,6 +92,12 @@ def test_synonyms(tmp_path: Path) -> None:
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="No such file"):
         load_config(file=tmp_path / "none", environment={}, flags={})
+
+
+@pytest.mark.parametrize("key", (Path(__file__).parent / "kafka_only.txt").read_text().split())
+def test_a_setting_of_kafkas_is_not_taken_for_a_misspelt_one(key: str) -> None:
+    """Of Kafka 4's brokers, what has no counterpart here."""
+    assert why_kafka_only(key) is not None or why_harmless(key, "7") is not None
 
 
 def test_no_setting_is_declared_and_refused_at_once() -> None:
