@@ -292,4 +292,18 @@ MUTANTS = (
         "    yield\n    held.release()\n",
         "tests/maintenance/test_rounds.py",
     ),
+    Mutant(
+        "offsets that go back are noticed from step to step",
+        "sparklog/maintenance/rewrite.py",
+        "        begins_at = int(table.last_offset[-1]) + 1\n",
+        "",
+        "tests/maintenance/test_damaged.py",
+    ),
+    Mutant(
+        "a merged batch that the log start cuts is remembered",
+        "sparklog/metadata/model/sequences.py",
+        "if one.base_offset + one.record_count > offset)",
+        "if one.base_offset > offset)",
+        "tests/maintenance/test_forgotten.py",
+    ),
 )

@@ -4,6 +4,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError, DataLossError
+from sparklog.format.batch_table import scan_batches
 from sparklog.maintenance import Budget, MergeLimits, Terms, compact, maintain, optimize
 from sparklog.maintenance.budget import Meter
 from tests.maintenance.conftest import Append, Put, extents, records
@@ -91,3 +92,19 @@ def test_nor_of_a_merge(log: SparkLog, append: Append) -> None:
     with pytest.raises(CorruptLogError, match="t-0 in"):
         optimize(log.metadata, log.clock, limits=APART, meter=spent(log))
     assert [len(extents(log, "t", partition)) for partition in range(2)] == [2, 2]
+
+
+def test_offsets_that_go_back_are_noticed_from_step_to_step(table: SparkLog, put: Put) -> None:
+    """No checksum covers the base offset of a batch."""
+    for number in range(8):
+        put((b"%d" % number, b"x" * 9_000))
+    optimize(table.metadata, table.clock, ["table"], APART)
+    (extent,) = extents(table, "table")
+    data = bytearray(table.store.read(extent.segment))
+    position = int(scan_batches(data, where="test").position[4])
+    data[position : position + 8] = (1).to_bytes(8, "big")
+    table.store.put_hint(extent.segment, bytes(data))
+    table.alter_topic("table", {"segment.bytes": "20000"})  # and so are steps: of two batches
+    with pytest.raises(CorruptLogError, match=rf"{extent.segment}@{position}"):
+        compact(table.metadata, table.clock)
+    assert extents(table, "table") == [extent]

@@ -22,6 +22,8 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.image import MergedBatch
+from sparklog.metadata.model.sequences import merged_above
 from tests.maintenance.conftest import extents
 
 ALL = MergeLimits(fan_in=None)
@@ -164,3 +166,10 @@ def test_a_compaction_ends_before_what_it_may_not_replace(log: SparkLog) -> None
     assert (one.rounds, one.left_out, one.superseded) == (1, 0, 1)
     assert [extent.producer_id for extent in extents(log)] == [-1, *range(1, 9)]
     assert log.image.partition("t", 0).cleaned.first_dirty_offset == 2
+
+
+def test_a_batch_that_the_log_start_cuts_is_remembered(log: SparkLog) -> None:
+    """Its last records are there, and may be repeated with the others."""
+    batch = MergedBatch(producer_epoch=0, base_sequence=0, base_offset=5, record_count=3)
+    merged = {7: (batch,)}
+    assert [merged_above(merged, start) for start in (5, 7, 8)] == [merged, merged, {}]

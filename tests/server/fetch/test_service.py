@@ -1,6 +1,7 @@
 """What happens between the check and the read, and when somebody leaves meanwhile."""
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError
 from sparklog.log.read_plan import extent_span
+from sparklog.log.span import Span
 from sparklog.metadata import plan_advance_log_start
 from sparklog.storage import MemoryStore, StoreTraits
 from sparklog_server.cluster.leadership import Leadership
@@ -175,12 +177,18 @@ def test_who_leaves_while_files_are_opened_leaves_none_open(
 # --- open segments -----------------------------------------------------------------------------------
 
 
-def test_a_leased_segment_outlives_being_pushed_out(tmp_path: Path) -> None:
-    with stored_log(tmp_path / "log") as stored:
+@contextlib.contextmanager
+def three_segments(path: Path) -> Iterator[tuple[StoredLog, list[Span]]]:
+    """A log, and what lies in each of its segments."""
+    with stored_log(path) as stored:
         for _ in range(3):
             stored.append(1)
             stored.log.close()
-        spans = [extent_span(TOPIC, extent) for extent in stored.state.extents]
+        yield stored, [extent_span(TOPIC, extent) for extent in stored.state.extents]
+
+
+def test_a_leased_segment_outlives_being_pushed_out(tmp_path: Path) -> None:
+    with three_segments(tmp_path / "log") as (stored, spans):
         segments = OpenSegments(stored.log.store, limit=1)
         first = segments.lease(spans[0])
         descriptor = first.segment.descriptor
@@ -202,11 +210,7 @@ def test_a_leased_segment_outlives_being_pushed_out(tmp_path: Path) -> None:
 
 def test_removed_files_are_closed_when_nobody_uses_them(tmp_path: Path) -> None:
     """Else a sweep would make no room on the disk of a broker that has read from them."""
-    with stored_log(tmp_path / "log") as stored:
-        for _ in range(3):
-            stored.append(1)
-            stored.log.close()
-        spans = [extent_span(TOPIC, extent) for extent in stored.state.extents]
+    with three_segments(tmp_path / "log") as (stored, spans):
         segments = OpenSegments(stored.log.store)
         used = segments.lease(spans[0])
         for span in spans[1:]:
