@@ -3,6 +3,7 @@
 from scripts.mutations import (
     broker,
     clients,
+    cluster,
     combining,
     compaction,
     coordination,
@@ -38,4 +39,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *compaction.MUTANTS,
     *sweeping.MUTANTS,
     *readers.MUTANTS,
+    *cluster.MUTANTS,
 )

@@ -14,7 +14,7 @@ import pytest
 import sparklog
 from sparklog.clock import ManualClock
 from sparklog.errors import UnsupportedVersionError
-from sparklog.metadata import MetadataLog, new_id, plan_register_broker
+from sparklog.metadata import Action, Image, MetadataLog, new_id, plan_join_broker, plan_register_broker
 from sparklog.metadata.documents.document import CommitBody, Header, encode_document
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, manifest_name
 from sparklog.metadata.model.actions import VERSION
@@ -71,7 +71,7 @@ def test_an_old_root_goes_on(old: tuple[Path, dict[str, Any]]) -> None:
         end = log.log_end_offset("orders", 0)
         result = log.append("orders", rows(70, 2), partition=0, txn=("query-1", 5))
         assert result.ranges[("orders", 0)].base_offset == end
-        log.metadata.publish(lambda image: [plan_register_broker(image, 8, incarnation_id=new_id())])
+        log.metadata.publish(lambda image: [registered(image, 8)])
         snapshot = log.metadata.write_snapshot()
         assert snapshot == expected["commit"] + 2
     for path in root.joinpath(DIRECTORY).glob("0*.json"):
@@ -79,14 +79,26 @@ def test_an_old_root_goes_on(old: tuple[Path, dict[str, Any]]) -> None:
             path.unlink()  # so that it must be the new snapshot
     with sparklog.open(root, create=False) as log:
         after = held(log)
-    assert after["broker"]["node_id"] == 8
-    assert after["broker"]["broker_epoch"] == (0 if expected["broker"] is None else 1)
+    if expected.get("brokers"):
+        assert after["brokers"][:-1] == expected["brokers"]
+        assert after["brokers"][-1]["node_id"] == 8
+        assert after["leaderships"] == expected["leaderships"]
+    else:
+        assert after["broker"]["node_id"] == 8
+        assert after["broker"]["broker_epoch"] == (0 if expected["broker"] is None else 1)
     for topic, found in after["topics"].items():
         for number, partition in enumerate(found["partitions"]):
             records = partition["records"]
             old_records = before[topic, number]
             assert records[: len(old_records)] == old_records
             assert len(records) - len(old_records) == (2 if (topic, number) == ("orders", 0) else 0)
+
+
+def registered(image: Image, node: int) -> Action:
+    """As today's brokers do."""
+    if image.brokers:
+        return plan_join_broker(image, node, incarnation_id=new_id(), metadata_version=VERSION)
+    return plan_register_broker(image, node, incarnation_id=new_id())
 
 
 class Unheard(msgspec.Struct, tag="unheard_of", tag_field="type"):

@@ -4,6 +4,7 @@ python tests/golden/make_metadata.py
 """
 
 import importlib.util
+import sys
 from pathlib import Path
 
 from sparklog.metadata.documents.document import encode_commit
@@ -12,6 +13,7 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
+    sys.path.insert(0, str(HERE.parents[1]))  # for what the tests share
     spec = importlib.util.spec_from_file_location(
         "test_document", HERE.parent / "metadata" / "test_document.py"
     )
@@ -27,6 +29,7 @@ def main() -> None:
     (HERE / "metadata_commit_6.bin").write_bytes(module.encoded(module.ACTIONS_6, version=6))
     (HERE / "metadata_commit_7.bin").write_bytes(module.encoded(module.ACTIONS_7, version=7))
     (HERE / "metadata_commit_8.bin").write_bytes(module.encoded(module.ACTIONS_8, version=8))
+    (HERE / "metadata_commit_8_brokers.bin").write_bytes(module.encoded(module.ACTIONS_8_BROKERS, version=8))
     (HERE / "metadata_commit_5.bin").write_bytes(encode_commit(module.header(), module.ACTIONS_5))
 
 

@@ -1,7 +1,7 @@
 """Makes a root as an older sparklog did, and what it held: to be run by the code of that commit.
 
     git worktree add /tmp/old COMMIT
-    cd /tmp/old && PYTHONPATH=/tmp/old python .../tests/golden/make_roots.py OUT VERSION
+    cd /tmp/old && PYTHONPATH=/tmp/old python .../tests/golden/make_roots.py OUT VERSION [brokers]
 
 VERSION is that of the documents which the commit writes. It never replaces a root. README.md has the list.
 """
@@ -101,6 +101,67 @@ def fill(log: Any, version: int) -> None:
         log.append("wide", in_partitions(9), txn=("query-2", 1), compression_type="lz4")
 
 
+def fill_by_brokers(log: Any) -> None:
+    """Three brokers serve the root: one is fenced, one leads, one is controller; a reassignment goes on."""
+    image = log.metadata.image
+    agreed = metadata.SetConfigs(configs={metadata.METADATA_VERSION_KEY: "8"})
+    if image.configs.get(metadata.METADATA_VERSION_KEY) != "8":
+        log.metadata.publish(lambda image: [agreed])
+    for node in (1, 2, 3):
+        log.metadata.publish(lambda image, node=node: [joining(image, node)])
+    log.metadata.publish(
+        lambda image: [metadata.plan_elect_controller(image, 3, image.brokers[3].broker_epoch)]
+    )
+    topic_id = log.image.topic("orders").topic_id
+    assigned = {
+        (topic_id, 0): metadata.PartitionLeadership((1, 2)),
+        (topic_id, 1): metadata.PartitionLeadership((2, 1, 3), adding=(3,), removing=(1,)),
+    }
+    log.metadata.publish(lambda image: [metadata.plan_assign_replicas(image, assigned, controller_epoch=1)])
+    leaders = {(topic_id, 0): 1, (topic_id, 1): 2}
+    log.metadata.publish(lambda image: [metadata.plan_elect_leaders(image, leaders, controller_epoch=1)])
+    as_broker(log, 1, 1, rows(80, 2))
+    log.metadata.publish(lambda image: [fencing(image, 1)])
+    log.metadata.write_snapshot()
+    log.metadata.publish(
+        lambda image: [metadata.plan_elect_leaders(image, {(topic_id, 0): 2}, controller_epoch=1)]
+    )
+    as_broker(log, 2, 3, rows(82, 2))
+
+
+def joining(image: Any, node: int) -> Any:
+    listeners = [metadata.BrokerListener(host=f"broker-{node}", port=9092)]
+    return metadata.plan_join_broker(
+        image,
+        node,
+        incarnation_id=f"{node}" * 22,
+        metadata_version=8,
+        listeners=listeners,
+        rack=f"rack {node}",
+    )
+
+
+def fencing(image: Any, node: int) -> Any:
+    return metadata.plan_fence_broker(image, node, image.brokers[node].broker_epoch, controller_epoch=1)
+
+
+def as_broker(log: Any, node: int, leader_epoch: int, table: pa.Table) -> None:
+    """Appended to partition 0 of orders as one of several brokers does."""
+    appender = log.appender()
+    appender.add(table.append_column("partition", pa.array([0] * len(table), pa.int32())), "orders")
+    drafts = appender.finish().drafts
+    epoch = log.image.brokers[node].broker_epoch
+    log.metadata.publish(
+        lambda image: metadata.plan_act_as_broker(
+            image,
+            [metadata.plan_append(image, drafts)],
+            node_id=node,
+            broker_epoch=epoch,
+            leader_epochs=[leader_epoch] * len(drafts),
+        )
+    )
+
+
 def in_partitions(count: int) -> pa.Table:
     """Two rows for each of so many partitions: a commit of many extents."""
     table = rows(100, 2 * count)
@@ -180,7 +241,7 @@ def contents(log: Any) -> dict[str, Any]:
             "partitions": partitions,
         }
     broker = getattr(image, "broker", None)
-    return {
+    found = {
         "cluster_id": image.cluster_id,
         "commit": image.commit,
         "configs": dict(image.configs),
@@ -190,6 +251,14 @@ def contents(log: Any) -> dict[str, Any]:
         "publishers": publishers(image),
         "topics": topics,
     }
+    if getattr(image, "brokers", None):  # since version 8
+        found["brokers"] = msgspec.to_builtins(list(image.brokers.values()))
+        found["controller"] = msgspec.to_builtins(image.controller)
+        found["leaderships"] = {
+            name: [msgspec.to_builtins(state.leadership) for state in topic.partitions]
+            for name, topic in image.topics.items()
+        }
+    return found
 
 
 def forgotten(state: Any) -> list[int]:
@@ -207,15 +276,22 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def main(out: str, version: int) -> None:
+def main(out: str, version: int, *, by_brokers: bool) -> None:
     directory = Path(out)
     directory.mkdir()
     log = sparklog.open(str(directory / "root"), create=True)
-    fill(log, version)
+    if by_brokers:
+        log.create_topic("orders", 2)
+        log.append("orders", rows(0, 4), partition=0, compression_type="none")
+        log.append("orders", rows(10, 5), partition=1, txn=("query-1", 4), compression_type="none")
+        log.commit_offsets("group-1", {("orders", 0): 4, ("orders", 1): 2}, metadata="m")
+        fill_by_brokers(log)
+    else:
+        fill(log, version)
     log.close()
     again = sparklog.open(str(directory / "root"), create=False)
     (directory / "expected.json").write_text(json.dumps(contents(again), indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), by_brokers="brokers" in sys.argv[3:])

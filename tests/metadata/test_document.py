@@ -36,6 +36,7 @@ from sparklog.metadata.documents.document import (
     required_version,
 )
 from sparklog.metadata.model.actions import ACTION_TYPES
+from tests.metadata.golden_brokers import ACTIONS_8_BROKERS
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
 GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
@@ -226,7 +227,16 @@ def test_golden_commit_of_version_8() -> None:
 
 
 def test_every_action_type_is_in_the_golden_commits() -> None:
-    golden = [*ACTIONS, *ACTIONS_2, *ACTIONS_3, *ACTIONS_4, *ACTIONS_6, *ACTIONS_7, *ACTIONS_8]
+    golden = [
+        *ACTIONS,
+        *ACTIONS_2,
+        *ACTIONS_3,
+        *ACTIONS_4,
+        *ACTIONS_6,
+        *ACTIONS_7,
+        *ACTIONS_8,
+        *ACTIONS_8_BROKERS,
+    ]
     assert {type(action) for action in golden} == set(ACTION_TYPES)
     versions = [
         {one.document_version for one in actions} for actions in (ACTIONS, ACTIONS_2, ACTIONS_3, ACTIONS_4)

@@ -25,8 +25,8 @@ from sparklog.metadata.documents.extent_columns import (
 )
 from sparklog.metadata.model.action import FIRST_VERSION, ActionBase
 from sparklog.metadata.model.actions import ACTION_TYPES, VERSION, Action
+from sparklog.metadata.model.broker_values import BrokerListener
 from sparklog.metadata.model.extent import Extent
-from sparklog.metadata.model.image import BrokerListener
 from sparklog.metadata.model.numbers import Int64
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.

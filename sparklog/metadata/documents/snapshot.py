@@ -27,7 +27,19 @@ from sparklog.metadata.documents.document import (
 )
 from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot_extents import decode_extents, encode_extents
+from sparklog.metadata.documents.snapshot_leadership import (
+    StoredLeadership,
+    leaderships,
+    stored_leadership,
+)
 from sparklog.metadata.model.action import FIRST_VERSION
+from sparklog.metadata.model.broker_values import (
+    NO_CONTROLLER,
+    NO_NODE,
+    BrokerRegistration,
+    Controller,
+    RegisteredBroker,
+)
 from sparklog.metadata.model.extent_list import ExtentColumns, ExtentList
 from sparklog.metadata.model.ids import is_id, new_id
 from sparklog.metadata.model.image import (
@@ -35,7 +47,6 @@ from sparklog.metadata.model.image import (
     NEVER_MARKED_MS,
     NO_HORIZON,
     NOTHING_FORGOTTEN,
-    BrokerRegistration,
     Cleaned,
     Forgotten,
     Image,
@@ -75,6 +86,7 @@ class _Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     cleaned: dict[Int64, Cleaned] = {}
     # Version 8, likewise.
     forgotten: dict[Int64, Forgotten] = {}
+    leadership: StoredLeadership | None = None
 
 
 class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -90,9 +102,14 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     sweep_horizon: Int64 = NO_HORIZON
     # Version 8, likewise.
     producers_marked_ms: Int64 = NEVER_MARKED_MS
+    # Version 8, likewise: several brokers.
+    brokers: tuple[RegisteredBroker, ...] = ()
+    controller: Controller = NO_CONTROLLER
 
     @property
     def version(self) -> int:
+        if self.brokers or self.controller != NO_CONTROLLER or any(one.leadership for one in self.topics):
+            return 8
         if self.producers_marked_ms != NEVER_MARKED_MS or any(topic.forgotten for topic in self.topics):
             return 8
         if any(topic.cleaned for topic in self.topics):
@@ -159,6 +176,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         writer_txns=state.writer_txns,
         configs=state.configs,
         broker=state.broker,
+        brokers=_brokers(state, where),
+        controller=state.controller,
         next_producer_id=state.next_producer_id,
         publishers=state.publishers,
         sweep_horizon=state.sweep_horizon,
@@ -243,6 +262,7 @@ def _state(image: Image) -> SnapshotState:
                 for state in topic.partitions
                 if state.forgotten != NOTHING_FORGOTTEN
             },
+            stored_leadership([state.leadership for state in topic.partitions]),
         )
         for topic in image.topics.values()
     )
@@ -255,6 +275,8 @@ def _state(image: Image) -> SnapshotState:
         dict(image.publishers),
         image.sweep_horizon,
         image.producers_marked_ms,
+        tuple(image.brokers.values()),
+        image.controller,
     )
 
 
@@ -265,6 +287,20 @@ def _decode_state(data: memoryview, where: str) -> SnapshotState:
         raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
 
 
+def _brokers(state: SnapshotState, where: str) -> dict[int, RegisteredBroker]:
+    brokers = {broker.node_id: broker for broker in state.brokers}
+    led: set[int] = set()
+    for topic in state.topics:
+        leader = NO_NODE if topic.leadership is None else topic.leadership.leader
+        led.update((leader,) if isinstance(leader, int) else leader)
+    for node_id in led - {NO_NODE}:
+        if node_id not in brokers or brokers[node_id].is_fenced:
+            raise corrupt(_CODE, where, f"found broker {node_id} fenced, and a partition that it leads")
+    if len(brokers) != len(state.brokers) or (brokers and state.broker is not None):
+        raise corrupt(_CODE, where, "found a broker twice, or one that is alone beside others")
+    return brokers
+
+
 def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[Topic]:
     row = 0
     topics: list[Topic] = []
@@ -272,6 +308,10 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
         if not is_id(topic.topic_id) or why_illegal_topic_name(topic.name) is not None:
             raise corrupt(_CODE, where, f"found the topic name {topic.name!r} and id {topic.topic_id!r}")
         partitions: list[PartitionState] = []
+        try:
+            led = leaderships(topic.leadership, len(topic.partitions))
+        except ValueError as error:
+            raise corrupt(_CODE, where, f"topic {topic.name!r}: {error}") from error
         for partition, stored in enumerate(topic.partitions):
             if not 0 <= stored.log_start_offset <= stored.log_end_offset or stored.extents < 0:
                 raise corrupt(_CODE, where, f"topic {topic.name!r} partition {partition}: found {stored}")
@@ -295,6 +335,7 @@ def _topics(state: SnapshotState, columns: ExtentColumns, where: str) -> list[To
                     merged_batches=topic.merged_batches.get(partition, {}),
                     cleaned=cleaned,
                     forgotten=forgotten,
+                    leadership=led[partition],
                 )
             )
         topics.append(

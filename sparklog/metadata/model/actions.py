@@ -10,26 +10,39 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from sparklog.metadata.model import (
+    acting,
     brokers,
     compacting,
+    controller,
     expiring,
     extents,
+    leading,
     producers,
     publishers,
+    registry,
     rewriting,
     settings,
     sweeping,
     topics,
     writers,
 )
+from sparklog.metadata.model.acting import ActAsBroker
 from sparklog.metadata.model.action import ActionBase
 from sparklog.metadata.model.brokers import RegisterBroker
 from sparklog.metadata.model.compacting import NoteCleaned
+from sparklog.metadata.model.controller import ElectController
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.expiring import ExpireProducers
 from sparklog.metadata.model.extents import AppendExtents
+from sparklog.metadata.model.leading import AssignReplicas, ElectLeaders
 from sparklog.metadata.model.producers import AllocateProducerIds
 from sparklog.metadata.model.publishers import RequestApplied
+from sparklog.metadata.model.registry import (
+    BeginControlledShutdown,
+    FenceBroker,
+    JoinBroker,
+    UnregisterBroker,
+)
 from sparklog.metadata.model.rewriting import AdvanceLogStart, ReplaceExtents
 from sparklog.metadata.model.settings import SetConfigs
 from sparklog.metadata.model.sweeping import MoveSweepHorizon
@@ -51,6 +64,14 @@ Action = (
     | MoveSweepHorizon
     | NoteCleaned
     | ExpireProducers
+    | JoinBroker
+    | FenceBroker
+    | BeginControlledShutdown
+    | UnregisterBroker
+    | ElectController
+    | AssignReplicas
+    | ElectLeaders
+    | ActAsBroker
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
@@ -74,4 +95,12 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     MoveSweepHorizon: sweeping.move_sweep_horizon,
     NoteCleaned: compacting.note_cleaned,
     ExpireProducers: expiring.expire_producers,
+    JoinBroker: registry.join_broker,
+    FenceBroker: registry.fence_broker,
+    BeginControlledShutdown: registry.begin_controlled_shutdown,
+    UnregisterBroker: registry.unregister_broker,
+    ElectController: controller.elect_controller,
+    AssignReplicas: leading.assign_replicas,
+    ElectLeaders: leading.elect_leaders,
+    ActAsBroker: acting.act_as_broker,
 }

@@ -47,6 +47,9 @@ class ImageBuilder:
             except ActionRefusedError as error:
                 kind = action.__struct_config__.tag
                 raise ActionRefusedError(f"action {number} ({kind}): {error}") from None
+            if draft.acting is not None and draft.acting.until == draft.actions_left:
+                draft.acting.end()
+                draft.acting = None
         self._commit_uuid = commit_uuid
         publishers.forget(draft.publishers, commit)
 

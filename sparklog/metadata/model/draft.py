@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.broker_values import PartitionLeadership
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.image import Image, PartitionState, ProducerState, Topic, WriterTxnState
 
@@ -29,6 +30,27 @@ class PartitionDraft:
             self.own_producers = dict(self.state.producers)
         return self.own_producers
 
+    @property
+    def leadership(self) -> PartitionLeadership:
+        """Who leads it, as of what has been applied so far."""
+        return self.state.leadership
+
+    def lead(self, leadership: PartitionLeadership) -> None:
+        """Have it led so. Not by `replace`, which takes twice as long: thousands may move at once."""
+        before = self.state
+        self.state = PartitionState(
+            topic_id=before.topic_id,
+            partition=before.partition,
+            log_start_offset=before.log_start_offset,
+            log_end_offset=before.log_end_offset,
+            extents=before.extents,
+            producers=before.producers,
+            merged_batches=before.merged_batches,
+            cleaned=before.cleaned,
+            forgotten=before.forgotten,
+            leadership=leadership,
+        )
+
     def flushed(self) -> PartitionState:
         """With everything that was appended."""
         if self.pending:
@@ -43,6 +65,7 @@ class PartitionDraft:
                 merged_batches=before.merged_batches,
                 cleaned=before.cleaned,
                 forgotten=before.forgotten,
+                leadership=before.leadership,
             )
             self.pending, self.own_producers = [], None
         return self.state
@@ -66,22 +89,58 @@ class TopicDraft:
         return self.own_writer_txns
 
 
+@dataclass(slots=True, kw_only=True)
+class Acting:
+    """Whose actions are being applied (acting.py).
+
+    Fields:
+        until: it ends with the action after which so many are left in the commit.
+        epochs: in which leader epoch each extent was accepted; `is_counted`: there must be no more of them.
+    """
+
+    node_id: int
+    until: int
+    epochs: Iterator[int]
+    is_counted: bool
+
+    def require_leadership(self, partition: PartitionDraft) -> None:
+        """For one more extent; ActionRefusedError unless the broker leads as it did then."""
+        now = partition.state
+        epoch = next(self.epochs, None)
+        if epoch is None:
+            raise ActionRefusedError("more extents than leader epochs")
+        if (now.leadership.leader, now.leadership.leader_epoch) != (self.node_id, epoch):
+            raise ActionRefusedError(
+                f"partition {now.partition} of topic {now.topic_id}: broker {self.node_id} in leader epoch "
+                f"{epoch}, expected {now.leadership.leader} in {now.leadership.leader_epoch}"
+            )
+
+    def end(self) -> None:
+        """After its last action."""
+        if self.is_counted and next(self.epochs, None) is not None:
+            raise ActionRefusedError("fewer extents than leader epochs")
+
+
 class ImageDraft:
     """Everything that an effect may change.
 
     Fields:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
-        writer_txns, configs, broker, next_producer_id, publishers, sweep_horizon, producers_marked_ms: as in
-            the image, to be changed in place.
+        acting: whose action it is, if it is a broker's.
+        writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
+            producers_marked_ms: as in the image, to be changed in place.
     """
 
     def __init__(self, image: Image) -> None:
         self.commit = image.commit
         self.actions_left = 0
+        self.acting: Acting | None = None
         self.writer_txns = dict(image.writer_txns)
         self.configs = dict(image.configs)
         self.broker = image.broker
+        self.brokers = dict(image.brokers)
+        self.controller = image.controller
         self.next_producer_id = image.next_producer_id
         self.publishers = dict(image.publishers)
         self.sweep_horizon = image.sweep_horizon
@@ -127,6 +186,16 @@ class ImageDraft:
             draft = PartitionDraft(state, state.log_end_offset, [])
             self._partitions[topic_id, partition] = draft
         return draft
+
+    def led_by(self, node_id: int) -> Iterator[PartitionDraft]:
+        """All partitions that a broker leads, to be changed. Cost: a look at each partition."""
+        for topic_id, topic in self._by_id.items():
+            draft = self._topics.get(topic_id)
+            for number, state in enumerate(topic.partitions if draft is None else draft.partitions):
+                partition = self._partitions.get((topic_id, number))
+                leadership = state.leadership if partition is None else partition.leadership
+                if leadership.leader == node_id:
+                    yield self.partition(topic_id, number)
 
     def refers_to(self, segment: str) -> bool:
         """Is a segment live, as of what has been applied so far? Cost: as Image.refers_to."""
@@ -183,6 +252,8 @@ class ImageDraft:
             writer_txns=self.writer_txns,
             configs=self.configs,
             broker=self.broker,
+            brokers=self.brokers,
+            controller=self.controller,
             next_producer_id=self.next_producer_id,
             publishers=self.publishers,
             sweep_horizon=self.sweep_horizon,

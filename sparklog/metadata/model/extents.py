@@ -50,6 +50,8 @@ def _append(draft: ImageDraft, extent: Extent) -> None:
     if reason is not None:
         raise ActionRefusedError(f"{_where(extent)}: {reason}")
     partition = draft.partition(extent.topic_id, extent.partition)
+    if draft.acting is not None:
+        draft.acting.require_leadership(partition)
     if extent.base_offset != partition.log_end_offset:
         raise ActionRefusedError(
             f"{_where(extent)}: base offset {extent.base_offset}, "

@@ -14,6 +14,14 @@ from typing import NamedTuple
 import msgspec
 
 from sparklog.errors import UnknownTopicError
+from sparklog.metadata.model.broker_values import (
+    NO_CONTROLLER,
+    UNASSIGNED,
+    BrokerRegistration,
+    Controller,
+    PartitionLeadership,
+    RegisteredBroker,
+)
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.numbers import Int64
@@ -93,22 +101,6 @@ class WriterTxnState(msgspec.Struct, frozen=True, array_like=True):
     content: str = ""
 
 
-class BrokerListener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where Kafka clients reach a broker."""
-
-    host: str
-    port: Int64
-
-
-class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The broker that serves the root: the one that registered last. Any older one is fenced."""
-
-    node_id: Int64
-    broker_epoch: Int64
-    incarnation_id: str
-    listeners: tuple[BrokerListener, ...]
-
-
 class Replayed(NamedTuple):
     """Where an image comes from: a snapshot, and the commits after it.
 
@@ -149,6 +141,7 @@ class PartitionState:
     merged_batches: Mapping[int, tuple[MergedBatch, ...]] = field(default_factory=dict)
     cleaned: Cleaned = NEVER_CLEANED
     forgotten: Forgotten = NOTHING_FORGOTTEN
+    leadership: PartitionLeadership = UNASSIGNED
 
     def extents_between(self, start_offset: int, end_offset: int) -> list[Extent]:
         """Extents that hold any offset of [start_offset, end_offset), in offset order."""
@@ -179,7 +172,10 @@ class Image:
     # Of the whole root: from before they were per topic, and kept for ever.
     writer_txns: Mapping[str, int]
     configs: Mapping[str, str]
-    broker: BrokerRegistration | None = None
+    broker: BrokerRegistration | None = None  # that serves the root alone
+    # By node id, those that serve it together, the fenced ones among them; and who of them is controller.
+    brokers: Mapping[int, RegisteredBroker] = field(default_factory=dict)
+    controller: Controller = NO_CONTROLLER
     next_producer_id: int = 0
     # The least recent first; those that were silent for longest are forgotten (publishers.py).
     publishers: Mapping[str, PublisherState] = field(default_factory=dict)

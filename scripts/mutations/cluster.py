@@ -1,0 +1,198 @@
+"""Several brokers over one root."""
+
+from scripts.mutations.mutant import Mutant
+
+MODEL = "sparklog/metadata/model"
+REGISTRY, LEADING, ACTING = f"{MODEL}/registry.py", f"{MODEL}/leading.py", f"{MODEL}/acting.py"
+CONTROLLER, DRAFT, EXTENTS = f"{MODEL}/controller.py", f"{MODEL}/draft.py", f"{MODEL}/extents.py"
+OBSERVER = "sparklog_server/cluster/observer.py"
+TESTS = "tests/metadata/test_registry.py tests/metadata/test_leading.py tests/metadata/test_acting.py"
+OF_OBSERVER = "tests/server/cluster/test_observer.py"
+
+MUTANTS = (
+    Mutant(
+        "brokers: a running broker's node id is refused",
+        REGISTRY,
+        "    if known is not None and not known.is_fenced:\n        raise ActionRefusedError(\n",
+        "    if False:\n        raise ActionRefusedError(\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: no two registrations have one epoch",
+        REGISTRY,
+        "    if action.broker_epoch != draft.commit:\n",
+        "    if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: who joins reads what the root agreed to",
+        REGISTRY,
+        "    if oldest.metadata_version < version:\n",
+        "    if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a root agrees to what its brokers read",
+        f"{MODEL}/settings.py",
+        "    if action.topic_id is None and draft.brokers:\n",
+        "    if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: one that is alone does not take over from several",
+        f"{MODEL}/brokers.py",
+        "    if draft.brokers or draft.controller != NO_CONTROLLER:\n",
+        "    if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: several take over from one that is alone",
+        REGISTRY,
+        "    draft.broker = None\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a fence ends leading in the same commit",
+        REGISTRY,
+        "        partition.lead(_leaderless(before))\n",
+        "        pass\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a leadership that ends by a fence is an epoch of nobody's",
+        REGISTRY,
+        "NO_NODE, before.leader_epoch + 1, before.adding",
+        "NO_NODE, before.leader_epoch, before.adding",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a fence ends being controller",
+        REGISTRY,
+        "    if draft.controller.node_id == broker.node_id:\n",
+        "    if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a fence is of one registration",
+        REGISTRY,
+        "    if broker is None or broker.broker_epoch != broker_epoch or broker.is_fenced:\n"
+        "        raise ActionRefused",
+        "    if broker is None or broker.is_fenced:\n        raise ActionRefused",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: an election is of the epoch after the last one",
+        CONTROLLER,
+        "    if action.controller_epoch != expected:\n",
+        "    if action.controller_epoch < expected - 1:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a controller's action applies in its own epoch",
+        CONTROLLER,
+        "    if controller_epoch != now.controller_epoch or now.node_id == NO_NODE:\n"
+        "        raise ActionRefused",
+        "    if now.node_id == NO_NODE:\n        raise ActionRefused",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a controller that is fenced does nothing",
+        CONTROLLER,
+        "    if controller_epoch != now.controller_epoch or now.node_id == NO_NODE:\n"
+        "        raise ActionRefused",
+        "    if controller_epoch != now.controller_epoch:\n        raise ActionRefused",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: leader epochs rise by one",
+        LEADING,
+        "        if epoch != before.leader_epoch + 1:\n",
+        "        if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a leader is not fenced",
+        LEADING,
+        "        if broker is None or broker.is_fenced:\n",
+        "        if broker is None:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a leader is one of the replicas",
+        LEADING,
+        "        if leader != NO_NODE and leader not in before.replicas:\n",
+        "        if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: an assignment keeps the leader",
+        LEADING,
+        "        if before.leader != NO_NODE and before.leader not in now:\n",
+        "        if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: what a broker appends is of partitions that it leads",
+        EXTENTS,
+        "    if draft.acting is not None:\n",
+        "    if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: ... in the epoch in which it accepted it",
+        DRAFT,
+        "(now.leadership.leader, now.leadership.leader_epoch) != (self.node_id, epoch)",
+        "now.leadership.leader != self.node_id",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: ... and of whom it accepted it",
+        DRAFT,
+        "(now.leadership.leader, now.leadership.leader_epoch) != (self.node_id, epoch)",
+        "now.leadership.leader_epoch != epoch",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a fenced registration publishes nothing",
+        ACTING,
+        "    require_broker(draft, action.node_id, action.broker_epoch)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a broker's actions end where they say",
+        f"{MODEL}/apply.py",
+        "                draft.acting = None\n",
+        "                pass\n",
+        TESTS,
+    ),
+    Mutant(
+        "brokers: a lost part is left out by its epoch",
+        ACTING,
+        "(leadership.leader, leadership.leader_epoch) == (\n",
+        "(leadership.leader, part.leader_epoch) == (\n",
+        TESTS + " tests/property/test_cluster_believers.py",
+    ),
+    Mutant(
+        "brokers: a late sign of life is none",
+        OBSERVER,
+        "            if beat > one.newest:\n",
+        "            if beat != one.newest:\n",
+        OF_OBSERVER,
+    ),
+    Mutant(
+        "brokers: looks count that are an interval apart",
+        OBSERVER,
+        "        if self._looked_ms is not None and now_ms - self._looked_ms < self._interval_ms:\n",
+        "        if False:\n",
+        OF_OBSERVER,
+    ),
+    Mutant(
+        "brokers: a registration is observed anew",
+        OBSERVER,
+        "            if one is None or one.broker_epoch != broker.broker_epoch:\n",
+        "            if one is None:\n",
+        OF_OBSERVER,
+    ),
+)

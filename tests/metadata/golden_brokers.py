@@ -1,0 +1,66 @@
+"""What a commit may say of several brokers: of the golden file metadata_commit_8_brokers.bin."""
+
+from sparklog.metadata import (
+    ActAsBroker,
+    Action,
+    AppendExtents,
+    AssignReplicas,
+    BeginControlledShutdown,
+    BrokerListener,
+    ElectController,
+    ElectLeaders,
+    Extent,
+    FenceBroker,
+    JoinBroker,
+    SetConfigs,
+    UnregisterBroker,
+    WriterTxn,
+)
+
+TOPIC = "A" * 22
+EXTENT = Extent(
+    topic_id=TOPIC,
+    partition=1,
+    segment="segments/w/0.log",
+    position=61,
+    size=1000,
+    base_offset=42,
+    record_count=10,
+    max_timestamp_ms=1_700_000_000_000,
+    offset_delta=42,
+    producer_id=7,
+    producer_epoch=0,
+    base_sequence=3,
+)
+ACTIONS_8_BROKERS: tuple[Action, ...] = (
+    JoinBroker(
+        node_id=1,
+        broker_epoch=5,
+        incarnation_id="I" * 22,
+        metadata_version=8,
+        listeners=(BrokerListener(host="localhost", port=9092),),
+        rack="east",
+    ),
+    JoinBroker(node_id=2, broker_epoch=5, incarnation_id="H" * 22, metadata_version=8),
+    ElectController(node_id=1, broker_epoch=5, controller_epoch=3),
+    AssignReplicas(
+        controller_epoch=3,
+        lists=((1, 2), (2, 1, 3), (3,), (1,)),
+        topics=(TOPIC, "B" * 22),
+        topic=(0, 0, 1),
+        partition=(0, 1, 0),
+        replicas=(0, 0, 1),
+        adding=(-1, -1, 2),
+        removing=(-1, -1, 3),
+    ),
+    ElectLeaders(controller_epoch=3, topics=(TOPIC,), partition=(0, 1), leader=(1, 2), leader_epoch=1),
+    ActAsBroker(node_id=1, broker_epoch=5, leader_epoch=(1, 1)),
+    AppendExtents(extents=(EXTENT, EXTENT)),
+    ActAsBroker(node_id=1, broker_epoch=5, actions=2),
+    SetConfigs(configs={"segment.bytes": None}),
+    WriterTxn(application="query-1", version=12, topics=(TOPIC,)),
+    BeginControlledShutdown(node_id=2, broker_epoch=5),
+    FenceBroker(node_id=2, broker_epoch=5, controller_epoch=3),
+    FenceBroker(node_id=1, broker_epoch=5),
+    UnregisterBroker(node_id=2, broker_epoch=5, controller_epoch=3),
+)
