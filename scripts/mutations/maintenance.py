@@ -306,4 +306,11 @@ MUTANTS = (
         "if one.base_offset > offset)",
         "tests/maintenance/test_forgotten.py",
     ),
+    Mutant(
+        "whoever goes through many extents holds few",
+        "sparklog/metadata/model/extent_list.py",
+        "        if len(self) > _MADE_AT_ONCE:\n",
+        "        if False:\n",
+        "tests/metadata/test_extent_list.py",
+    ),
 )

@@ -114,32 +114,6 @@ def test_only_some_topics_and_steps(log: SparkLog, append: Append) -> None:
     assert report.before.extents == 3
 
 
-def test_a_topic_that_is_deleted_meanwhile_fails_its_steps_and_not_the_round(
-    log: SparkLog, append: Append
-) -> None:
-    log.create_topic("gone", 1, {"cleanup.policy": "compact"})
-    terms = Terms(topics=["t", "gone"], limits=MergeLimits(fan_in=3))
-
-    def delete() -> bool:
-        """Asked before each step: the topic was there when the round began."""
-        if "gone" in log.refresh(force=True).topics:
-            log.delete_topic("gone")
-        return False
-
-    for number in range(3):
-        append([b"%d" % number])
-    report = maintain(log.metadata, log.clock, terms, is_stopped=delete)
-    assert outcomes(report) == {
-        "expire": "failed",
-        "producers": "nothing",
-        "compact": "nothing",
-        "optimize": "failed",
-        "vacuum": "nothing",
-    }
-    assert "gone" in step(report, "optimize").message
-    assert list(due_steps(log.image, log.clock.now_ms(), terms)) == ["optimize"]
-
-
 def test_a_brokers_defaults_count_where_nobody_else_says_anything(log: SparkLog, append: Append) -> None:
     log.create_topic("kept", 1, {"retention.bytes": "-1"})
     append([b"x"])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.maintenance import MergeLimits, TopicReport, alone, due_steps, optimize
+from sparklog.maintenance import MergeLimits, Terms, TopicReport, alone, due_steps, maintain, optimize
 from sparklog.maintenance.budget import StoppedError
 from sparklog.maintenance.steps import LAST_VACUUM_KEY
 from sparklog.maintenance.sweep import DAY_MS
@@ -84,3 +84,30 @@ def test_who_fails_leaves_the_root_to_the_next(tmp_path_log: SparkLog) -> None:
     for _ in range(2):
         with pytest.raises(StoppedError), alone(tmp_path_log.metadata):
             raise StoppedError
+
+
+def test_a_topic_that_is_deleted_meanwhile_fails_its_steps_and_not_the_round(
+    log: SparkLog, append: Append
+) -> None:
+    log.create_topic("gone", 1, {"cleanup.policy": "compact"})
+    terms = Terms(topics=["t", "gone"], limits=MergeLimits(fan_in=3))
+
+    def delete() -> bool:
+        """Asked before each step: the topic was there when the round began."""
+        if "gone" in log.refresh(force=True).topics:
+            log.delete_topic("gone")
+        return False
+
+    for number in range(3):
+        append([b"%d" % number])
+    report = maintain(log.metadata, log.clock, terms, is_stopped=delete)
+    assert {one.step: one.outcome for one in report.steps} == {
+        "expire": "failed",
+        "producers": "nothing",
+        "compact": "nothing",
+        "optimize": "failed",
+        "vacuum": "nothing",
+    }
+    (message,) = {one.message for one in report.steps if one.step == "optimize"}
+    assert "gone" in message
+    assert list(due_steps(log.image, log.clock.now_ms(), terms)) == ["optimize"]

@@ -5,10 +5,17 @@ import random
 import tracemalloc
 
 import msgspec
+import numpy as np
 import pytest
 
 from sparklog.metadata import Extent, ExtentList, PartitionState, appended_offset
-from sparklog.metadata.model.extent_list import SEQUENCES, columns_of, concat_columns
+from sparklog.metadata.model.extent_list import (
+    NUMBER_COLUMNS,
+    SEQUENCES,
+    ExtentColumns,
+    columns_of,
+    concat_columns,
+)
 
 TOPIC = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -126,6 +133,23 @@ def test_changes_like_a_list(seed: int) -> None:
     assert columns.base_offset.tolist() == [e.base_offset for e in model]
     assert columns.end_offset.tolist() == [e.end_offset for e in model]
     assert list(columns.extents(TOPIC, 3)) == model
+
+
+def test_whoever_goes_through_many_holds_few() -> None:
+    """A compaction goes through all extents of a partition: as objects a million would take 400 MB."""
+    count = 50_000
+    numbers = np.ones((len(NUMBER_COLUMNS), count), np.int64)
+    numbers[NUMBER_COLUMNS.index("base_offset")] = 1 << 40
+    numbers[NUMBER_COLUMNS.index("base_offset")] += np.arange(count)
+    columns = ExtentColumns(np.full(count, "segments/w/00000000.log", object), numbers)
+    tracemalloc.start()
+    try:
+        offsets = sum(extent.base_offset - (1 << 40) for extent in columns.extents("T" * 22, 0))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert offsets == count * (count - 1) // 2
+    assert peak < 8 * count
 
 
 def test_few_blocks_however_it_grew() -> None:

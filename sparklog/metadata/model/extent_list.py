@@ -40,6 +40,7 @@ _PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
 SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
 # Shorter: more arrays to make; longer: more to copy with each append.
 _MAX_TAIL = 16
+_MADE_AT_ONCE = 512  # of a column, as Python's numbers
 _ADDED_AT_ONCE = 64  # sizes: a call of NumPy costs as much as adding up some thirty
 # A block that came from a snapshot stays as it is; younger ones merge until this size.
 _MAX_MERGED_BLOCK = 1 << 16
@@ -75,6 +76,10 @@ class ExtentColumns:
         return ExtentColumns(self.segment[start:stop], tuple(column[start:stop] for column in self.numbers))
 
     def extents(self, topic_id: str, partition: int) -> Iterator[Extent]:
+        if len(self) > _MADE_AT_ONCE:
+            for start in range(0, len(self), _MADE_AT_ONCE):
+                yield from self.slice(start, start + _MADE_AT_ONCE).extents(topic_id, partition)
+            return
         columns = (self.segment.tolist(), *(column.tolist() for column in self.numbers))
         for segment, *numbers in zip(*columns, strict=True):
             fields = dict(zip(NUMBER_COLUMNS, numbers, strict=True))
