@@ -159,6 +159,20 @@ MUTANTS = (
         "tests/server/publish/test_tried_at_once.py -k stops",
     ),
     Mutant(
+        "one record of many headers does not keep the interpreter's lock",
+        "sparklog/format/kernels.py",
+        "max(rows, len(data) // _BYTES_READ_A_ROW)",
+        "rows",
+        "tests/format/test_kernels.py -k lock",
+    ),
+    Mutant(
+        "a batch of many headers does not keep the interpreter's lock",
+        "sparklog/format/kernels.py",
+        "    effort = max(size, plain_size) // _BYTES_READ_A_ROW\n",
+        "    effort = size // _BYTES_READ_A_ROW\n",
+        "tests/format/test_kernels.py -k lock",
+    ),
+    Mutant(
         "broker: a produced batch's records are inspected for keys and times",
         "sparklog_server/publish/produced_batches.py",
         "    if keyless or out_of_range or inspected.max_timestamp_ms < NO_TIMESTAMP_MS:\n",

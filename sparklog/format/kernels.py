@@ -15,8 +15,8 @@ by SPARKLOG_KERNELS=off. The twin is also the authority on errors: a kernel only
 Invariants: both twins accept the same bytes and give the same results (tests/property; tests/format runs with
     each).
 Not here: when to use them.
-Concurrency: pure functions. Short calls keep the interpreter's lock: who gives it away for some
-    microseconds may wait milliseconds for its return.
+Concurrency: pure functions. Calls keep the interpreter's lock for some 0.8 ms at most; longer ones give it
+    away, and then may wait for milliseconds until they have it again.
 Sources: docs/adr/0012-compiled-loops.md.
 """
 
@@ -41,6 +41,9 @@ LIBRARY = "_kernels.so"
 PATH = Path(__file__).with_name(LIBRARY)
 SWITCH = "SPARKLOG_KERNELS"
 ROWS_WITH_LOCK = 8192  # some 0.2 ms
+# As long as a row takes: headers are read at up to 3.2 ns a byte, so that 256 KiB of them take 0.8 ms; bytes
+# are copied at 0.1 to 0.3.
+_BYTES_READ_A_ROW, _BYTES_COPIED_A_ROW = 32, 128
 _FIELDS = 9
 MAX_RECORD_OVERHEAD = 5 + 1 + 10 + 5  # length, attributes, timestamp delta, offset delta, at most
 _SLACK = 16
@@ -89,6 +92,7 @@ class Library:
                 function.restype, function.argtypes = result, arguments
 
     def call(self, name: str, rows: int, *arguments: object) -> int:
+        """One function's result; without the lock if so many rows, or what takes as long, are many."""
         library = self._holding if rows <= ROWS_WITH_LOCK else self._freeing
         return getattr(library, f"sparklog_{name}")(*arguments)  # type: ignore[no-any-return]
 
@@ -154,7 +158,7 @@ def inspect_records(data: UInt8Array, rows: int) -> tuple[int, int, Int64Array, 
     stopped = np.zeros(1, np.int64)
     right = library.call(
         "inspect_records",
-        max(rows, len(data) >> 7),
+        max(rows, len(data) // _BYTES_READ_A_ROW),
         *(_at(data), len(data), rows, _at(timestamp_delta), _at(keyless), _at(stopped)),
     )
     return right, int(stopped[0]), timestamp_delta, keyless
@@ -184,10 +188,8 @@ def inspect_batch(data: bytes | UInt8Array, plain: UInt8Array | None = None) -> 
     found = _Found()
     size, plain_size = len(data), 0 if plain is None else len(plain)
     start = data if isinstance(data, bytes) else _at(data)  # ctypes takes bytes as they are: 2 us less
-    # The smallest records, and headers, take 2 to 3 ns a byte: the lock is kept up to 256 KiB.
-    code = _loaded().call(
-        "inspect_batch", max(size, plain_size) >> 5, start, size, _at(plain), plain_size, found
-    )
+    effort = max(size, plain_size) // _BYTES_READ_A_ROW
+    code = _loaded().call("inspect_batch", effort, start, size, _at(plain), plain_size, found)
     return PlainBatch(*found) if code == 0 else None
 
 
@@ -206,7 +208,7 @@ def cut(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:
     position, length = (np.ascontiguousarray(column, np.int64) for column in (position, length))
     code = library.call(
         "cut",
-        rows,
+        max(rows, size // _BYTES_COPIED_A_ROW),
         *(_at(data), len(data), rows, _at(position), _at(length)),
         *(_at(offsets), _at(validity), _at(out), size),
     )
@@ -241,7 +243,7 @@ def lay_out(
     key, value, headers = (ctypes.byref(_views_of(column, kept)) for column in columns)
     written = library.call(
         "lay_out",
-        rows,
+        max(rows, size // _BYTES_COPIED_A_ROW),
         *(rows, *map(_at, numbers), key, value, _at(counts), headers, _at(out), size, _at(starts)),
     )
     if written < 0:  # then `out` is not filled

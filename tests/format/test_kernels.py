@@ -158,3 +158,53 @@ def test_long_calls_which_give_the_interpreters_lock_away(columns: Callable[...,
     data = encode_batches(rows, EncodeOptions(max_batch_bytes=1 << 20)).to_bytes()
     with without_kernels():
         assert encode_batches(rows, EncodeOptions(max_batch_bytes=1 << 20)).to_bytes() == data
+
+
+class Watched(kernels.Library):
+    """Which calls give the lock away."""
+
+    def __init__(self) -> None:
+        super().__init__(kernels.PATH)
+        self.given_away: list[bool] = []
+
+    def call(self, name: str, rows: int, *arguments: object) -> int:
+        self.given_away.append(rows > kernels.ROWS_WITH_LOCK)
+        return super().call(name, rows, *arguments)
+
+
+@pytest.mark.parametrize(("size", "given_away"), [(250_000, False), (270_000, True)])
+def test_what_takes_long_gives_the_interpreters_lock_away(
+    raw_record: Callable[..., bytes], raw_batch: Callable[..., bytes], size: int, *, given_away: bool
+) -> None:
+    """However few records it is: headers of two bytes each take 3 ns a byte."""
+    count = size // 2
+    record = raw_record(header_count=varint(count), headers=b"\0\1" * count)
+    batch, body = np.frombuffer(raw_batch(record), np.uint8), np.frombuffer(record, np.uint8)
+    watched = Watched()
+    before = kernels.use(watched)
+    try:
+        assert kernels.inspect_records(body, 1)[0] == 1
+        kernels.inspect_batch(batch)
+        head = batch[: HEADER.size].copy()
+        kernels.inspect_batch(head, body)
+    finally:
+        kernels.use(before)
+    assert watched.given_away == [given_away] * 3
+
+
+@pytest.mark.parametrize(("size", "given_away"), [(1_000_000, False), (1_100_000, True)])
+def test_copying_much_gives_the_interpreters_lock_away(
+    columns: Callable[..., Any], size: int, *, given_away: bool
+) -> None:
+    watched = Watched()
+    before = kernels.use(watched)
+    try:
+        data = np.zeros(size, np.uint8)
+        cut_rows(data, np.zeros(1, np.int64), np.array([size]))
+        encode_batches(
+            columns([b"v" * size]), EncodeOptions(max_batch_bytes=1 << 21, max_message_bytes=1 << 21)
+        )
+    finally:
+        kernels.use(before)
+    assert watched.given_away[0] == given_away
+    assert watched.given_away.count(given_away) >= 2
