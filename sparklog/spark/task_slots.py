@@ -27,6 +27,15 @@ logger = logging.getLogger("sparklog.spark")
 VARIABLE = "SPARKLOG_TASK_SLOTS"  # 0: as if nothing were known
 _LOCAL = re.compile(r"local(?:\[\s*(\*|[0-9]+)\s*(?:,\s*[0-9]+\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,.*\]")
+_SETTINGS = (
+    "spark.master",
+    "spark.task.cpus",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.cores.max",
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.maxExecutors",
+)
 _NO_LIMIT = 2**31 - 1  # Spark's default for the most executors of dynamic allocation
 
 
@@ -46,7 +55,7 @@ def task_slots_of_settings(conf: Mapping[str, str], processors: int) -> int | No
     """How many tasks run at the same time, where the settings of the session fix it.
 
     Args:
-        conf: of the SparkContext.
+        conf: of the SparkContext, those of _SETTINGS.
         processors: that the driver's JVM sees.
     """
     cpus = _number(conf, "spark.task.cpus") or 1
@@ -85,7 +94,8 @@ def tell_task_slots(spark: "SparkSession", name: str) -> None:
     # Importing sparklog.spark must stay cheap, and py4j has no types.
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    conf = dict(spark.sparkContext.getConf().getAll())
+    given = spark.sparkContext._jsc.getConf()  # all of them would be hundreds of calls
+    conf = {setting: given.get(setting, "") for setting in _SETTINGS}
     slots = task_slots_of_settings(conf, jvm.java.lang.Runtime.getRuntime().availableProcessors())
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()

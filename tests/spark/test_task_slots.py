@@ -107,8 +107,8 @@ class Session:
             Runtime=SimpleNamespace(getRuntime=lambda: runtime),
         )
         self._jvm = SimpleNamespace(java=SimpleNamespace(lang=lang))
-        conf = SimpleNamespace(getAll=lambda: [("spark.master", master)])
-        self.sparkContext = SimpleNamespace(getConf=lambda: conf)
+        conf = SimpleNamespace(get={"spark.master": master}.get)
+        self.sparkContext = SimpleNamespace(_jsc=SimpleNamespace(getConf=lambda: conf))
 
 
 @pytest.mark.parametrize(
