@@ -26,6 +26,7 @@ E = TypeVar("E", bound=BaseException)
 CODES: dict[str, tuple[str, str]] = {
     "APPEND_TOO_LARGE": ("54000", "one append is larger than a segment can be"),
     "BATCH_TOO_LARGE": ("54000", "a record batch is larger than the limit"),
+    "BROKER_COORDINATES": ("55006", "a broker has served the root, and knows whether its groups are at work"),
     "BROKER_FENCED": ("40001", "a newer broker serves the root, or this one was fenced"),
     "BROKER_RUNNING": ("55006", "another broker on this machine serves the root"),
     "BROKER_UNREACHABLE": ("08001", "no bootstrap server answered"),

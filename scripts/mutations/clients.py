@@ -4,6 +4,27 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "groups: a table that was overtaken by compaction is built anew",
+        "sparklog/client/groups.py",
+        "            if 0 < start < state.cleaned.first_dirty_offset:\n",
+        "            if False:\n",
+        "tests/client/test_group_expiry.py",
+    ),
+    Mutant(
+        "groups: who commits while its group is removed keeps everything",
+        "sparklog/client/group_expiry.py",
+        "            if not is_same or found is None or found.log_end_offset != seen.log_end_offset:\n",
+        "            if not is_same:\n",
+        "tests/client/test_group_expiry.py",
+    ),
+    Mutant(
+        "groups: a broker's are not removed without a word",
+        "sparklog/client/group_expiry.py",
+        "    if brokers and not force:\n",
+        "    if False:\n",
+        "tests/client/test_group_expiry.py",
+    ),
+    Mutant(
         "topics that the sink creates get the settings it was given",
         "sparklog/client/topic_plan.py",
         "self._configs = dict(configs or {})",

@@ -5,7 +5,6 @@ from scripts.mutations.mutant import Mutant
 _EXPIRING = "sparklog/metadata/model/expiring.py"
 _SEQUENCES = "sparklog/metadata/model/sequences.py"
 _MODEL = "tests/metadata/test_expiring.py"
-_LIVES = "tests/property/test_forgetful_partitions.py"
 _SERVER = "tests/server/publish/test_forgotten_producers.py"
 
 MUTANTS = (
@@ -36,13 +35,6 @@ MUTANTS = (
         "return SequenceCheck.UNKNOWN if offset is None else",
         "return SequenceCheck.NEXT if offset is None else",
         _SERVER,
-    ),
-    Mutant(
-        "producers: lives in which a repetition of a forgotten one would be new",
-        _SEQUENCES,
-        "        producer_id > forgotten.producer_id\n",
-        "        producer_id >= forgotten.producer_id\n",
-        _LIVES,
     ),
     Mutant(
         "producers: an extent of before the forgotten end is not taken for the last one",

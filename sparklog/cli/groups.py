@@ -6,10 +6,12 @@ three columns are dashes, and left out on a terminal.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import did_you_mean
 from sparklog.cli.output import Column, Row, show_json, show_rows
@@ -29,6 +31,12 @@ COLUMNS = (
     Column("consumer_id", "CONSUMER-ID", optional=True),
     Column("host", "HOST", optional=True),
     Column("client_id", "CLIENT-ID", optional=True),
+)
+
+SILENT_COLUMNS = (
+    Column("group", "GROUP"),
+    Column("offsets", "OFFSETS", number=True),
+    Column("committed_ms", "LAST-COMMIT", number=True),
 )
 
 
@@ -68,6 +76,37 @@ def describe(names: tuple[str, ...], all_groups: bool) -> None:
             + (f" D{hint}" if hint else "")
         )
     show_rows(COLUMNS, rows)
+
+
+@groups.command("expire")
+@click.option(
+    "--older-than",
+    "retention_ms",
+    callback=parse_duration,
+    metavar=METAVAR,
+    required=True,
+    help="Groups that have committed nothing for so long.",
+)
+@click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="Only this group.")
+@click.option("--dry-run", is_flag=True, help="Only show which groups would go.")
+@click.option("--force", is_flag=True, help="Also where a broker has served the root, and is gone for good.")
+@common_options
+def expire(retention_ms: int, names: tuple[str, ...], dry_run: bool, force: bool) -> None:
+    """Remove the offsets of groups that are silent: a consumer that comes back begins anew.
+
+    A broker does that by itself, by offsets.retention.minutes.
+    """
+    from sparklog.client.group_expiry import expire_groups
+
+    log = current().open_log()
+    gone = expire_groups(log, retention_ms, names or None, force=force, dry_run=dry_run)
+    rows = [dataclasses.asdict(one) for one in gone]
+    if current().json:
+        show_json({"dry_run": dry_run, "groups": rows})
+    elif rows:
+        show_rows(SILENT_COLUMNS, rows)
+    else:
+        click.echo("No group is older than that.")
 
 
 def group_rows(log: SparkLog, group: str) -> list[Row]:

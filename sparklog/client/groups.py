@@ -180,6 +180,10 @@ class OffsetTable:
         for partition in partitions:
             state = topic.partitions[partition]
             start = max(self._next_offsets.get(partition, 0), state.log_start_offset)
+            if 0 < start < state.cleaned.first_dirty_offset:
+                # Compacted before it was read: a tombstone may be gone with what it deleted.
+                self._forget(partition, len(topic.partitions))
+                start = state.log_start_offset
             if start >= state.log_end_offset:
                 continue
             for arrow_batch in read_batches(
@@ -191,6 +195,11 @@ class OffsetTable:
                 for offset, key, value in zip(offsets, keys, values, strict=True):
                     self._apply(key, value, f"{OFFSETS_TOPIC}-{partition}@{offset}")
             self._next_offsets[partition] = state.log_end_offset
+
+    def _forget(self, partition: int, partitions: int) -> None:
+        gone = [group for group in self._groups if partition_for_group(group, partitions) == partition]
+        for group in gone:
+            del self._groups[group]
 
     def _apply(self, key: bytes | None, value: bytes | None, where: str) -> None:
         if key is None:

@@ -73,3 +73,17 @@ def test_unknown_group_is_an_error(run: Run) -> None:
         "Consumer group 'g' does not exist" in run("groups", "describe", "--group", "g", exit_code=1).stderr
     )
     run("groups", "describe", exit_code=2)
+
+
+def test_silent_groups_are_removed(run: Run, run_json: RunJson) -> None:
+    run("produce", "--topic", "t", stdin="a\nb\n")
+    for group in ("g", "h"):
+        run("consume", "--topic", "t", "--group", group, "-e")
+    assert run("groups", "expire", "--older-than", "1d").stdout == "No group is older than that.\n"
+    found = run_json("groups", "expire", "--older-than", "0", "--dry-run")
+    assert (found["dry_run"], [one["group"] for one in found["groups"]]) == (True, ["g", "h"])
+    heading, row = run("groups", "expire", "--older-than", "0", "--group", "g").stdout.splitlines()
+    assert heading.split() == ["GROUP", "OFFSETS", "LAST-COMMIT"]
+    assert row.split()[:2] == ["g", "1"]
+    assert run("groups", "list").stdout == "h\n"
+    run("groups", "expire", exit_code=2)

@@ -332,12 +332,9 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
 
     monkeypatch.setattr("sparklog.maintenance.steps.expire", failing)
     report = maintain(log.metadata, log.clock, FEW)
-    assert outcomes(report) == {
+    assert {step: found for step, found in outcomes(report).items() if found != "nothing"} == {
         "expire": "failed",
-        "producers": "nothing",
-        "compact": "nothing",
         "optimize": "done",
-        "vacuum": "nothing",
     }
     assert report.has_failed
     assert "no disk" in step(report, "expire").message

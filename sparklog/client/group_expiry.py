@@ -1,0 +1,107 @@
+"""Offsets of groups that have committed nothing for long go, where no broker sees to it: by an order only.
+
+A broker forgets the offsets of empty groups by itself (offsets.retention.minutes). Without one nobody knows
+whether a consumer is going to come back, and one that does would begin anew; so nothing goes unless somebody
+says so, and then whole groups, never single partitions of one that still commits.
+
+Invariants: a group goes only if, in the commit that removes it, its partition of __consumer_offsets is as it
+    was when the group was looked at: who has committed in between keeps everything.
+Not here: compaction, which removes what the tombstones have superseded, and at last themselves.
+Concurrency: any process; the metadata log orders them.
+After a crash: groups that are gone stay gone, the others are still there.
+Sources: KIP-211; Kafka ConsumerGroupCommand --delete.
+"""
+
+import dataclasses
+from collections.abc import Collection
+
+from sparklog.client.groups import OFFSETS_TOPIC, partition_for_group
+from sparklog.client.log import SparkLog
+from sparklog.errors import InvalidRequestError
+from sparklog.metadata import Action, Image, PartitionState, plan_append
+
+_ATTEMPTS = 5  # at a group whose partition is written to meanwhile
+NEVER_MS = -1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SilentGroup:
+    """A group that has gone, or would go.
+
+    Fields:
+        offsets: how many partitions it had committed for.
+        committed_ms: when it did so last; -1: not known.
+    """
+
+    group: str
+    offsets: int
+    committed_ms: int
+
+
+def expire_groups(
+    log: SparkLog,
+    retention_ms: int,
+    groups: Collection[str] | None = None,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+) -> list[SilentGroup]:
+    """Remove the groups that have committed nothing for so long, or only say which; by name.
+
+    Args:
+        groups: names of those to look at; None: all.
+        force: also in a root that a broker has served, which knows better who is at work.
+
+    Raises:
+        InvalidRequestError: BROKER_COORDINATES.
+        RetriableError, StorageError: some may be gone, the others are not.
+    """
+    image = log.refresh(force=True)
+    brokers = sorted(image.brokers) if image.broker is None else [image.broker.node_id]
+    if brokers and not force:
+        raise InvalidRequestError(
+            "BROKER_COORDINATES",
+            f"{log.url}: broker {brokers[0]} coordinates its groups, and knows which have members",
+            fix="have it delete them (kafka-consumer-groups --delete), or wait for its "
+            "offsets.retention.minutes; --force if there is no broker any more",
+        )
+    before_ms = log.clock.now_ms() - retention_ms
+    gone = []
+    for group in log.groups() if groups is None else sorted(set(groups)):
+        found = _silent(log, group, before_ms)
+        if found is not None and (dry_run or _forget(log, group, before_ms)):
+            gone.append(found)
+    return gone
+
+
+def _silent(log: SparkLog, group: str, before_ms: int) -> SilentGroup | None:
+    offsets = log.describe_offsets(group)
+    last_ms = max((one.commit_timestamp_ms for one in offsets.values()), default=NEVER_MS)
+    if not offsets or last_ms > before_ms:
+        return None
+    return SilentGroup(group=group, offsets=len(offsets), committed_ms=last_ms)
+
+
+def _forget(log: SparkLog, group: str, before_ms: int) -> bool:
+    """Tombstones for all that it has committed. False: it commits again, or others did all the time."""
+    for _ in range(_ATTEMPTS):
+        seen = _partition_of(log.refresh(force=True), group)
+        if seen is None or _silent(log, group, before_ms) is None:
+            return False
+        drafts = log.stage_offsets(group, dict.fromkeys(log.committed_offsets(group))).drafts
+
+        def plan(image: Image, seen: PartitionState = seen) -> list[Action]:
+            found = _partition_of(image, group)
+            is_same = found is not None and found.topic_id == seen.topic_id
+            if not is_same or found is None or found.log_end_offset != seen.log_end_offset:
+                return []
+            return [plan_append(image, drafts)]  # noqa: B023 - called before the next pass
+
+        if log.metadata.publish(plan).actions:
+            return True
+    return False
+
+
+def _partition_of(image: Image, group: str) -> PartitionState | None:
+    topic = image.topics.get(OFFSETS_TOPIC)
+    return None if topic is None else topic.partitions[partition_for_group(group, len(topic.partitions))]
