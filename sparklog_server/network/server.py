@@ -23,7 +23,7 @@ from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.network import NetworkSettings
 
 _log = logging.getLogger("sparklog_server.network")
-_LOOK_MS = 1000
+LOOK_MS = 1000
 
 
 class Network:
@@ -123,7 +123,7 @@ class Network:
         idle_ms = self.shared.settings.connections_max_idle_ms
         patience_ms = self.shared.settings.socket_request_timeout_ms
         while True:
-            await asyncio.sleep(min(_LOOK_MS, idle_ms / 4, patience_ms / 4) / 1000)
+            await asyncio.sleep(min(LOOK_MS, idle_ms / 4, patience_ms / 4) / 1000)
             now_ms = self.shared.clock.monotonic_ms()
             for connection in list(self.connections.values()):
                 self._look_after(connection, now_ms, idle_ms, patience_ms)

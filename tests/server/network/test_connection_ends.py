@@ -19,6 +19,12 @@ from tests.server.network.conftest import METADATA_V0, request, response, servin
 from tests.server.network.test_connection import Run, echo
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is ours; how often connections are looked at is a matter of real time."""
+    monkeypatch.setattr("sparklog_server.network.server.LOOK_MS", 10)
+
+
 def test_a_client_that_leaves_ends_waiting_handlers_and_no_others(run: Run) -> None:
     async def main(waits: bool) -> str:
         begun = asyncio.Event()
