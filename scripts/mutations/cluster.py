@@ -8,6 +8,8 @@ CONTROLLER, DRAFT, EXTENTS = f"{MODEL}/controller.py", f"{MODEL}/draft.py", f"{M
 OBSERVER = "sparklog_server/cluster/observer.py"
 TESTS = "tests/metadata/test_registry.py tests/metadata/test_leading.py tests/metadata/test_acting.py"
 OF_OBSERVER = "tests/server/cluster/test_observer.py"
+SELECTORS, ELECTIONS = "sparklog_server/cluster/selectors.py", "sparklog_server/cluster/elections.py"
+OF_ELECTIONS = "tests/server/cluster/test_elections.py"
 
 MUTANTS = (
     Mutant(
@@ -194,5 +196,41 @@ MUTANTS = (
         "            if one is None or one.broker_epoch != broker.broker_epoch:\n",
         "            if one is None:\n",
         OF_OBSERVER,
+    ),
+    Mutant(
+        "brokers: who is chosen to lead can",
+        SELECTORS,
+        "for node_id in replicas if node_id in usable), NO_NODE)",
+        "for node_id in replicas), NO_NODE)",
+        OF_ELECTIONS,
+    ),
+    Mutant(
+        "brokers: who is about to stop is given nothing to lead",
+        SELECTORS,
+        "        if not broker.is_fenced and not broker.in_controlled_shutdown\n",
+        "        if not broker.is_fenced\n",
+        OF_ELECTIONS,
+    ),
+    Mutant(
+        "brokers: who is about to stop keeps what nobody else can lead",
+        SELECTORS,
+        "    chosen = _first(partition.replicas, usable)\n"
+        "    return partition.leader if chosen == NO_NODE else chosen\n",
+        "    return _first(partition.replicas, usable)\n",
+        OF_ELECTIONS,
+    ),
+    Mutant(
+        "brokers: no rack has two replicas before all have one",
+        "sparklog_server/cluster/placement.py",
+        "(racks[node_id] not in taken or len(taken) == rack_count)",
+        "True",
+        OF_ELECTIONS,
+    ),
+    Mutant(
+        "brokers: who failed is fenced with the elections",
+        ELECTIONS,
+        "*([] if fence is None else [fence])]",
+        "]",
+        OF_ELECTIONS,
     ),
 )

@@ -25,6 +25,7 @@ from sparklog.metadata.model.broker_values import (
 )
 from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
+from sparklog.metadata.model.columns import MAX_PARTITIONS_OF_ACTION
 from sparklog.metadata.model.compacting import CLEANED_VERSION, NoteCleaned, plan_note_cleaned
 from sparklog.metadata.model.controller import (
     ElectController,
@@ -124,6 +125,7 @@ __all__ = [
     "DEFAULT_MAX_PARTITIONS",
     "HORIZON_VERSION",
     "MAX_PARTITIONS_KEY",
+    "MAX_PARTITIONS_OF_ACTION",
     "MAX_WRITER_TXNS",
     "METADATA_VERSION_KEY",
     "NEVER_CLEANED",
