@@ -30,6 +30,7 @@ from benchmarks.peers.sides import (
     sparklog_side,
 )
 from benchmarks.peers.spark_driver import SESSION, TASKS
+from benchmarks.peers.warming import MOST_TURNS
 
 PARTS = ("batch", "copy", "latency", "lookup", "growth", "perf")
 
@@ -50,6 +51,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--growth-records", type=int, help="of 100 bytes, whatever they are divided into")
     parser.add_argument("--perf-records", type=int, help="of 100 bytes, for Kafka's perf tests")
     parser.add_argument("--repetitions", type=int)
+    parser.add_argument(
+        "--warm-turns", type=int, help=f"at most, before anything counts (default {MOST_TURNS}, 1 if quick)"
+    )
     parser.add_argument("--codecs", help="default none,lz4,snappy")
     parser.add_argument("--rate", type=int, default=10_000, help="records/s of the latency test")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
@@ -64,6 +68,7 @@ def arguments() -> argparse.Namespace:
     chosen.growth_records = chosen.growth_records or (200_000 if chosen.quick else 1_000_000)
     chosen.perf_records = chosen.perf_records or (500_000 if chosen.quick else 3_000_000)
     chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)
+    chosen.warm_turns = chosen.warm_turns or (1 if chosen.quick else MOST_TURNS)
     chosen.codecs = (chosen.codecs or ("none,lz4" if chosen.quick else "none,lz4,snappy")).split(",")
     chosen.latency_seconds = 10 if chosen.quick else 30
     return chosen
@@ -126,12 +131,14 @@ def main() -> int:
                 sides = start_sides(chosen.sides.split(","), parent, kafka, results, stack)
                 if "batch" in parts:
                     batch.run(
-                        sides, results, cache, sizes=sizes, codecs=chosen.codecs, repetitions=repetitions
-                    )
+                        sides, results, cache, sizes=sizes, codecs=chosen.codecs,
+                        repetitions=repetitions, warm_turns=chosen.warm_turns,
+                    )  # fmt: skip
                 if "copy" in parts:
                     streaming.copies(
-                        sides, results, cache, records=chosen.copy_records, repetitions=repetitions
-                    )
+                        sides, results, cache, records=chosen.copy_records,
+                        repetitions=repetitions, warm_turns=chosen.warm_turns,
+                    )  # fmt: skip
                 if "latency" in parts:
                     seconds = chosen.latency_seconds
                     streaming.latencies(
@@ -148,7 +155,10 @@ def main() -> int:
         if "perf" in parts and kafka is not None:
             codecs = [codec for codec in chosen.codecs if codec != "snappy"]
             sizes = {100: chosen.perf_records, 1000: chosen.perf_records // 5}
-            perf_tools.run(kafka, parent, results, sizes=sizes, codecs=codecs, repetitions=repetitions)
+            perf_tools.run(
+                kafka, parent, results, sizes=sizes, codecs=codecs,
+                repetitions=repetitions, warm_turns=chosen.warm_turns,
+            )  # fmt: skip
     finally:
         shutil.rmtree(parent, ignore_errors=True)
         results.write(REPOSITORY / "bench-output", settings(chosen))

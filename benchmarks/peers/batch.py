@@ -12,6 +12,7 @@ from benchmarks.peers.page_cache import PageCache
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import Side, SideError
 from benchmarks.peers.usage import Usage
+from benchmarks.peers.warming import MOST_TURNS, warm_up
 
 KEY_BYTES = 12
 TUNED = {"kafka.linger.ms": "20", "kafka.batch.size": "262144"}
@@ -66,6 +67,7 @@ def run(
     sizes: dict[int, int],
     codecs: list[str],
     repetitions: int,
+    warm_turns: int = MOST_TURNS,
 ) -> None:
     """Interleaved: every contender writes, then every side reads; whoever went first goes last next time.
 
@@ -75,9 +77,9 @@ def run(
     everyone = contenders(sides)
     number = 0
     for value_bytes, records in sizes.items():
-        few = min(records, WARM_UP_BYTES // value_bytes)
-        for one in everyone:  # workers and compiled code for this shape: not counted
-            _turn(one, f"warm-up-{value_bytes}-{everyone.index(one)}", few, value_bytes, codecs[0], None)
+        _warm_up(
+            everyone, results, min(records, WARM_UP_BYTES // value_bytes), value_bytes, codecs[0], warm_turns
+        )
         for codec in codecs:
             for turn in range(repetitions):
                 number += 1
@@ -87,11 +89,22 @@ def run(
                     _turn(one, f"batch-{number}-{position}", records, value_bytes, codec, results)
 
 
-def _turn(
-    one: Contender, topic: str, records: int, value_bytes: int, codec: str, results: Results | None
+def _warm_up(
+    everyone: list[Contender], results: Results, records: int, value_bytes: int, codec: str, most: int
 ) -> None:
-    """Write a topic, read it where it is the side's plain one, and forget it; without results, quietly."""
-    kept = results or Results(quiet=True)
+    """Workers and compiled code for this shape, and a JVM that has come to rest: not counted."""
+
+    def warm(turn: int, position: int) -> float | None:
+        topic, one = f"warm-up-{value_bytes}-{turn}-{position}", everyone[position]
+        with Usage(one.side.groups) as usage:
+            done = _turn(one, topic, records, value_bytes, codec, Results(quiet=True))
+        return usage.row()["cpu_s"] if done else None
+
+    warm_up(f"batches of {value_bytes} B", [one.name for one in everyone], warm, results, most=most)
+
+
+def _turn(one: Contender, topic: str, records: int, value_bytes: int, codec: str, kept: Results) -> bool:
+    """Write a topic, read it where it is the side's plain one, and forget it; did it go well?"""
     try:
         forget(one.side, wake(one.side, AWAKE_RECORDS))
         _write(one, topic, records, value_bytes, codec, kept)
@@ -100,6 +113,8 @@ def _turn(
         forget(one.side, topic)
     except SideError as error:
         kept.note(str(error)[:300])
+        return False
+    return True
 
 
 def wake(side: Side, records: int = 20_000) -> str:

@@ -11,15 +11,24 @@ from benchmarks.peers.kafka_tools import command
 from benchmarks.peers.results import Results
 from benchmarks.peers.sides import allocated_bytes, create_kafka_topic, sparklog_broker
 from benchmarks.peers.usage import MB, Usage
+from benchmarks.peers.warming import MOST_TURNS, warm_up
 
 TOOL_SECONDS = 600
+WARM_UP_BYTES = 200 * MB
 PRODUCED = re.compile(r"([\d.]+) ms avg latency.* ([\d.]+) ms 50th.* ([\d.]+) ms 99th")
 
 
 def run(
-    jars: Jars, parent: Path, results: Results, *, sizes: dict[int, int], codecs: list[str], repetitions: int
+    jars: Jars,
+    parent: Path,
+    results: Results,
+    *,
+    sizes: dict[int, int],
+    codecs: list[str],
+    repetitions: int,
+    warm_turns: int = MOST_TURNS,
 ) -> None:
-    """Both brokers run all the time, idle while the other works; each is warmed up."""
+    """Both brokers run all the time, idle while the other works; both are warmed up until they are level."""
     with contextlib.ExitStack() as stack:
         ours, our_pid, root = stack.enter_context(sparklog_broker(parent))
         kafka = stack.enter_context(kafka_broker(jars, parent))
@@ -28,9 +37,23 @@ def run(
             ("kafka", kafka.bootstrap, kafka.pid, kafka.log_dir, {}),
             ("kafka flush.messages=1", kafka.bootstrap, kafka.pid, kafka.log_dir, {"flush.messages": "1"}),
         ]
-        for broker in brokers:
-            _both(jars, broker, f"warm-up-{len(broker[0])}", (100, 50_000, "none"), None)
         shapes = [(size, records, codec) for size, records in sizes.items() for codec in codecs]
+
+        def warm(turn: int, position: int) -> float | None:
+            """Each shape once: what is compiled for one codec is no use for another."""
+            found = [
+                _both(
+                    jars,
+                    brokers[position],
+                    f"warm-up-{turn}-{position}-{number}",
+                    (size, min(records, WARM_UP_BYTES // size), codec),
+                    None,
+                )
+                for number, (size, records, codec) in enumerate(shapes)
+            ]
+            return None if None in found else sum(cost for cost in found if cost is not None)
+
+        warm_up("brokers", [broker[0] for broker in brokers], warm, results, most=warm_turns)
         for number, shape in enumerate(shapes):
             for turn in range(repetitions):
                 for position, broker in enumerate(brokers if turn % 2 == 0 else brokers[::-1]):
@@ -39,8 +62,9 @@ def run(
 
 def _both(
     jars: Jars, broker: tuple[str, str, int, Path, dict[str, str]], topic: str,
-    shape: tuple[int, int, str], results: Results | None,
-) -> None:  # fmt: skip
+    shape: tuple[int, int, str], kept: Results | None,
+) -> float | None:  # fmt: skip
+    """Produce and consume; the broker's CPU seconds for both, None if that failed. Not kept: a warm-up."""
     name, bootstrap, pid, storage, configs = broker
     size, records, codec = shape
     create_kafka_topic(bootstrap, topic, configs=configs)
@@ -50,14 +74,14 @@ def _both(
     settings = ("--command-property", f"compression.type={codec}")
     megabytes = records * size / MB
     work = f"{records} x {size} B, {codec}"
+    results = kept or Results(quiet=True)
     text, usage = _measured(command(jars, "kafka-producer-perf-test", *words, *load, *settings), pid)
-    if results is None:
-        return
+    cpu = usage.cpu_seconds("broker")
     last = text.splitlines()[-1] if text else ""
     rate, latency = re.search(r"([\d.]+) records/sec", last), PRODUCED.search(last)
     if rate is None or latency is None:
         results.note(f"{name}: kafka-producer-perf-test: {text.strip()[-300:]}")
-        return
+        return None
     values = {
         "mb_per_s": round(float(rate[1]) * size / MB, 1),
         "records_per_s": round(float(rate[1])),
@@ -68,7 +92,7 @@ def _both(
     }
     results.add("produce", work, name, **values)
     if configs:
-        return
+        return cpu
     text, usage = _measured(command(jars, "kafka-consumer-perf-test", *words, "--timeout", "60000"), pid)
     try:
         figures = text.splitlines()[-1].split(", ")
@@ -76,8 +100,9 @@ def _both(
         per_s = float(figures[9])
     except (IndexError, ValueError):
         results.note(f"{name}: kafka-consumer-perf-test: {text.strip()[-300:]}")
-        return
+        return None
     results.add("consume", work, name, mb_per_s=round(mb_per_s, 1), records_per_s=round(per_s), **usage.row())
+    return cpu + usage.cpu_seconds("broker")
 
 
 def _measured(words: list[str], broker_pid: int) -> tuple[str, Usage]:
