@@ -10,6 +10,8 @@ TESTS = "tests/metadata/test_registry.py tests/metadata/test_leading.py tests/me
 OF_OBSERVER = "tests/server/cluster/test_observer.py"
 SELECTORS, ELECTIONS = "sparklog_server/cluster/selectors.py", "sparklog_server/cluster/elections.py"
 OF_ELECTIONS = "tests/server/cluster/test_elections.py"
+REASSIGNMENT = "sparklog_server/cluster/reassignment.py"
+OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
 
 MUTANTS = (
     Mutant(
@@ -225,6 +227,27 @@ MUTANTS = (
         "(racks[node_id] not in taken or len(taken) == rack_count)",
         "True",
         OF_ELECTIONS,
+    ),
+    Mutant(
+        "brokers: a reassignment waits for all of its brokers",
+        REASSIGNMENT,
+        "    if not selectors.usable_brokers(image).issuperset(target):\n",
+        "    if False:\n",
+        OF_REASSIGNMENT,
+    ),
+    Mutant(
+        "brokers: a leader is one of the replicas at each step of a reassignment",
+        REASSIGNMENT,
+        "    both = {key: through[key] for key in leaders if key in through}\n",
+        "    both: dict[TopicPartition, PartitionLeadership] = {}\n",
+        OF_REASSIGNMENT,
+    ),
+    Mutant(
+        "brokers: calling a reassignment off leaves nobody without a leader",
+        REASSIGNMENT,
+        "    return partition if chosen == NO_NODE else _ended(partition, original)\n",
+        "    return _ended(partition, original)\n",
+        OF_REASSIGNMENT,
     ),
     Mutant(
         "brokers: who failed is fenced with the elections",
