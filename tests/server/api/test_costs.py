@@ -112,7 +112,11 @@ def test_offsets_of_many_partitions_are_looked_up_by_time_together(running_broke
 
 @contextlib.contextmanager
 def no_finalizers() -> Iterator[None]:
-    """What earlier tests left behind is not collected within: its finalizers would count."""
+    """What earlier tests left behind is not collected within: its finalizers would count.
+
+    Clients of S3 above all, which go with their cycles: urllib3 empties each pool of connections in a
+    finalizer, 76 calls and more. After twenty tests one collection made 3,620 calls.
+    """
     gc.collect()
     gc.disable()
     try:
