@@ -24,7 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.log.writer import LogWriter
 from sparklog.maintenance import MergeLimits, optimize, vacuum
-from sparklog.metadata import Action, Image, MetadataLog, plan_advance_log_start
+from sparklog.metadata import Action, ExpireProducers, Image, MetadataLog, plan_advance_log_start
 from tests.history.recorder import History, Operation
 from tests.simulation.setting import HOUR_MS, MINUTE_MS, TOPICS, Setting
 from tests.simulation.world import START_MS, SimProcess
@@ -197,6 +197,8 @@ class Keeper(Role):
         actions: tuple[str, ...] = ("snapshot", "clean", "clean", "sweep", "expire", "refresh")
         if self.setting.merges:
             actions += ("merge", "merge", "merge")
+        if self.setting.forgets and self.setting.producers:
+            actions += ("mark", "forget", "forget")
         action = self.due.pop() if self.due else self.setting.dice.choice(actions)
         if action == "snapshot":
             log.metadata.write_snapshot()
@@ -210,6 +212,9 @@ class Keeper(Role):
                 sweep_segments(log, self.setting)
         elif action == "merge":
             self._merge(log, process)
+        elif action in {"mark", "forget"}:
+            forgetting = ExpireProducers(time_ms=0, marks_only=action == "mark")
+            log.metadata.publish(lambda _: [forgetting])
         elif action == "expire" and self.setting.expires:
             self._expire(log, history)
         else:

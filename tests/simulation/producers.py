@@ -1,8 +1,10 @@
 """Idempotent producers: each repeats a batch until it knows where it is, however long that takes.
 
 A role is a producer, and its process the broker that it is connected to: the producer lives on when that is
-killed, and asks the next one, perhaps after a while. There are more of them than an image remembers. The same
-is planned here as in the broker's publisher (sparklog_server/publish), with the same functions.
+killed, and asks the next one, perhaps after a while. There are more of them than an image remembers, and in
+some histories silent ones are forgotten, far too early. The same is planned here as in the broker's publisher
+(sparklog_server/publish), with the same functions. What a partition cannot tell from a repetition any more is
+given up, and the producer begins anew with another id, as librdkafka does.
 """
 
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from tests.simulation.setting import TOPICS
 from tests.simulation.world import SimProcess
 
 _EPOCH = 0
+_IDS = 1000  # more than there are producers
 
 
 @dataclass
@@ -27,6 +30,7 @@ class _Batch:
     place: tuple[str, int]
     sequence: int
     values: list[str]
+    time_ms: int  # each attempt is the same bytes
 
 
 @dataclass
@@ -43,25 +47,33 @@ class Producer(Role):
             place = TOPICS[0], self.setting.dice.randrange(min(2, self.setting.partitions))
             if place[0] not in log.refresh().topics:
                 return False
-            self.pending = self._next_batch(place)
+            self.pending = self._next_batch(place, process)
         elif self.setting.dice.random() < 0.7 and not process.world.calm:
             return False
         self._produce(log, history, self.pending)
         return True
 
-    def _next_batch(self, place: tuple[str, int]) -> _Batch:
+    def _next_batch(self, place: tuple[str, int], process: SimProcess) -> _Batch:
         count = self.setting.dice.choice((1, 1, 3))
         values = [f"{place[0]}/{self.name}/{self.sent + number}" for number in range(count)]
         self.sent += count
-        return _Batch(place, self.sequences.get(place, 0), values)
+        time_ms = process.now_ms() if self.setting.producers_of_now else 0
+        return _Batch(place, self.sequences.get(place, 0), values, time_ms)
 
     def _produce(self, log: SparkLog, history: History, batch: _Batch) -> None:
         values = {key_of(batch.place): batch.values}
-        sending = history.send(values, txn=f"{self.name}/{batch.place}/{batch.sequence}")
+        sending = history.send(values, txn=f"{self.producer_id}/{batch.place}/{batch.sequence}")
         try:
             drafts = stage(log, log.writer, values, self.setting.partitions).drafts
             log.writer.sync(drafts)
-            base_offset = self._publish(log, batch, self._marked(drafts, batch.sequence))
+            base_offset = self._publish(log, batch, self._marked(drafts, batch))
+        except InvalidRequestError as error:
+            if error.code != "UNKNOWN_PRODUCER" or not self.setting.forgets:
+                raise
+            sending.info("the partition has forgotten the producer")
+            self.setting.world.met["batch given up, as its producer was forgotten"] += 1
+            self._begin_anew()
+            return
         except StorageError as error:
             end_open(sending, error)
             raise
@@ -76,9 +88,19 @@ class Producer(Role):
         self.sequences[batch.place] = batch.sequence + len(batch.values)
         self.pending = None
 
-    def _marked(self, drafts: tuple[DraftExtent, ...], sequence: int) -> list[DraftExtent]:
+    def _begin_anew(self) -> None:
+        self.producer_id += _IDS
+        self.sequences.clear()
+        self.pending = None
+
+    def _marked(self, drafts: tuple[DraftExtent, ...], batch: _Batch) -> list[DraftExtent]:
         (draft,) = drafts
-        fields = {"producer_id": self.producer_id, "producer_epoch": _EPOCH, "base_sequence": sequence}
+        fields = {
+            "producer_id": self.producer_id,
+            "producer_epoch": _EPOCH,
+            "base_sequence": batch.sequence,
+            "max_timestamp_ms": batch.time_ms,
+        }
         return [msgspec.structs.replace(draft, **fields)]
 
     def _publish(self, log: SparkLog, batch: _Batch, drafts: list[DraftExtent]) -> int:

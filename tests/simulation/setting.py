@@ -29,6 +29,8 @@ class Setting:
     readers: int
     producers: int  # idempotent ones
     producers_remembered: int
+    producers_of_now: bool  # their records have the time at which they were made; else all the same
+    forgets: bool  # silent producers, at any time
     request_window: int
     publishers_remembered: int
     partitions: int
@@ -81,6 +83,8 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         # What retention has removed says nothing of producers any more.
         producers=0 if expires else dice.choice((0, 0, 2, 5)),
         producers_remembered=dice.choice((1, 3, 3, 4096)),
+        producers_of_now=world.seed % 4 < 2,
+        forgets=world.seed % 3 == 1,
         request_window=dice.choice((2, 4, 8, 30, 4096)),
         publishers_remembered=dice.choice((2, 65_536, 65_536)),
         partitions=dice.choice((1, 2, 3)),
