@@ -149,12 +149,6 @@ def publish(
     if not any(one.drafts for one in staged):
         return AppendResult(commit=None, duplicate=False, ranges={})
     failpoint("publish.before")
-    most = agreed_version(metadata.image.configs)
-    shared = SharedPlan(
-        payload=lambda: encode_payload(staged, writer, most=most),
-        interpret=interpret_request,
-        version=payload_version(staged, most=most),
-    )
     forgetting: dict[str, str] = {}
 
     def plan(image: Image) -> list[Action]:
@@ -164,7 +158,8 @@ def publish(
             forgetting.update(writer.makes_forget(image, actions))
         return actions
 
-    result = metadata.publish(plan, shared=shared)
+    most = agreed_version(metadata.image.configs)
+    result = metadata.publish(plan, shared=_shared(staged, writer, most))
     failpoint("publish.after")
     for topic, application in forgetting.items():
         _warn_of_forgetting(topic, application)
@@ -178,6 +173,15 @@ def publish(
         ranges=_ranges(image, extents),
         skipped={} if writer is None else _skipped(image, staged, writer, extents),
         past_retention={} if now_ms is None else past_retention(image, extents, now_ms),
+    )
+
+
+def _shared(staged: Sequence[StagedAppend], writer: WriterVersion | None, most: int) -> SharedPlan:
+    """The same, as a request to others."""
+    return SharedPlan(
+        payload=lambda: encode_payload(staged, writer, most=most),
+        interpret=interpret_request,
+        version=payload_version(staged, most=most),
     )
 
 
