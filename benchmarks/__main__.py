@@ -23,6 +23,7 @@ QUICK = {
     "upkeep": ["--publishes", "5000", "--large", "300"],
     "publish": ["--seconds", "2", "--processes", "1,2", "--open", "100000"],
     "broker": ["--quick"],
+    "produce": ["--megabytes", "60"],
     "s3": ["--quick", "--seconds", "2", "--processes", "1,4"],
 }
 Row = dict[str, object]

@@ -135,9 +135,9 @@ def bench(options: argparse.Namespace, codec: str) -> dict:
                  *options.pyspy_args.split(), "-o", f"{options.pyspy}.{codec}", "-p", str(server.process.pid)]
             )  # fmt: skip
             time.sleep(1)
-        before, cpu, stolen = schedule_of(server.process.pid), server.cpu(), steal()
+        cpu, stolen = server.cpu(), steal()
         found = _run(start, words, options.megabytes / options.clients, options.clients, first=0)
-        cpu, after = server.cpu() - cpu, schedule_of(server.process.pid)
+        cpu = server.cpu() - cpu
         if profiler is not None:
             profiler.send_signal(2)
             profiler.wait(60)
@@ -149,13 +149,6 @@ def bench(options: argparse.Namespace, codec: str) -> dict:
     seconds = max(one["end"] for one in found) - min(one["start"] for one in found)
     size = records * options.record_bytes / MB
     took = np.concatenate([one["took"] for one in found]) * 1000
-    threads = {
-        name: [
-            round((run - before.get(name, (0, 0))[0]) / size * 1e3, 3),
-            round((wait - before.get(name, (0, 0))[1]) / size * 1e3, 3),
-        ]
-        for name, (run, wait) in after.items()
-    }
     return {
         "codec": codec,
         "mb_per_s": round(size / seconds, 1),
@@ -163,25 +156,9 @@ def bench(options: argparse.Namespace, codec: str) -> dict:
         "p50_ms": round(float(np.percentile(took, 50)), 2),
         "p99_ms": round(float(np.percentile(took, 99)), 2),
         "sender_cpu_ms_per_mb": round(sum(one["cpu"] for one in found) / size * 1000, 3),
-        "threads_run_and_wait_ms_per_mb": threads,
         "load": round(os.getloadavg()[0], 1),
         "steal_s": round(steal() - stolen, 1),
     }
-
-
-def schedule_of(pid: int) -> dict[str, tuple[float, float]]:
-    """Of each kind of thread: seconds that it ran, and that it could have."""
-    found: dict[str, tuple[float, float]] = {}
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with (
-            open(f"/proc/{pid}/task/{task}/schedstat") as stat,
-            open(f"/proc/{pid}/task/{task}/comm") as comm,
-        ):
-            run, wait, _ = map(int, stat.read().split())
-            name = "loop" if int(task) == pid else comm.read().strip().rstrip("0123456789-_")
-        before = found.get(name, (0.0, 0.0))
-        found[name] = (before[0] + run / 1e9, before[1] + wait / 1e9)
-    return found
 
 
 def _run(start: list[str], words: list, megabytes: float, clients: int, *, first: int) -> list[dict]:

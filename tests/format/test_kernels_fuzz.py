@@ -1,7 +1,7 @@
 """The compiled loops under AddressSanitizer and UndefinedBehaviorSanitizer, with damaged batches.
 
-They are compiled anew, beside fuzz_kernels.c, by the machine's own compiler: the one that builds them for
-users brings no sanitizers. Where there is none, this is skipped, and says so.
+They are compiled anew, beside tests/format/fuzz_kernels.c, by the machine's own compiler: the one that builds
+them for users brings no sanitizers. Where there is none, this is skipped, and says so.
 SPARKLOG_KERNEL_ROUNDS sets the number of inputs (make chaos: 1,000,000), SPARKLOG_SEED repeats a run.
 """
 
@@ -22,7 +22,7 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 
 ROUNDS = int(os.environ.get("SPARKLOG_KERNEL_ROUNDS", "30000"))
 SEED = int(os.environ.get("SPARKLOG_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
-DRIVER = Path(__file__).with_name("fuzz_kernels.c")
+DRIVER = Path(__file__).parent / "fuzz_kernels.c"
 FLAGS = [
     "-std=c11",
     "-g",
