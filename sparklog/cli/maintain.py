@@ -109,6 +109,7 @@ def maintain(
                 _watch(log, terms, budget, stop, interval_ms / 1000)
                 return
             report = _round(log, terms, budget, stop)
+    _note(log, report)
     _show(report, dry_run=False)
     if report.has_failed:
         click.get_current_context().exit(1)
@@ -145,12 +146,13 @@ def _watch(
     told = ""
     while not stop.is_set():
         try:
-            report = _round(log, terms, budget, stop)
+            report = _round(log, _without_uncleanable(log, terms), budget, stop)
         except (FatalStorageError, CorruptLogError, UnknownTopicError):
             raise
         except (SparklogError, OSError) as error:
             problem = str(error)
         else:
+            _note(log, report)
             problem = "\n".join(one.message for one in report.steps if one.message)
             if current().json:
                 click.echo(json.dumps(_document(report), ensure_ascii=False))
@@ -160,6 +162,29 @@ def _watch(
             click.echo(problem, err=True)
         told = problem
         stop.wait(interval_seconds)
+
+
+def _note(log: SparkLog, report: RoundReport) -> None:
+    """Remember on this machine which partitions cannot be read."""
+    from sparklog.client.round_pace import found_uncleanable
+    from sparklog.client.round_process import RoundAnswer
+    from sparklog.client.round_state import RoundStates
+
+    now_ms = log.clock.now_ms()
+    RoundStates(log.url, log.cluster_id).change(
+        lambda state: found_uncleanable(state, RoundAnswer(report=report), now_ms)
+    )
+
+
+def _without_uncleanable(log: SparkLog, terms: Terms) -> Terms:
+    """But what was found so within the last hour: the others are not to wait for it."""
+    import dataclasses
+
+    from sparklog.client.round_state import RoundStates
+    from sparklog.maintenance import keys_of, still_remembered
+
+    known = still_remembered(RoundStates(log.url, log.cluster_id).read().uncleanable, log.clock.now_ms())
+    return dataclasses.replace(terms, but=keys_of(known))
 
 
 @contextlib.contextmanager

@@ -51,6 +51,7 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield from check_lifecycle(store)
     yield check_settings(log)
     yield check_metadata_version(log)
+    yield check_uncleanable(log)
     yield check_usage(log)
     if deep:
         yield check_extents(log)
@@ -191,6 +192,27 @@ def check_metadata_version(log: SparkLog) -> Finding:
         "compaction and vacuum runs by itself",
         "once every machine that uses this root is upgraded: "
         f"`sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}`",
+    )
+
+
+def check_uncleanable(log: SparkLog) -> Finding:
+    """What maintenance on this machine could not read within the last hour."""
+    from sparklog.client.round_state import RoundStates
+    from sparklog.maintenance import still_remembered
+
+    known = still_remembered(RoundStates(log.url, log.cluster_id).read().uncleanable, log.clock.now_ms())
+    ids = {topic.topic_id for topic in log.image.topics.values()}
+    found = [one.found for one in known if one.found.topic_id in ids]
+    if not found:
+        return Finding(
+            "uncleanable", Status.OK, "no partition that maintenance on this machine could not read"
+        )
+    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return Finding(
+        "uncleanable",
+        Status.WARN,
+        "; ".join(one.message for one in found[:MAX_NAMED]) + more,
+        "restore these files; the partitions are tried again within an hour, by `sparklog maintain` at once",
     )
 
 

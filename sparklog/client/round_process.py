@@ -3,7 +3,9 @@ ended with its parent.
 
 What is asked for goes in by a pipe, so that no secret is among the arguments, and the pipe stays open as long
 as the parent has it: its end is the parent's, however that came (a signal, kill -9, a crash), and the round
-breaks off (round_main.py). What came of it comes out by another, as one line.
+breaks off (round_main.py). A parent that Spark may end after each micro-batch names a guardian besides, the
+process that it was forked by, which lives as long as the driver: then it is the end of both that ends the
+round. What came of it comes out by another pipe, as one line.
 Invariants: one round a process. The parent waits for nothing: `answer` says None until the process has ended.
     What the process writes fits into a pipe, so it never waits for the parent either.
 Not here: when a round is due, and what it does (sparklog/maintenance).
@@ -15,13 +17,15 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from sparklog.maintenance import Budget, RoundReport
+from sparklog.maintenance import Budget, RoundReport, Terms
+from sparklog.maintenance.budget import FILES_PER_SECOND
+from sparklog.maintenance.choose_compactions import DEDUPE_BUFFER_BYTES
 
 MODULE = "sparklog.client.round_main"
 MAX_MESSAGE = 4_000  # of a line that must fit into a pipe, 64 KiB
@@ -33,8 +37,11 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Fields:
         cluster_id: of the root that is meant: no other is touched, and none is made.
         steps: names of the steps; empty: all.
-        defaults: settings of topics where neither they nor the root say anything: a broker's.
-        seconds, max_bytes, bytes_per_second: see Budget.
+        defaults, dedupe_buffer_bytes, but: see Terms.
+        seconds, max_bytes, bytes_per_second, files_per_second: see Budget.
+        usual_ms: between two looks, of who keeps the pace on the machine (round_state.py), and has the round
+            tell what goes wrong; None: who asks does so.
+        guardian: a descriptor of a process that the round may outlive its parent for; None: there is none.
     """
 
     root: str
@@ -45,20 +52,37 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     seconds: float | None = None
     max_bytes: int | None = None
     bytes_per_second: int | None = None
+    files_per_second: int | None = FILES_PER_SECOND
+    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    but: tuple[tuple[str, int], ...] = ()
+    usual_ms: int | None = None
+    guardian: int | None = None
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(
+            defaults=self.defaults, dedupe_buffer_bytes=self.dedupe_buffer_bytes, but=frozenset(self.but)
+        )
 
     @property
     def budget(self) -> Budget:
-        return Budget(seconds=self.seconds, max_bytes=self.max_bytes, bytes_per_second=self.bytes_per_second)
+        return Budget(
+            seconds=self.seconds,
+            max_bytes=self.max_bytes,
+            bytes_per_second=self.bytes_per_second,
+            files_per_second=self.files_per_second,
+        )
 
 
 class RoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it: a report, or why there is none; `is_busy`: another process of this machine has rounds
-    of this root, which is nobody's fault.
+    of this root, which is nobody's fault; `is_told`: people were told what went wrong.
     """
 
     report: RoundReport | None = None
     error: str = ""
     is_busy: bool = False
+    is_told: bool = False
 
     @property
     def problem(self) -> str:
@@ -94,13 +118,33 @@ def decode_answer(data: bytes, exit_code: int) -> RoundAnswer:
     return RoundAnswer(error=f"the process ended with exit code {exit_code}, and without a report")
 
 
+@contextlib.contextmanager
+def guardian() -> Iterator[int | None]:
+    """A descriptor of this process's own parent; None where the system has none (Linux has)."""
+    parent = os.getppid()
+    try:
+        descriptor = os.pidfd_open(parent)
+    except (AttributeError, OSError):
+        yield None
+        return
+    try:
+        # It is ours still, so the number has not become somebody else's. That of init guards nobody.
+        yield descriptor if parent > 1 and os.getppid() == parent else None
+    finally:
+        os.close(descriptor)
+
+
 class RoundProcess:
     """See the module's docstring."""
 
     def __init__(self, request: RoundRequest) -> None:
         """Start it. OSError: there can be no process."""
         self._process = subprocess.Popen(  # noqa: S603 - our own Python
-            command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+            command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(),
+            pass_fds=() if request.guardian is None else (request.guardian,),
         )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended already, and will say so
@@ -122,8 +166,21 @@ class RoundProcess:
         self._close_stdin()
         return decode_answer(data, exit_code)
 
+    @property
+    def exit_code(self) -> int | None:
+        """None: it runs, or nobody has looked."""
+        return self._process.returncode
+
+    def leave(self) -> None:
+        """Say nothing more to it, as if we had ended."""
+        self._close_stdin()
+
     def stop(self, timeout_seconds: float) -> None:
         """Let it break off, and end it if it does not in time."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"stop\n")
+            self._process.stdin.flush()
         self._close_stdin()
         try:
             self._process.wait(timeout_seconds)

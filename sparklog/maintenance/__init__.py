@@ -25,6 +25,13 @@ from sparklog.maintenance.sweep import (
     measure_usage,
     vacuum,
 )
+from sparklog.maintenance.uncleanable import (
+    Remembered,
+    Uncleanable,
+    keys_of,
+    remembered_after,
+    still_remembered,
+)
 from sparklog.maintenance.work import MergeWork, Piece
 
 __all__ = [
@@ -42,21 +49,26 @@ __all__ = [
     "MergeWork",
     "Piece",
     "Progress",
+    "Remembered",
     "Report",
     "RoundReport",
     "StepReport",
     "Tally",
     "Terms",
     "TopicReport",
+    "Uncleanable",
     "Usage",
     "VacuumReport",
     "alone",
     "compact",
     "due_steps",
     "expire",
+    "keys_of",
     "maintain",
     "measure_usage",
     "optimize",
+    "remembered_after",
+    "still_remembered",
     "vacuum",
     "withheld_by_version",
 ]

@@ -1,4 +1,4 @@
-"""How much a round of maintenance may do: seconds, bytes, and bytes a second.
+"""How much a round of maintenance may do: seconds, bytes, and bytes and removed files a second.
 
 A work begins only if the round has room for it, and is then done to its end; but it is broken off, wherever
 it is, when somebody asks for that: nothing is lost, its files are swept.
@@ -32,13 +32,17 @@ class Budget:
         seconds: nothing begins after so long.
         max_bytes: of stored bytes that are rewritten.
         bytes_per_second: read and written, together.
+        files_per_second: removed by vacuum. Directories are slow at it, and stores refuse too many requests.
     """
 
     seconds: float | None = None
     max_bytes: int | None = None
     bytes_per_second: int | None = None
+    files_per_second: int | None = None
 
 
+# Of rounds by themselves. A third of what S3 takes of a prefix before it says "slow down".
+FILES_PER_SECOND = 1_000
 NO_LIMIT = Budget()
 
 
@@ -59,7 +63,7 @@ class Meter:
         self._is_stopped = is_stopped
         self._rest_ms = rest_ms or clock.sleep_ms
         self._began_ms = clock.monotonic_ms()
-        self._paid_until_ms = float(self._began_ms)
+        self._paid_until_ms = self._files_paid_until_ms = float(self._began_ms)
         self.spent_bytes = 0
 
     def has_room_for(self, size: int) -> bool:
@@ -78,13 +82,23 @@ class Meter:
         self.check()
         self.spent_bytes += size
         rate = self._budget.bytes_per_second
-        if rate is None:
-            return
-        since_ms = max(self._paid_until_ms, self._clock.monotonic_ms() - _CREDIT_MS)
-        self._paid_until_ms = since_ms + 2 * size * 1000 / rate  # read, and written
-        while (left_ms := self._paid_until_ms - self._clock.monotonic_ms()) > 0:
+        if rate is not None:
+            self._paid_until_ms = self._rest(self._paid_until_ms, 2 * size / rate)  # read, and written
+
+    def spend_files(self, count: int) -> None:
+        """So many files were removed; rests as the rate asks for. StoppedError, as above."""
+        self.check()
+        rate = self._budget.files_per_second
+        if rate is not None:
+            self._files_paid_until_ms = self._rest(self._files_paid_until_ms, count / rate)
+
+    def _rest(self, paid_until_ms: float, seconds: float) -> float:
+        """Rest until this is paid for, too; returns until when it is."""
+        paid_until_ms = max(paid_until_ms, self._clock.monotonic_ms() - _CREDIT_MS) + seconds * 1000
+        while (left_ms := paid_until_ms - self._clock.monotonic_ms()) > 0:
             self._rest_ms(min(left_ms, _LONGEST_REST_MS))
             self.check()
+        return paid_until_ms
 
     def check(self) -> None:
         """StoppedError if the round is to end."""

@@ -38,11 +38,13 @@ class MergeLimits:
         target_bytes: of a segment; None: the topic's segment.bytes, which is the most in any case.
         shared_bytes: pieces below this share a segment with others; what is larger gets segments of its own.
             Smaller: more files; larger: more is written once more, and a file goes only when all in it have.
+        but: (topic_id, partition) of what is left as it is.
     """
 
     fan_in: int | None = 256
     target_bytes: int | None = None
     shared_bytes: int = 4 << 20
+    but: frozenset[tuple[str, int]] = frozenset()
 
 
 def choose_merges(
@@ -84,7 +86,7 @@ def _pieces(image: Image, topic: Topic, limits: MergeLimits, since: Image) -> It
     config = TopicConfig.parse(topic.configs, image.configs)
     target = min(limits.target_bytes or config.segment_bytes, config.segment_bytes, _indexed_bytes(config))
     for state, old in zip(topic.partitions, known.partitions, strict=False):
-        if len(state.extents) < (limits.fan_in or 2):
+        if len(state.extents) < (limits.fan_in or 2) or (topic.topic_id, state.partition) in limits.but:
             continue
         columns = state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))
         # What must stay as it is parts what lies about it, as an extent does that is done.

@@ -15,10 +15,11 @@ Invariants: pure; the same image, time and limits give the same works. A work's 
 Sources: Kafka LogCleanerManager (grabFilthiestCompactedLog, cleanableOffsets, maxCompactionDelay).
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from sparklog.log.config import TopicConfig
 from sparklog.log.read_plan import bytes_between
@@ -33,6 +34,7 @@ from sparklog.metadata import (
 )
 
 COMPACT = "compact"
+NO_DEFAULTS: Mapping[str, str] = {}
 DEDUPE_BUFFER_BYTES = 128 << 20  # Kafka's log.cleaner.dedupe.buffer.size
 
 
@@ -48,11 +50,15 @@ class CompactionLimits:
             more than half, are not rewritten all the time.
         dedupe_buffer_bytes: memory for the keys of a round. Smaller: more rounds where there are many keys,
             each of which rewrites the partition; larger: more memory.
+        but: (topic_id, partition) of what is left as it is.
+        defaults: settings of topics where neither they nor the root say anything: a broker's.
     """
 
     only_due: bool = False
     min_extents: int = 1
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    but: frozenset[tuple[str, int]] = frozenset()
+    defaults: Mapping[str, str] = field(default_factory=lambda: NO_DEFAULTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +118,36 @@ def choose_compactions(
         for name in sorted(image.topics)
         if topics is None or name in topics
         for work in _works(image, image.topics[name], now_ms, limits, since or image)
+        if _is_due(work, now_ms, limits)
     ]
     return sorted(works, key=lambda work: -work.dirty_ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dirtiness:
+    """How much there is to be compacted, due or not.
+
+    Fields:
+        ratio: the largest dirty ratio of a partition, of what may be compacted.
+        overdue_ms: for how long a record is older than max.compaction.lag.ms already, at most.
+    """
+
+    ratio: float = 0.0
+    overdue_ms: int = 0
+
+
+def dirtiness(
+    image: Image, now_ms: int, limits: CompactionLimits, topics: Collection[str] | None = None
+) -> Dirtiness:
+    """Over the partitions of these topics. Pure."""
+    ratio, overdue_ms = 0.0, 0
+    for name in image.topics if topics is None else topics:
+        for work in _works(image, image.topics[name], now_ms, limits, image):
+            ratio = max(ratio, work.dirty_ratio)
+            newest = _dirty_times(work)
+            if len(newest):
+                overdue_ms = max(overdue_ms, now_ms - int(newest.min()) - work.config.max_compaction_lag_ms)
+    return Dirtiness(ratio=ratio, overdue_ms=overdue_ms)
 
 
 def is_compacted(topic: Topic, image: Image) -> bool:
@@ -125,12 +159,12 @@ def _works(
     image: Image, topic: Topic, now_ms: int, limits: CompactionLimits, since: Image
 ) -> list[CompactionWork]:
     known = since.topic_by_id.get(topic.topic_id)
-    config = TopicConfig.parse(topic.configs, image.configs)
+    config = TopicConfig.parse(topic.configs, {**limits.defaults, **image.configs})
     if known is None or COMPACT not in config.cleanup_policy:
         return []
     works = []
     for state, old in zip(topic.partitions, known.partitions, strict=False):
-        if not len(state.extents):
+        if not len(state.extents) or (topic.topic_id, state.partition) in limits.but:
             continue
         columns = state.extents.columns_between(0, state.extents.index_from(old.log_end_offset))
         columns = columns.slice(0, _cleanable(state, columns, config, now_ms, limits))
@@ -153,7 +187,7 @@ def _works(
         )
         # A round sees all of the clean part, or none: what it notes is of all of it.
         sees_all = len(columns) >= state.extents.index_from(first_dirty)
-        if len(columns) and sees_all and _is_due(work, now_ms, limits):
+        if len(columns) and sees_all:
             works.append(work)
     return works
 
@@ -182,10 +216,15 @@ def _is_due(work: CompactionWork, now_ms: int, limits: CompactionLimits) -> bool
     if not limits.only_due:
         return True
     is_dirty = work.extents.end_offset > work.first_dirty_offset
-    newest = work.extents.column("max_timestamp_ms")
-    newest = newest[is_dirty & (newest > 0)]
+    newest = _dirty_times(work)
     if work.dirty_ratio > config.min_cleanable_dirty_ratio and (
         np.count_nonzero(is_dirty) >= limits.min_extents or np.any(newest < now_ms - config.segment_ms)
     ):
         return True
     return bool(np.any(newest < now_ms - config.max_compaction_lag_ms))
+
+
+def _dirty_times(work: CompactionWork) -> npt.NDArray[np.int64]:
+    """The largest timestamps of dirty extents, of those that have one."""
+    newest = work.extents.column("max_timestamp_ms")
+    return newest[(work.extents.end_offset > work.first_dirty_offset) & (newest > 0)]

@@ -28,6 +28,7 @@ from sparklog.maintenance.choose_compactions import (
 from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, Told, run_compaction
+from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.metadata import (
     Action,
     Image,
@@ -79,11 +80,12 @@ class CompactedTopic:
 @dataclass(slots=True)
 class CompactionReport:
     """By topic, of those that are to be compacted; `is_cut`: more was due, but the budget was spent, or
-    somebody asked for an end.
+    somebody asked for an end; `uncleanable`: what was left as it is, since it cannot be read.
     """
 
     topics: dict[str, CompactedTopic] = field(default_factory=dict)
     is_cut: bool = False
+    uncleanable: list[Uncleanable] = field(default_factory=list)
 
 
 def compact(
@@ -93,6 +95,7 @@ def compact(
     limits: CompactionLimits | None = None,
     *,
     dry_run: bool = False,
+    raises: bool = True,
     meter: Meter | None = None,
     run: RunCompactions | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
@@ -103,6 +106,7 @@ def compact(
         topics: None: all of them, internal ones too.
         limits: when partitions are compacted; by default whatever can be.
         dry_run: only say what would be compacted, first.
+        raises: whether what cannot be read is an error at the end; else it is in the report alone.
         meter: how much of it; None: all.
         run: does works; by default here, one after the other.
 
@@ -132,7 +136,8 @@ def compact(
                 compactor.run(run or _run_here(metadata, clock))
             except StoppedError:
                 report.is_cut = True
-            compactor.raise_failure()
+            if raises:
+                compactor.raise_failure()
     return report
 
 
@@ -211,6 +216,9 @@ class _Compactor:
         if isinstance(result, SparklogError):
             if self._is_there(work):  # else its files went with its extents: others have changed them
                 self._failed.append(result)
+                self._report.uncleanable.append(
+                    uncleanable(work.topic, work.topic_id, work.partition, work.extents, result)
+                )
                 self._left_alone.add(_partition(work))
             result = None
         published = result is not None and publish_compaction(self._metadata, result)

@@ -8,13 +8,14 @@ After a crash: what was published stays, the rest is due again.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.maintenance.budget import NO_LIMIT, Budget, Meter, StoppedError
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.steps import STEPS, Round, Step, StepReport, Terms, why_withheld
+from sparklog.maintenance.uncleanable import Uncleanable
 from sparklog.metadata import NUMBER_COLUMNS, Image, MetadataLog
 
 MAX_MESSAGE = 2_000  # of a step
@@ -47,8 +48,20 @@ class RoundReport:
 
     @property
     def has_failed(self) -> bool:
-        """Did any step?"""
-        return any(one.outcome == "failed" for one in self.steps)
+        """Did any step, or was anything left as it is that cannot be read?"""
+        return any(one.outcome == "failed" or one.uncleanable for one in self.steps)
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Will the next one meet the same? Not if partitions are known that are to be left out."""
+        return any(one.outcome == "failed" and not one.uncleanable for one in self.steps) or not (
+            self.has_done_anything or self.uncleanable
+        )
+
+    @property
+    def uncleanable(self) -> tuple[Uncleanable, ...]:
+        """Each partition once."""
+        return tuple({one.key: one for step in self.steps for one in step.uncleanable}.values())
 
     @property
     def has_done_anything(self) -> bool:
@@ -118,11 +131,12 @@ def maintain(
     for step in STEPS:
         if steps and step.name not in steps:
             continue
+        step_began_ms = clock.monotonic_ms()
         report = _run_step(step, round_)
         if report is None:
             was_stopped = True
             break
-        reports.append(report)
+        reports.append(replace(report, duration_ms=clock.monotonic_ms() - step_began_ms))
     return RoundReport(
         steps=tuple(reports),
         before=before,

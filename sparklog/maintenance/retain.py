@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparklog.log.config import TopicConfig
+from sparklog.maintenance.choose_compactions import NO_DEFAULTS
 from sparklog.metadata import (
     Action,
     AdvanceLogStart,
@@ -33,7 +34,6 @@ from sparklog.metadata import (
 )
 
 MAX_ACTIONS = 10_000  # of a commit
-NO_DEFAULTS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ Concurrency: one at a time on a machine, if the store can hold names: two would 
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, DataLossError, SparklogError
@@ -20,6 +20,7 @@ from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.merge import Told, run_merge
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
+from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
@@ -59,11 +60,12 @@ class TopicReport:
 @dataclass(slots=True)
 class Report:
     """By topic, of those that were looked at; `is_cut`: more was due, but the budget was spent, or somebody
-    asked for an end.
+    asked for an end; `uncleanable`: what was left as it is, since it cannot be read.
     """
 
     topics: dict[str, TopicReport] = field(default_factory=dict)
     is_cut: bool = False
+    uncleanable: list[Uncleanable] = field(default_factory=list)
 
 
 def optimize(
@@ -73,6 +75,7 @@ def optimize(
     limits: MergeLimits | None = None,
     *,
     dry_run: bool = False,
+    raises: bool = True,
     meter: Meter | None = None,
     run: RunMerges | None = None,
     progress: Callable[[Progress], None] = lambda _progress: None,
@@ -83,6 +86,7 @@ def optimize(
         topics: None: all, internal ones too.
         limits: when extents are merged; by default whatever can be.
         dry_run: only say what would be merged, first.
+        raises: whether what cannot be read is an error at the end; else it is in the report alone.
         meter: how much of it; None: all.
         run: does works; by default here, one after the other.
 
@@ -96,6 +100,7 @@ def optimize(
     image = metadata.refresh(force=True)
     names = sorted(image.topics) if topics is None else [image.topic(name).name for name in topics]
     report = Report({name: TopicReport(extents_before=_extents(image, name)) for name in names})
+    failed: list[SparklogError] = []
     if dry_run:
         for work in choose_merges(image, limits, names):
             _count_merged(report, work)
@@ -106,12 +111,15 @@ def optimize(
                     metadata,
                     limits,
                     report,
+                    failed,
                     meter or Meter(NO_LIMIT, clock),
                     run or _run_here(metadata, clock),
                     progress,
                 )
             except StoppedError:
                 report.is_cut = True
+    if failed and raises:
+        raise failed[0]
     image = metadata.image
     for name, one in report.topics.items():
         one.extents_after = _extents(image, name) if name in image.topics else 0
@@ -122,13 +130,13 @@ def _merge_all(
     metadata: MetadataLog,
     limits: MergeLimits,
     report: Report,
+    failed: list[SparklogError],
     meter: Meter,
     run: RunMerges,
     progress: Callable[[Progress], None],
 ) -> None:
     done = 0
     first = metadata.refresh(force=True)
-    failed: list[SparklogError] = []
     has_changed = True
     for _ in range(MAX_ROUNDS):
         if not has_changed or report.is_cut:
@@ -155,12 +163,16 @@ def _merge_all(
                     replacements = result
                 elif all(_is_there(metadata.refresh(force=True), piece) for piece in part.pieces):
                     failed.append(result)
+                    found = [
+                        uncleanable(piece.topic, piece.topic_id, piece.partition, piece.extents, result)
+                        for piece in part.pieces
+                    ]
+                    report.uncleanable += found
+                    limits = replace(limits, but=limits.but | {one.key for one in found})
                     continue
                 has_changed |= _publish(metadata, report, part, replacements)
             done = started + work.size
             progress(Progress(done, total))
-    if failed:
-        raise failed[0]
 
 
 def _parts(

@@ -11,17 +11,26 @@ Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparklog.clock import Clock
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
 from sparklog.maintenance.budget import Meter
 from sparklog.maintenance.choose import MergeLimits, choose_merges
-from sparklog.maintenance.choose_compactions import CompactionLimits, choose_compactions, is_compacted
-from sparklog.maintenance.compact import compact
-from sparklog.maintenance.retain import NO_DEFAULTS, choose_expired, expire
-from sparklog.maintenance.run import Progress, optimize
+from sparklog.maintenance.choose_compactions import (
+    DEDUPE_BUFFER_BYTES,
+    NO_DEFAULTS,
+    CompactionLimits,
+    Dirtiness,
+    choose_compactions,
+    dirtiness,
+    is_compacted,
+)
+from sparklog.maintenance.compact import CompactionReport, compact
+from sparklog.maintenance.retain import choose_expired, expire
+from sparklog.maintenance.run import Progress, Report, optimize
 from sparklog.maintenance.sweep import DAY_MS, vacuum
+from sparklog.maintenance.uncleanable import MAX_TOLD, Uncleanable
 from sparklog.metadata import (
     CLEANED_VERSION,
     HORIZON_VERSION,
@@ -42,6 +51,7 @@ from sparklog.metadata import (
 # In the root's settings, but declared nowhere: when the last vacuum by itself began, in Unix time (ms).
 LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
 _VACUUM_COMMITS = 256
+_MAX_NAMED = 3
 Figures = Mapping[str, int]
 
 
@@ -53,11 +63,31 @@ class Terms:
         topics: None: all, internal ones too.
         limits: when extents are merged.
         defaults: settings of topics where neither they nor the root say anything: a broker's.
+        dedupe_buffer_bytes: see CompactionLimits.
+        but: (topic_id, partition) of what is not rewritten, since it was found uncleanable lately.
     """
 
     topics: Collection[str] | None = None
     limits: MergeLimits = field(default_factory=MergeLimits)
     defaults: Mapping[str, str] = field(default_factory=lambda: NO_DEFAULTS)
+    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+    but: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def merge_limits(self) -> MergeLimits:
+        """Without what is left out."""
+        return replace(self.limits, but=self.limits.but | self.but) if self.but else self.limits
+
+    @property
+    def compaction_limits(self) -> CompactionLimits:
+        """As compaction by itself has them."""
+        return CompactionLimits(
+            only_due=True,
+            min_extents=self.limits.fan_in or 1,
+            dedupe_buffer_bytes=self.dedupe_buffer_bytes,
+            but=self.but,
+            defaults=self.defaults,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +112,15 @@ class StepReport:
             budget, or because somebody asked for an end), busy (another process does it), failed.
         figures: counts by name, such as offsets or read_bytes.
         message: for people, where the outcome says too little.
+        uncleanable: partitions that were left as they are, since they cannot be read; the others were done.
     """
 
     step: str
     outcome: str
     figures: Figures = field(default_factory=dict)
     message: str = ""
+    uncleanable: tuple[Uncleanable, ...] = ()
+    duration_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +246,12 @@ def _count_producers(image: Image) -> int:
 # --- compact -----------------------------------------------------------------------------------------------
 
 
+def dirtiness_of(image: Image, now_ms: int, terms: Terms) -> Dirtiness:
+    """How much there is for compaction by itself, due or not."""
+    names = _compactable(image, terms, agreed=may_remove(image))
+    return dirtiness(image, now_ms, terms.compaction_limits, names)
+
+
 def _compactable(image: Image, terms: Terms, *, agreed: bool) -> list[str]:
     """Topics that are to be compacted by themselves: also internal ones of a root that does not agree, of
     which nobody reads what is superseded.
@@ -224,17 +263,13 @@ def _compactable(image: Image, terms: Terms, *, agreed: bool) -> list[str]:
     ]
 
 
-def _compact_limits(terms: Terms) -> CompactionLimits:
-    return CompactionLimits(only_due=True, min_extents=terms.limits.fan_in or 1)
-
-
 def _compact_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
     names = _compactable(image, terms, agreed=may_remove(image))
-    return bool(names) and bool(choose_compactions(image, now_ms, _compact_limits(terms), names))
+    return bool(names) and bool(choose_compactions(image, now_ms, terms.compaction_limits, names))
 
 
 def _compact(round_: Round) -> StepReport:
-    image, limits = round_.metadata.image, _compact_limits(round_.terms)
+    image, limits = round_.metadata.image, round_.terms.compaction_limits
     agreed = may_remove(image)
     report = compact(
         round_.metadata,
@@ -242,6 +277,7 @@ def _compact(round_: Round) -> StepReport:
         _compactable(image, round_.terms, agreed=agreed),
         limits,
         dry_run=round_.dry_run,
+        raises=False,
         meter=round_.meter,
         progress=round_.progress,
     )
@@ -253,23 +289,39 @@ def _compact(round_: Round) -> StepReport:
         "written_bytes": sum(one.bytes_after for one in topics),
         "left_out": sum(one.left_out for one in topics),
     }
-    outcome = "done" if figures["partitions"] else "nothing"
-    if round_.dry_run and figures["partitions"]:
-        outcome = "due"
-    if report.is_cut:
-        outcome = "cut"
+    works = figures["partitions"] if round_.dry_run else sum(one.rounds for one in topics)
+    done = _report("compact", round_, figures, report, work_done=works)
     kept = [] if agreed else _compactable(image, round_.terms, agreed=True)
     waiting = choose_compactions(image, round_.clock.now_ms(), limits, kept) if kept else []
     topics_kept = sorted({work.topic for work in waiting if not is_internal(work.topic)})
     if not topics_kept:
-        return StepReport(step="compact", outcome=outcome, figures=figures)
+        return done
+    return replace(
+        done,
+        outcome="withheld" if done.outcome == "nothing" else done.outcome,
+        message=f"{done.message} {_named(topics_kept)}: cleanup.policy=compact is not acted on, since this "
+        "root does not let records go by themselves. To agree: sparklog root alter --config "
+        f"{AUTOMATIC_REMOVAL_KEY}=true; to compact once: sparklog compact".lstrip(),
+    )
+
+
+def _report(
+    step: str, round_: Round, figures: Figures, report: Report | CompactionReport, *, work_done: int
+) -> StepReport:
+    """Of a step that rewrites partitions."""
+    failed = report.uncleanable
+    outcome = "done" if work_done else "failed" if failed else "nothing"
+    if round_.dry_run and work_done:
+        outcome = "due"
+    if report.is_cut:
+        outcome = "cut"
+    more = f"; and {len(failed) - _MAX_NAMED} more" if len(failed) > _MAX_NAMED else ""
     return StepReport(
-        step="compact",
-        outcome="withheld" if outcome == "nothing" else outcome,
+        step=step,
+        outcome=outcome,
         figures=figures,
-        message=f"{_named(topics_kept)}: cleanup.policy=compact is not acted on, since this root does not "
-        f"let records go by themselves. To agree: sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true; "
-        "to compact once: sparklog compact",
+        message="; ".join(one.message for one in failed[:_MAX_NAMED]) + more,
+        uncleanable=tuple(failed[:MAX_TOLD]),
     )
 
 
@@ -277,7 +329,7 @@ def _compact(round_: Round) -> StepReport:
 
 
 def _merge_is_due(image: Image, _now_ms: int, terms: Terms) -> bool:
-    return any(True for _ in choose_merges(image, terms.limits, terms.topics))
+    return any(True for _ in choose_merges(image, terms.merge_limits, terms.topics))
 
 
 def _merge(round_: Round) -> StepReport:
@@ -285,8 +337,9 @@ def _merge(round_: Round) -> StepReport:
         round_.metadata,
         round_.clock,
         round_.terms.topics,
-        round_.terms.limits,
+        round_.terms.merge_limits,
         dry_run=round_.dry_run,
+        raises=False,
         meter=round_.meter,
         progress=round_.progress,
     )
@@ -298,10 +351,7 @@ def _merge(round_: Round) -> StepReport:
         "written_bytes": sum(one.added_bytes for one in topics),
         "left_out": sum(one.left_out for one in topics),
     }
-    outcome = "done" if figures["merged_extents"] else "nothing"
-    if round_.dry_run and figures["merged_extents"]:
-        outcome = "due"
-    return StepReport(step="optimize", outcome="cut" if report.is_cut else outcome, figures=figures)
+    return _report("optimize", round_, figures, report, work_done=figures["merged_extents"])
 
 
 # --- vacuum ------------------------------------------------------------------------------------------------
@@ -325,7 +375,9 @@ def _vacuum(round_: Round) -> StepReport:
         return StepReport(step="vacuum", outcome="due")
     # First: a vacuum that fails, or is killed with its round, has listed the storage all the same.
     metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])
-    report = vacuum(metadata, round_.clock)
+    report = vacuum(
+        metadata, round_.clock, progress=lambda _: round_.meter.check(), removed=round_.meter.spend_files
+    )
     figures = {
         "files": report.dead.files,
         "bytes": report.dead.size_bytes,

@@ -98,6 +98,7 @@ def vacuum(
     force: bool = False,
     dry_run: bool = False,
     progress: Callable[[Progress], None] = lambda _progress: None,
+    removed: Callable[[int], None] = lambda _files: None,
 ) -> VacuumReport:
     """Remove the files that nothing refers to, and nothing can.
 
@@ -108,6 +109,7 @@ def vacuum(
         dry_run: remove nothing, and publish nothing.
         progress: called after each portion of the listings, in bytes of the files; what it raises ends the
             run, which does no harm.
+        removed: called after so many files were removed, and before the next ones are; as progress.
 
     Raises:
         InvalidRequestError: RETAIN_TOO_SHORT, less than a week without `force`.
@@ -123,9 +125,9 @@ def vacuum(
             fix="retain a week; or force it if no job writes for longer than that before it commits",
         )
     if dry_run:
-        return _Vacuum(metadata, clock, retain_ms, progress).run(dry_run=True)
+        return _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=True)
     with alone(metadata):
-        return _Vacuum(metadata, clock, retain_ms, progress).run(dry_run=False)
+        return _Vacuum(metadata, clock, retain_ms, progress, removed).run(dry_run=False)
 
 
 @dataclass(slots=True)
@@ -169,14 +171,19 @@ class _Vacuum:
     """One run."""
 
     def __init__(
-        self, metadata: MetadataLog, clock: Clock, retain_ms: int, progress: Callable[[Progress], None]
+        self,
+        metadata: MetadataLog,
+        clock: Clock,
+        retain_ms: int,
+        progress: Callable[[Progress], None],
+        removed: Callable[[int], None],
     ) -> None:
         self._metadata = metadata
         self._store = metadata.store
         self._clock = clock
         self._now_ms = self._store.storage_now_ms(clock.now_ms())
         self._retain_ms = retain_ms
-        self._progress = progress
+        self._progress, self._removed = progress, removed
         self._total_bytes = 0
 
     def run(self, *, dry_run: bool) -> VacuumReport:
@@ -261,8 +268,10 @@ class _Vacuum:
 
     def _remove(self, dead: Sequence[StoredFile]) -> None:
         for start in range(0, len(dead), _STEP):
-            self._store.delete_many([file.name for file in dead[start : start + _STEP]])
+            names = [file.name for file in dead[start : start + _STEP]]
+            self._store.delete_many(names)
             failpoint("vacuum.removed")
+            self._removed(len(names))
 
     def _remove_directory(self, directory: StoredFile, *, dry_run: bool) -> bool:
         """One that has been empty for a day: its writer has been gone for as long."""

@@ -3,13 +3,16 @@
 After a micro-batch is committed, and once in a while only, the image that the driver holds is asked whether
 anything is due; if so, a process of low priority does one round (client/round_process.py), beside the driver.
 Invariants: no micro-batch waits for it, and none fails by it: what goes wrong is logged, once for each cause.
-    One round at a time for a root in this process, and on this machine. It ends with the process that started
-    it, a Python worker of Spark's driver, which Spark ends with the driver, or after a minute without work.
+    One round at a time for a root on this machine. It ends with the process that started it, a Python worker
+    of Spark's driver, or where Linux tells (its guardian) with the daemon that forks those workers, which
+    ends with the driver: workers may be others with each micro-batch (spark.python.worker.reuse=false), and
+    end after a minute without work. So the pace is kept on the machine, not in a worker
+    (client/round_state.py).
     Records are removed only where the root lets them go by themselves, and metadata documents are written
     only of versions that it agrees to (maintenance/steps.py).
     After rounds that came to nothing it looks less often (client/round_pace.py).
-Cost: a comparison of times for a commit; each LOOK_MS the choice of what is due, and at most once in
-    EXPIRY_MS a process that only removes what is past its retention.
+Cost: a comparison of times for a commit, and for a worker's first a small file; each LOOK_MS the choice of
+    what is due, and at most once in EXPIRY_MS a process that only removes what is past its retention.
 Not here: whether it is wanted (option `maintenance`), what a round does.
 Concurrency: Spark's workers are single-threaded; a forked child starts anew.
 After a crash: the round is due again, by the next process.
@@ -17,11 +20,22 @@ After a crash: the round is due again, by the next process.
 
 import logging
 import os
+from collections.abc import Sequence
+
+import msgspec
 
 from sparklog.client import SparkLog
-from sparklog.client.round_pace import Pace
-from sparklog.client.round_process import RoundProcess, RoundRequest
-from sparklog.maintenance import due_steps, withheld_by_version
+from sparklog.client.round_pace import begun, ended, found_nothing, may_look
+from sparklog.client.round_process import RoundProcess, RoundRequest, guardian
+from sparklog.client.round_state import RoundState, RoundStates
+from sparklog.maintenance import (
+    Remembered,
+    Terms,
+    due_steps,
+    keys_of,
+    still_remembered,
+    withheld_by_version,
+)
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.storage_options import StorageOptions
 
@@ -38,49 +52,73 @@ class Keeper:
     def __init__(self) -> None:
         self.running: RoundProcess | None = None
         self._look_ms: int | None = None
-        self._expiry_ms: int | None = None
         self._told: set[str] = set()
-        self._has_told_withheld = False
-        self._pace = Pace()
+        self._states: RoundStates | None = None
 
     def after_commit(self, log: SparkLog, options: SinkOptions) -> None:
         """Look, if it is time to, and start what is due."""
+        if log.url.startswith("memory:"):
+            return  # of this process alone
         now_ms = log.clock.monotonic_ms()
         if self._look_ms is not None and now_ms < self._look_ms:
             return
         self._look_ms = now_ms + LOOK_MS
+        if self._states is None:
+            self._states = RoundStates(log.url, log.cluster_id)
         if self.running is not None:
             answer = self.running.answer()
             if answer is None:
                 return
             self.running = None
-            self.tell(answer.problem)
-            self._pace.note(answer)
-            wait_ms = self._pace.wait_ms(LOOK_MS)
-            if wait_ms > LOOK_MS:
-                self._look_ms = now_ms + wait_ms
-                return
-        if log.url.startswith("memory:"):
-            return  # of this process alone
-        may_expire = self._expiry_ms is None or now_ms >= self._expiry_ms
-        but = () if may_expire else ("expire",)
-        if may_expire:
-            self._expiry_ms = now_ms + EXPIRY_MS
-        if not self._has_told_withheld and (withheld := withheld_by_version(log.image, log.clock.now_ms())):
-            self._has_told_withheld = True
-            self.tell(withheld)
-        due = next(due_steps(log.image, log.clock.now_ms(), but=but), None)
-        if due is None:
-            self._pace.went_well()
+            if not answer.is_told:
+                self.tell(answer.problem)
+            if not self._states.outlives_us:
+                wall_ms = log.clock.now_ms()
+                self._states.change(lambda state: ended(state, answer, wall_ms, LOOK_MS))
+        self._look(log, options, self._states)
+
+    def _look(self, log: SparkLog, options: SinkOptions, states: RoundStates) -> None:
+        now_ms = log.clock.now_ms()
+        state = states.read()
+        if not may_look(state, now_ms) or self._is_running(states):
             return
-        self.running = RoundProcess(
-            RoundRequest(
-                root=options.root,
-                cluster_id=log.cluster_id,
-                storage_options=options.storage.to_dict(),
-                seconds=_ROUND_SECONDS,
+        known = still_remembered(state.uncleanable, now_ms)
+        terms = Terms(but=keys_of(known))
+        withheld = withheld_by_version(log.image, now_ms, terms)
+        if withheld and state.told_withheld != withheld:
+            self.tell(withheld)
+        may_expire = not now_ms < state.expiry_ms <= now_ms + EXPIRY_MS
+        but = () if may_expire else ("expire",)
+        due = next(due_steps(log.image, now_ms, terms, but=but), None)
+
+        def looked(state: RoundState) -> RoundState:
+            state = begun(state, now_ms, LOOK_MS) if due else found_nothing(state, now_ms, LOOK_MS)
+            expiry_ms = now_ms + EXPIRY_MS if may_expire else state.expiry_ms
+            return msgspec.structs.replace(state, expiry_ms=expiry_ms, told_withheld=withheld)
+
+        states.change(looked)
+        if due is not None:
+            self.running = self._started(log, options, known)
+
+    def _is_running(self, states: RoundStates) -> bool:
+        """Somebody's round, on this machine?"""
+        held = states.hold_round()
+        held.release()
+        return held.holder is not None
+
+    def _started(self, log: SparkLog, options: SinkOptions, known: Sequence[Remembered]) -> RoundProcess:
+        with guardian() as descriptor:
+            return RoundProcess(
+                RoundRequest(
+                    root=options.root,
+                    cluster_id=log.cluster_id,
+                    storage_options=options.storage.to_dict(),
+                    seconds=_ROUND_SECONDS,
+                    but=tuple(keys_of(known)),
+                    usual_ms=LOOK_MS,
+                    guardian=descriptor,
+                )
             )
-        )
 
     def tell(self, problem: str) -> None:
         """Once, as far as can be remembered."""

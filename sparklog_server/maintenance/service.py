@@ -27,7 +27,9 @@ from sparklog.client.round_process import (
 )
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
-from sparklog.maintenance import RoundReport, Terms, due_steps, withheld_by_version
+from sparklog.maintenance import RoundReport, Terms, due_steps, keys_of, withheld_by_version
+from sparklog.maintenance.choose_compactions import Dirtiness
+from sparklog.maintenance.steps import dirtiness_of
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
@@ -62,13 +64,19 @@ class MaintenanceService:
         """Look from now on. A root in this process's memory is nothing for another one."""
         if not self._root.store.url.startswith("memory:"):
             self._task = asyncio.create_task(self._watch())
+            self._task.add_done_callback(self._has_ended)
 
     async def stop(self) -> None:
         """Break off what is being done, and wait for its end."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        """Not as stop() ends it: by a fault of ours, which must not stay unnoticed."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._metrics.maintenance.is_dead = True
+            _log.error("maintenance has ended", exc_info=error)
 
     async def _watch(self) -> None:
         settings = self._settings
@@ -88,7 +96,10 @@ class MaintenanceService:
 
     async def _look(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        due, withheld = await self._root.run(self._due, now_ms >= self._expiry_ms)
+        due, withheld, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
+        self._metrics.maintenance.dirty_ratio = dirt.ratio
+        self._metrics.maintenance.compaction_overdue_ms = dirt.overdue_ms
+        self._count_uncleanable()
         if withheld and not self._told_withheld:
             _log.warning("maintenance: %s", withheld)
         self._told_withheld = withheld
@@ -100,19 +111,39 @@ class MaintenanceService:
         answer = await self._run_round(due)
         self._note(answer)
 
-    def _due(self, may_expire: bool) -> tuple[tuple[str, ...], str]:
-        """The names of the steps that a round is to do now, and what to say of those that it must not do. In
-        a storage thread.
+    def _due(self, may_expire: bool) -> tuple[tuple[str, ...], str, Dirtiness]:
+        """The names of the steps that a round is to do now, what to say of those that it must not do, and how
+        much there is to be compacted. In a storage thread.
         """
-        terms = Terms(defaults=self._defaults)
+        terms = self._terms()
         but = () if may_expire else (_EXPIRE,)
         image, now_ms = self._root.image, self._clock.now_ms()
         due = due_steps(image, now_ms, terms, but=but)
         if not self._settings.log_cleaner_enable:
-            return tuple(step for step in due if step in _IN_ANY_CASE), ""
-        return tuple(due), withheld_by_version(image, now_ms, terms)
+            return tuple(step for step in due if step in _IN_ANY_CASE), "", Dirtiness()
+        return (
+            tuple(due),
+            withheld_by_version(image, now_ms, terms),
+            dirtiness_of(image, now_ms, terms),
+        )
+
+    def _terms(self) -> Terms:
+        but = keys_of(self._pace.uncleanable(self._clock.now_ms()))
+        return Terms(
+            defaults=self._defaults,
+            dedupe_buffer_bytes=self._settings.log_cleaner_dedupe_buffer_size,
+            but=but,
+        )
+
+    def _count_uncleanable(self) -> None:
+        ids = self._root.image.topic_by_id
+        known = self._pace.uncleanable(self._clock.now_ms())
+        found = [one.found for one in known if one.found.topic_id in ids]
+        self._metrics.maintenance.uncleanable_partitions = len(found)
+        self._metrics.maintenance.uncleanable_bytes = sum(one.size_bytes for one in found)
 
     async def _run_round(self, steps: tuple[str, ...]) -> RoundAnswer:
+        terms = self._terms()
         request = RoundRequest(
             root=self._root.store.url,
             cluster_id=self._root.cluster_id,
@@ -120,6 +151,9 @@ class MaintenanceService:
             steps=steps,
             defaults=self._defaults,
             bytes_per_second=self._settings.bytes_per_second,
+            files_per_second=self._settings.sparklog_vacuum_max_files_per_second,
+            dedupe_buffer_bytes=terms.dedupe_buffer_bytes,
+            but=tuple(terms.but),
         )
         process = await asyncio.create_subprocess_exec(
             *command(),
@@ -141,7 +175,8 @@ class MaintenanceService:
 
     def _note(self, answer: RoundAnswer) -> None:
         self._tell(answer.problem)
-        self._pace.note(answer)
+        self._pace.note(answer, self._clock.now_ms())
+        self._count_uncleanable()
         report = answer.report
         counters = self._metrics.maintenance
         counters.rounds += 1
@@ -151,6 +186,9 @@ class MaintenanceService:
             if step.outcome not in {"done", "cut"}:
                 continue
             figures = step.figures
+            if step.step == "compact" and figures.get("read_bytes"):
+                counters.recopied_ratio = figures["written_bytes"] / figures["read_bytes"]
+                counters.clean_ms = step.duration_ms
             counters.expired_records += figures.get("offsets", 0)
             counters.merged_extents += figures.get("merged_extents", 0)
             counters.merged_bytes += figures.get("read_bytes", 0)

@@ -102,12 +102,19 @@ class MaintenanceCounters:
     """What maintenance by this broker has done. The event loop's."""
 
     __slots__ = (
+        "clean_ms",
+        "compaction_overdue_ms",
+        "dirty_ratio",
         "expired_records",
         "failed_rounds",
+        "is_dead",
         "last_round_ms",
         "merged_bytes",
         "merged_extents",
+        "recopied_ratio",
         "rounds",
+        "uncleanable_bytes",
+        "uncleanable_partitions",
     )
 
     def __init__(self) -> None:
@@ -117,6 +124,13 @@ class MaintenanceCounters:
         self.merged_extents = 0
         self.merged_bytes = 0
         self.last_round_ms: int | None = None  # Unix time of its end
+        self.is_dead = False  # nobody looks any more
+        self.dirty_ratio = 0.0  # the largest; this and the next as of the last look
+        self.compaction_overdue_ms = 0
+        self.recopied_ratio = 0.0  # of the last compaction: bytes written, of those in whose place they stand
+        self.clean_ms = 0
+        self.uncleanable_partitions = 0
+        self.uncleanable_bytes = 0
 
 
 class Metrics:

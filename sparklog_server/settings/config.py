@@ -64,9 +64,13 @@ class ServerConfig:
         }
 
     def maintenance_defaults(self) -> dict[str, str]:
-        """Of these, what says how long records and producers are kept."""
+        """Of these, what says how long records and producers are kept, and when records are compacted."""
         return {
             "producer.id.expiration.ms": self.text_of("producer.id.expiration.ms"),
+            "delete.retention.ms": self.text_of("log.cleaner.delete.retention.ms"),
+            "max.compaction.lag.ms": self.text_of("log.cleaner.max.compaction.lag.ms"),
+            "min.cleanable.dirty.ratio": self.text_of("log.cleaner.min.cleanable.ratio"),
+            "min.compaction.lag.ms": self.text_of("log.cleaner.min.compaction.lag.ms"),
             "retention.ms": self.text_of("log.retention.ms"),
             "retention.bytes": self.text_of("log.retention.bytes"),
         }

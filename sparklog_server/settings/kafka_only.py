@@ -18,7 +18,9 @@ _ELECTION = "nothing is elected: a broker registers in the root's metadata log, 
 _SYNCED = "everything is synced before it is acknowledged"
 _SECURITY = "this version speaks PLAINTEXT only, without authentication"
 _CLEANER_THREADS = "one process of low priority maintains a root"
-_CLEANER_MEMORY = "maintenance takes the memory that it needs in a process of its own"
+_CLEANER_MEMORY = (
+    "a process of its own reads segments as they are; log.cleaner.dedupe.buffer.size bounds its keys"
+)
 _TRANSACTIONS = "there are no transactions by brokers in this version"
 _CLASSES = "class names are never taken from settings"
 _METRICS = "metrics are served at /metrics; " + _CLASSES
@@ -117,13 +119,8 @@ _REASONS: dict[str, str] = {
     "replica.": _REPLICAS,
     "log.flush.": _SYNCED,
     "log.cleaner.threads": _CLEANER_THREADS,
-    "log.cleaner.dedupe.buffer.size": _CLEANER_MEMORY,
     "log.cleaner.io.buffer.load.factor": _CLEANER_MEMORY,
     "log.cleaner.io.buffer.size": _CLEANER_MEMORY,
-    "log.cleaner.delete.retention.ms": _ON_THE_ROOT.format("delete.retention.ms"),
-    "log.cleaner.max.compaction.lag.ms": _ON_THE_ROOT.format("max.compaction.lag.ms"),
-    "log.cleaner.min.cleanable.ratio": _ON_THE_ROOT.format("min.cleanable.dirty.ratio"),
-    "log.cleaner.min.compaction.lag.ms": _ON_THE_ROOT.format("min.compaction.lag.ms"),
     "transaction.": _TRANSACTIONS,
     "share.coordinator.": "share groups are not served in this version",
     "transactional.": _TRANSACTIONS,

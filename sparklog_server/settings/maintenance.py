@@ -7,10 +7,14 @@ Sources: Kafka CleanerConfig, ServerLogConfigs, TransactionLogConfig.
 
 import dataclasses
 
+from sparklog.log.config import TopicConfig
 from sparklog.log.setting import LONG_MAX, setting
+from sparklog.maintenance.budget import FILES_PER_SECOND
+from sparklog.maintenance.choose_compactions import DEDUPE_BUFFER_BYTES
 from sparklog_server.settings.units import INT_MAX
 
 NO_RATE = 1.7976931348623157e308  # Kafka's default: the largest double
+_TOPIC = TopicConfig()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,62 @@ class MaintenanceSettings:
         unit="bytes/s",
         doc="""How much maintenance reads and writes in a second, together. Smaller: others feel less of it;
         larger: it is done sooner.""",
+    )
+    sparklog_vacuum_max_files_per_second: int = setting(
+        "sparklog.vacuum.max.files.per.second",
+        default=FILES_PER_SECOND,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="files/s",
+        doc="""How many dead files maintenance removes in a second. Smaller: the disk, or the object store's
+        limit of requests, is left to others; larger: space is freed sooner.""",
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        default=DEDUPE_BUFFER_BYTES,
+        minimum=1 << 20,
+        maximum=LONG_MAX,
+        unit="bytes",
+        doc="""Memory for the keys of a round of compaction, in the process that does it: 24 bytes a slot, of
+        which two thirds are filled. Smaller: more rounds where many keys were written, each of which rewrites
+        the partition; larger: more memory.""",
+    )
+    log_cleaner_delete_retention_ms: int = setting(
+        "log.cleaner.delete.retention.ms",
+        default=_TOPIC.delete_retention_ms,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""delete.retention.ms of topics that do not say it, for what this broker compacts; a value on
+        the root wins, and is what `sparklog compact` and streams know, too. Longer: slower readers still see
+        a key's deletion; shorter: tombstones take space for less long.""",
+    )
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        "log.cleaner.min.compaction.lag.ms",
+        default=_TOPIC.min_compaction_lag_ms,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""As log.cleaner.delete.retention.ms, for min.compaction.lag.ms: how long a record stays as it
+        is.""",
+    )
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        "log.cleaner.max.compaction.lag.ms",
+        default=_TOPIC.max_compaction_lag_ms,
+        minimum=1,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""As log.cleaner.delete.retention.ms, for max.compaction.lag.ms: after how long a record is
+        compacted, whatever the dirty ratio.""",
+    )
+    log_cleaner_min_cleanable_ratio: float = setting(
+        "log.cleaner.min.cleanable.ratio",
+        default=_TOPIC.min_cleanable_dirty_ratio,
+        minimum=0,
+        maximum=1,
+        unit="ratio",
+        doc="""As log.cleaner.delete.retention.ms, for min.cleanable.dirty.ratio: how much of a partition is
+        dirty when it is compacted. Smaller: less space; larger: less rewriting.""",
     )
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms",

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.cli.environment_checks import Status
+from sparklog.cli.root_checks import check_root
 from sparklog.client import SparkLog
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import ROUND, alone
@@ -77,7 +80,14 @@ def test_as_json(log: SparkLog, run_json: Callable[..., Any]) -> None:
     assert set(found) == {"dry_run", "steps", "before", "after", "duration_ms", "is_stopped"}
     assert found["dry_run"] is True
     assert [one["outcome"] for one in found["steps"]] == ["nothing", "nothing", "nothing", "due", "nothing"]
-    assert set(found["steps"][0]) == {"step", "outcome", "figures", "message"}
+    assert set(found["steps"][0]) == {
+        "step",
+        "outcome",
+        "figures",
+        "message",
+        "uncleanable",
+        "duration_ms",
+    }
     assert found["before"] == found["after"] == {"extents": 2, "bytes": found["before"]["bytes"]}
 
 
@@ -88,6 +98,56 @@ def test_without_consent_it_says_how_to_agree(log: SparkLog, run: Run) -> None:
     assert "withheld" in result.stdout
     assert f"sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true" in result.stderr
     assert log.log_end_offset("t", 0) - log.log_start_offset("t", 0) == 1
+
+
+def test_a_damaged_partition_is_named_and_the_others_are_merged(
+    log: SparkLog, run: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    fill(log, 3)
+    log.close()
+    (segment,) = root.glob("segments/*/*.log")
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    log.create_topic("u", 1)
+    with sparklog.open(root) as other:
+        for number in range(3):
+            other.append("u", pa.table({"value": [f"{number}"]}))
+    told = run("maintain", "--min-input-files", "3", exit_code=1)
+    assert "optimize  done" in told.stdout
+    assert "t-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in told.stderr
+    (found,) = [one for one in check_root(str(root), deep=False) if one.check == "uncleanable"]
+    assert (found.status, "t-0 is left as it is" in found.detail) == (Status.WARN, True)
+    assert (extent_count(log), len(log.refresh().partition("u", 0).extents)) == (3, 1)
+    data[-1] ^= 1
+    segment.write_bytes(data)  # restored, and asked for by hand
+    assert "optimize  done" in run("maintain", "--min-input-files", "3").stdout
+    assert extent_count(log) == 1
+
+
+def test_watching_leaves_a_damaged_partition_out(
+    log: SparkLog, root: Path, watch: Callable[..., subprocess.Popen[str]]
+) -> None:
+    fill(log, 4)
+    log.close()
+    (segment,) = root.glob("segments/*/*.log")
+    damaged = bytearray(segment.read_bytes())
+    damaged[-1] ^= 1
+    segment.write_bytes(damaged)
+    log.create_topic("u", 1)
+    process = watch("--watch", "--interval", "10ms", "--min-input-files", "4")
+    assert process.stdout is not None
+    with sparklog.open(root) as other:
+        for _ in range(2):
+            for number in range(4):
+                other.append("u", pa.table({"value": [f"{number}"]}))
+            assert process.stdout.readline().startswith("optimize: merged_extents=")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert errors.count("t-0 is left as it is") == 1
+    assert extent_count(log) == 4
 
 
 @pytest.mark.parametrize(("command", "version"), [("optimize", 5), ("compact", 7), ("vacuum", 6)])

@@ -16,8 +16,8 @@ def answer(*outcomes: str) -> RoundAnswer:
 
 def test_a_round_that_does_something_changes_nothing() -> None:
     pace = Pace()
-    pace.note(answer("nothing", "done"))
-    pace.note(answer("cut"))
+    pace.note(answer("nothing", "done"), 0)
+    pace.note(answer("cut"), 0)
     assert pace.wait_ms(15) == 15
 
 
@@ -26,9 +26,9 @@ def test_each_that_comes_to_nothing_doubles_the_wait() -> None:
     for number, vain in enumerate(
         [RoundAnswer(error="killed"), answer("done", "failed"), answer("nothing"), answer("busy")]
     ):
-        pace.note(vain)
+        pace.note(vain, 0)
         assert pace.wait_ms(15) == 15 << number + 1
-    pace.note(answer("done"))
+    pace.note(answer("done"), 0)
     assert pace.wait_ms(15) == 15
 
 

@@ -14,7 +14,15 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest, command, environment
+from sparklog.client.round_process import (
+    RoundAnswer,
+    RoundProcess,
+    RoundRequest,
+    command,
+    environment,
+    guardian,
+)
+from sparklog.client.round_state import RoundStates
 from sparklog.maintenance import ROUND, alone
 from tests.support.broker_process import until
 from tests.support.prompt_rounds import hurry
@@ -188,3 +196,42 @@ def test_a_round_that_hangs_ends_with_its_parent_too() -> None:
         process.kill()
         process.wait()
     assert process.returncode == 1
+
+
+def test_a_guardian_outlives_the_parent(log: SparkLog) -> None:
+    """The round ends when both have; being told to is enough."""
+    guard = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    try:
+        descriptor = os.pidfd_open(guard.pid)
+        process = RoundProcess(request(log, bytes_per_second=SLOW, guardian=descriptor))
+        os.close(descriptor)
+        until(lambda: is_at_work(log))
+        process.leave()
+        assert process.answer() is None
+        assert is_at_work(log)
+    finally:
+        guard.kill()
+        guard.communicate()
+    until(process.answer, seconds=30)
+    assert not is_at_work(log)
+
+
+def test_it_is_told_to_break_off_in_spite_of_its_guardian(log: SparkLog) -> None:
+    with guardian() as descriptor:
+        assert descriptor is not None
+        process = RoundProcess(request(log, bytes_per_second=SLOW, guardian=descriptor))
+    until(lambda: is_at_work(log))
+    process.stop(30)
+    assert process.exit_code == 0
+    assert not is_at_work(log)
+
+
+def test_one_at_a_time_on_a_machine_whatever_the_store(log: SparkLog) -> None:
+    """On an object store no name can be held."""
+    held = RoundStates(log.url, log.cluster_id).hold_round()
+    try:
+        answer = answered(RoundProcess(request(log)))
+    finally:
+        held.release()
+    assert answer.is_busy
+    assert len(log.refresh().partition("t", 0).extents) == DUE

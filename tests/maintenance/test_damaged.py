@@ -1,12 +1,26 @@
 """What cannot be read is told of, and keeps nothing else from its turn."""
 
+import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError, DataLossError
 from sparklog.format.batch_table import scan_batches
-from sparklog.maintenance import Budget, MergeLimits, Terms, compact, maintain, optimize
+from sparklog.maintenance import (
+    Budget,
+    MergeLimits,
+    Terms,
+    Uncleanable,
+    compact,
+    due_steps,
+    keys_of,
+    maintain,
+    optimize,
+    remembered_after,
+    still_remembered,
+)
 from sparklog.maintenance.budget import Meter
+from sparklog.maintenance.uncleanable import MAX_REMEMBERED, RETRY_MS
 from tests.maintenance.conftest import Append, Put, extents, records
 
 ALL = MergeLimits(fan_in=None)
@@ -58,13 +72,71 @@ def test_and_so_is_a_lost_one(four: SparkLog, limits: MergeLimits) -> None:
     assert counts(four) == [1, 1, 3, 1]
 
 
-def test_a_round_tells_of_it_each_time(four: SparkLog) -> None:
+def test_a_round_tells_of_it_and_does_the_rest(four: SparkLog) -> None:
     damage(four, "a")
     terms = Terms(limits=MergeLimits(fan_in=2))
-    for _ in range(2):
-        (report,) = maintain(four.metadata, four.clock, terms, steps=["optimize"]).steps
-        assert (report.outcome, "a-0 in " in report.message) == ("failed", True)
+    for outcome in ("done", "failed"):
+        report = maintain(four.metadata, four.clock, terms, steps=["optimize"])
+        (step,) = report.steps
+        assert (step.outcome, report.has_failed) == (outcome, True)
+        assert "a-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in step.message
+        (found,) = report.uncleanable
+        assert (found.topic, found.partition, found.code) == ("a", 0, "CORRUPT_BATCH")
+        assert not report.is_in_vain  # what it found can be left out
     assert counts(four) == [3, 1, 1, 1]
+
+
+def test_what_is_left_out_is_not_due(four: SparkLog) -> None:
+    damage(four, "a")
+    limits = MergeLimits(fan_in=2)
+    (found,) = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"]).uncleanable
+    known = remembered_after((), [found], four.clock.now_ms())
+    terms = Terms(limits=limits, but=keys_of(known))
+    image = four.refresh()
+    assert list(due_steps(image, four.clock.now_ms(), Terms(limits=limits))) == ["optimize"]
+    assert list(due_steps(image, four.clock.now_ms(), terms)) == []
+    four.append("a", pa.table({"value": ["x"]}), partition=1)
+    report = maintain(four.metadata, four.clock, terms)
+    assert (report.has_failed, counts(four)) == (False, [3, 1, 1, 1])
+
+
+def test_so_it_is_with_compaction(table: SparkLog, put: Put) -> None:
+    for partition in range(2):
+        for number in range(3):
+            put((b"a", b"%d" % number), partition=partition)
+        table.close()
+    damage(table, "table")
+    put((b"b", b"1"))  # which is in the way of nothing: the newest extent stays by itself
+    put((b"b", b"1"), partition=1)
+    limits = MergeLimits(fan_in=3)
+    report = maintain(table.metadata, table.clock, Terms(limits=limits), steps=["compact"])
+    (found,) = report.uncleanable
+    assert (found.topic, found.partition, report.steps[0].outcome) == ("table", 0, "done")
+    assert [value for _, value, _ in records(table, "table", 1)] == [b"2", b"1"]
+    terms = Terms(limits=limits, but=frozenset([found.key]))
+    assert "compact" not in due_steps(table.refresh(), table.clock.now_ms(), terms)
+
+
+def found_at(partition: int) -> Uncleanable:
+    return Uncleanable(
+        topic="t", topic_id="T" * 22, partition=partition, size_bytes=1, code="CORRUPT_BATCH", message="m"
+    )
+
+
+def test_they_are_remembered_for_an_hour_whatever_the_clock_does() -> None:
+    known = remembered_after((), [found_at(0)], 1_000)
+    known = remembered_after(known, [found_at(1)], 2_000)
+    assert keys_of(known) == {("T" * 22, 0), ("T" * 22, 1)}
+    assert keys_of(still_remembered(known, 1_000 + RETRY_MS)) == {("T" * 22, 1)}
+    assert still_remembered(known, 2_000 + RETRY_MS) == ()
+    assert still_remembered(known, 0) == ()  # set back: nobody knows when that was
+    again = remembered_after(known, [found_at(0)], 3_000)
+    assert keys_of(still_remembered(again, 2_000 + RETRY_MS)) == {("T" * 22, 0)}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    known = remembered_after((), map(found_at, range(MAX_REMEMBERED + 7)), 0)
+    assert (len(known), known[-1].found.partition) == (MAX_REMEMBERED, MAX_REMEMBERED + 6)
 
 
 def spent(log: SparkLog) -> Meter:

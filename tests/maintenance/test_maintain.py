@@ -19,17 +19,19 @@ from sparklog.maintenance import (
     StepReport,
     Terms,
     alone,
+    compact,
     due_steps,
     maintain,
     optimize,
 )
 from sparklog.maintenance.budget import Meter, StoppedError
-from sparklog.maintenance.steps import may_remove
+from sparklog.maintenance.steps import dirtiness_of, may_remove
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.metadata import CreateTopic, MetadataLog, new_id
-from sparklog.storage import open_store
+from sparklog.storage import MemoryStore, open_store
 from tests.maintenance.conftest import Append, extents, records
 
+DEAD = "d" * 32  # a writer
 FEW = Terms(limits=MergeLimits(fan_in=3))
 
 
@@ -281,6 +283,71 @@ def test_the_rate_is_of_bytes_read_and_written() -> None:
     for _ in range(10):
         meter.spend(1000)  # read, and written
     assert clock.monotonic_ms() - began_ms == pytest.approx(20_000 - 1000, abs=1100)
+
+
+def test_removing_files_has_a_rate_of_its_own() -> None:
+    clock = ManualClock()
+    began_ms = clock.monotonic_ms()
+    meter = Meter(Budget(files_per_second=100), clock)
+    meter.spend(10**9)
+    for _ in range(10):
+        meter.spend_files(100)
+    assert clock.monotonic_ms() - began_ms == pytest.approx(10_000 - 1000, abs=1100)
+
+
+def test_a_vacuum_of_a_round_keeps_to_it() -> None:
+    clock = ManualClock()
+    store = MemoryStore("rate", clock=clock)  # its dates are those of the clock
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    log.create_topic("t", 1)
+    for number in range(256):
+        log.alter_topic("t", {"segment.ms": str(number + 1)})
+    for number in range(20):
+        log.store.put_if_absent(f"segments/{DEAD}/{number:08d}.0.log", b"x")
+    clock_of(log).advance_ms(8 * DAY_MS)
+    log.alter_topic("t", {"segment.ms": "999"})
+    clock_of(log).advance_ms(8 * DAY_MS)
+    began_ms = clock_of(log).monotonic_ms()
+    report = maintain(log.metadata, log.clock, steps=["vacuum"], budget=Budget(files_per_second=1))
+    assert step(report, "vacuum").figures["files"] == 20
+    assert clock_of(log).monotonic_ms() - began_ms >= 19_000
+
+
+def test_a_vacuum_that_is_to_end_does(log: SparkLog) -> None:
+    for number in range(256):
+        log.alter_topic("t", {"segment.ms": str(number + 1)})
+    log.store.put_if_absent(f"segments/{DEAD}/00000000.0.log", b"x")
+    asked = itertools.count(1)
+    report = maintain(log.metadata, log.clock, steps=["vacuum"], is_stopped=lambda: next(asked) > 1)
+    assert (report.is_stopped, report.steps) == (True, ())
+
+
+def test_a_brokers_defaults_of_compaction_count_where_nobody_else_says_anything(
+    log: SparkLog, append: Append
+) -> None:
+    compacted(log, append)
+    eager = Terms(limits=FEW.limits, defaults={"min.cleanable.dirty.ratio": "0.9", "segment.ms": "1"})
+    assert list(due_steps(log.refresh(), log.clock.now_ms(), FEW)) == ["compact", "optimize"]
+    lazy = Terms(limits=FEW.limits, defaults={"min.compaction.lag.ms": str(DAY_MS)})
+    assert list(due_steps(log.image, log.clock.now_ms(), lazy)) == ["optimize"]
+    log.alter_root({"min.compaction.lag.ms": "0"})
+    assert list(due_steps(log.refresh(), log.clock.now_ms(), lazy)) == ["compact", "optimize"]
+    assert list(due_steps(log.image, log.clock.now_ms(), eager)) == ["compact", "optimize"]
+
+
+def test_how_dirty_it_is(log: SparkLog, append: Append) -> None:
+    def seen(now_ms: int) -> tuple[float, int]:
+        found = dirtiness_of(log.refresh(), now_ms, Terms())
+        return round(found.ratio, 2), found.overdue_ms
+
+    assert seen(log.clock.now_ms()) == (0.0, 0)
+    compacted(log, append)
+    log.alter_topic("table", {"max.compaction.lag.ms": "1000"})
+    now_ms = log.clock.now_ms()
+    assert seen(now_ms) == (1.0, 0)
+    assert seen(now_ms + 5_000) == (1.0, 4_000)
+    compact(log.metadata, log.clock, ["table"])
+    assert seen(now_ms + 5_000) == (0.0, 0)
 
 
 def test_who_was_slow_may_catch_up_for_a_second_only() -> None:

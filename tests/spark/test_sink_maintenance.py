@@ -2,6 +2,9 @@
 
 import itertools
 import logging
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,10 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest
+from sparklog.client.round_state import RoundState, RoundStates
 from sparklog.clock import Clock, ManualClock
 from sparklog.errors import InvalidRequestError
+from sparklog.maintenance import Uncleanable, maintain, remembered_after
 from sparklog.metadata import METADATA_VERSION_KEY
 from sparklog.spark import sink_maintenance
 from sparklog.spark.options import SinkOptions, parse_sink_options
@@ -24,6 +29,16 @@ from tests.support.broker_process import until as until_true
 from tests.support.roots import newest_version, old_root
 
 DUE = 256  # small extents
+# Of one commit: it starts a round, and ends.
+WORKER = """
+import sys, sparklog
+from sparklog.spark.options import parse_sink_options
+from sparklog.spark.sink_maintenance import Keeper
+keeper = Keeper()
+with sparklog.open(sys.argv[1], create=False) as log:
+    keeper.after_commit(log, parse_sink_options({"path": sys.argv[1]}, streaming=True))
+assert keeper.running.answer() is None
+"""
 
 
 def options_of(root: str, **given: str) -> SinkOptions:
@@ -37,6 +52,13 @@ def fill(log: SparkLog, count: int) -> None:
 
 def extent_count(log: SparkLog) -> int:
     return len(log.refresh().partition("t", 0).extents)
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is known on the machine."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -135,8 +157,59 @@ def test_rounds_that_come_to_nothing_become_rare(
     for _ in range(20):
         keeper.after_commit(log, options_of(root))
         clock.advance_ms(LOOK_MS)
-    # Each is asked after one interval; then two, four, eight of them pass.
-    assert [later - before for before, later in itertools.pairwise(looks)] == [3, 5, 9]
+    assert [later - before for before, later in itertools.pairwise(looks)] == [2, 4, 8]
+
+
+def test_and_so_they_do_if_each_commit_has_another_worker(
+    log: SparkLog, root: str, clock: ManualClock, started: list[RoundRequest]
+) -> None:
+    """spark.python.worker.reuse=false. Each worker ends with its commit, and its round may with it."""
+    fill(log, DUE)
+    times: list[int] = []
+    for _ in range(1_000):
+        before = len(started)
+        Keeper().after_commit(log, options_of(root))
+        times += [clock.monotonic_ms()] * (len(started) - before)
+        clock.advance_ms(1_000)
+    waits = [later - before for before, later in itertools.pairwise(times)]
+    assert waits == [2 * LOOK_MS, 4 * LOOK_MS, 8 * LOOK_MS, 16 * LOOK_MS, 32 * LOOK_MS]
+
+
+def test_a_round_that_comes_back_sets_the_pace_for_the_next_worker(
+    log: SparkLog, root: str, clock: ManualClock
+) -> None:
+    """This process is the guardian of a round whose parent has ended long ago."""
+    fill(log, DUE)
+    words = [sys.executable, "-c", WORKER, root]
+    subprocess.run(words, check=True, timeout=60)
+    until_true(lambda: extent_count(log) == 1, 60)
+    states = RoundStates(log.url, log.cluster_id)
+    until_true(lambda: states.read().in_vain == 0, 60)
+    assert states.read().look_ms > 0
+
+
+def test_a_damaged_partition_is_left_out_by_the_next_worker(
+    log: SparkLog, root: str, clock: ManualClock, started: list[RoundRequest]
+) -> None:
+    fill(log, DUE)
+    maintain(log.metadata, log.clock, steps=["vacuum"])  # which would be due as well
+    state = log.image.partition("t", 0)
+    found = Uncleanable(
+        topic="t", topic_id=state.topic_id, partition=0, size_bytes=1, code="CORRUPT_BATCH", message="m"
+    )
+    states = RoundStates(log.url, log.cluster_id)
+    now_ms = clock.now_ms()
+    states.change(lambda _: RoundState(uncleanable=remembered_after((), [found], now_ms)))
+    Keeper().after_commit(log, options_of(root))
+    assert started == []
+    log.create_topic("u", 1)
+    for _ in range(DUE):
+        log.append("u", pa.table({"value": ["x"]}))
+    clock.advance_ms(LOOK_MS)
+    Keeper().after_commit(log, options_of(root))
+    (request,) = started
+    assert request.but == (found.key,)
+    assert request.usual_ms == LOOK_MS
 
 
 def test_what_is_only_to_expire_is_not_looked_for_all_the_time(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+import pytest
 
 import sparklog
 from tests.support.broker_process import until
@@ -16,8 +17,9 @@ DRIVER = """
 import sys
 from pyspark.sql import SparkSession
 import sparklog.spark
-root, checkpoint = sys.argv[1:]
+root, checkpoint, reuse = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.python.worker.reuse", reuse)
 spark = sparklog.spark.configure(builder).getOrCreate()
 sparklog.register(spark)
 rate = spark.readStream.format("rate").option("rowsPerSecond", "5").load()
@@ -39,14 +41,38 @@ def rounds(driver: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path) -> None:
+def fill(root: str) -> None:
     with sparklog.open(root) as log:
         log.create_topic("t", 1)
         for number in range(DUE):
             log.append("t", pa.table({"value": [str(number)]}), partition=0)
+
+
+def test_a_round_outlives_the_worker_that_has_begun_it(root: str, tmp_path: Path) -> None:
+    """Each micro-batch has a worker of its own, which ends with it."""
+    fill(root)
+    words = [sys.executable, "-c", DRIVER, root, str(tmp_path / "checkpoint"), "false"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with (
+        sparklog.open(root) as log,
+        subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as driver,
+    ):
+        descendants: list[psutil.Process] = []
+        try:
+            until(lambda: len(log.refresh().partition("t", 0).extents) < DUE // 2, 120)
+            descendants = psutil.Process(driver.pid).children(recursive=True)
+        finally:
+            driver.kill()
+            for process in psutil.wait_procs(descendants, timeout=60)[1]:
+                process.kill()
+
+
+@pytest.mark.parametrize("reuse", ["true", "false"])
+def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path, reuse: str) -> None:
+    fill(root)
     gate = tmp_path / "gate"  # which nobody opens: the round stands before its first publication
-    env = {**os.environ, "SPARKLOG_FAIL": f"merge.publishing:1:pause={gate}"}
-    words = [sys.executable, "-c", DRIVER, root, str(tmp_path / "checkpoint")]
+    env = {**os.environ, "SPARKLOG_FAIL": f"merge.publishing:1:pause={gate}", "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", DRIVER, root, str(tmp_path / "checkpoint"), reuse]
     with subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as driver:
         descendants: list[psutil.Process] = []
         try:

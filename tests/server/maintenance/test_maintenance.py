@@ -190,6 +190,31 @@ def test_rounds_that_come_to_nothing_become_rare(
     assert waits[:4] == [50, 100, 200, 400]
 
 
+def test_a_damaged_partition_is_named_and_the_others_are_merged_as_usual(
+    log: SparkLog,
+    start_broker: Callable[..., RunningBroker],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    fill(log, 256)
+    log.close()
+    (segment,) = tmp_path.glob("log/segments/*/*.log")
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    broker = start_broker({**SOON, "sparklog.http.listener": "127.0.0.1:0"}, root=root_of(log))
+    until(lambda: "t-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in caplog.text)
+    with sparklog.open(root_of(log)) as other:
+        fill(other, 256, partition=1)
+        until(lambda: extent_count(log, 1) < 256)
+    until(lambda: value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_partitions_count") == 1)
+    assert value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_bytes") == segment.stat().st_size
+    assert caplog.text.count("t-0 is left as it is") == 1
+    assert extent_count(log) == 256
+    log.delete_topic("t")
+    until(lambda: value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_partitions_count") == 0)
+
+
 def test_somebody_elses_rounds_are_no_failure(
     log: SparkLog, start_broker: Callable[..., RunningBroker]
 ) -> None:

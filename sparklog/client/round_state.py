@@ -1,0 +1,124 @@
+"""What is known on this machine of a root's rounds, whoever runs them: a small file in the system's directory
+for temporary ones, by user and root.
+
+A streaming sink that looks after its root may be another process with each micro-batch
+(spark.python.worker.reuse=false), and one round may be ended by the end of whoever started it. So when to
+look again, what came of the last rounds, and which partitions cannot be rewritten, outlives them all.
+
+Invariants: nothing but the pace depends on it: a file that is lost, damaged, or cannot be had is as one of
+    nothing known, and so is a time that is further away than it can be (a clock was set back).
+    Only a directory and a file of our own are used, whatever somebody else has put in their place.
+Not here: what follows from it (round_pace.py); one round at a time (`hold_round`, and maintenance/alone.py).
+Concurrency: any number of processes of a user: each change is made under a lock on the file.
+After a crash in the midst of a write: nothing known.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from sparklog.maintenance import Remembered
+from sparklog.storage.base import Hold
+from sparklog.storage.holding import hold_file
+from sparklog.storage.local_files import open_regular
+
+_MAX_BYTES = 4 << 20
+
+
+class RoundState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of one root.
+
+    Fields:
+        in_vain: so many rounds, one after the other, came to nothing, or have not come back.
+        look_ms: nobody looks before, in Unix time.
+        expiry_ms: nobody looks before for what is only past its retention.
+        told, told_withheld: what somebody was last told of: what went wrong, and what waits for consent.
+        uncleanable: partitions that are left out.
+    """
+
+    in_vain: int = 0
+    look_ms: int = 0
+    expiry_ms: int = 0
+    told: str = ""
+    told_withheld: str = ""
+    uncleanable: tuple[Remembered, ...] = ()
+
+
+UNKNOWN = RoundState()
+Change = Callable[[RoundState], RoundState]
+
+
+class RoundStates:
+    """The file of one root; where there can be none, this process's memory."""
+
+    def __init__(self, url: str, cluster_id: str) -> None:
+        directory = _directory()
+        name = hashlib.sha256(f"{url}\n{cluster_id}".encode()).hexdigest()[:32]
+        self._path = None if directory is None else directory / f"{name}.json"
+        self._memory = UNKNOWN
+
+    @property
+    def outlives_us(self) -> bool:
+        """Do other processes see it?"""
+        return self._path is not None
+
+    def read(self) -> RoundState:
+        """As of now."""
+        return self.change(lambda state: state)
+
+    def change(self, change: Change) -> RoundState:
+        """Replace it by what `change` makes of it; returns that."""
+        if self._path is not None:
+            with contextlib.suppress(OSError), _locked(self._path) as descriptor:
+                before = _decoded(os.pread(descriptor, _MAX_BYTES, 0))
+                after = change(before)
+                if after is not before:
+                    data = msgspec.json.encode(after)
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, data, 0)
+                self._memory = after
+                return after
+        self._memory = change(self._memory)
+        return self._memory
+
+    def hold_round(self) -> Hold:
+        """One round of this root on this machine, on whatever store it is; `holder`: another has it."""
+        if self._path is None:
+            return Hold()
+        return hold_file(str(self._path.with_suffix(".lock")), f"process {os.getpid()}".encode())
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    descriptor = open_regular(str(path), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _decoded(data: bytes) -> RoundState:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(data, type=RoundState)
+    return UNKNOWN
+
+
+def _directory() -> Path | None:
+    """Ours alone; None if there is none to be had."""
+    path = Path(tempfile.gettempdir()) / f"sparklog-{os.geteuid()}"
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(0o700)
+        found = path.lstat()
+    except OSError:
+        return None
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
