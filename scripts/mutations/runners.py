@@ -129,4 +129,11 @@ MUTANTS = (
         "removed",
         "tests/maintenance/test_maintain.py",
     ),
+    Mutant(
+        "a query's own word beats its session's",
+        "sparklog/spark/write_task.py",
+        "if text is None or options.maintenance_is_given or not options.streaming:",
+        "if text is None or not options.streaming:",
+        "tests/spark/test_sink_maintenance.py",
+    ),
 )

@@ -209,10 +209,11 @@ SINK_OPTIONS = (
     TOPIC_CONFIG,
     Option(
         name="maintenance",
-        default="SPARKLOG_MAINTENANCE, auto",
+        default="the session's spark.sparklog.maintenance, SPARKLOG_MAINTENANCE, auto",
         doc="auto: when the root is due for it, a process of low priority beside the driver merges small "
         "extents, and removes what is past its retention where the root lets records go by themselves "
-        "(docs/maintenance.md); off: somebody else does (`sparklog maintain`, a broker), or nobody.",
+        "(docs/maintenance.md); off: somebody else does (`sparklog maintain`, a broker), or nobody. For all "
+        'queries of a session: spark.conf.set("spark.sparklog.maintenance", "off").',
         only="stream",
     ),
     Option(

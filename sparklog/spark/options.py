@@ -93,6 +93,7 @@ class SinkOptions:
     checkpoint_location: str | None
     query_name: str | None
     maintenance: bool
+    maintenance_is_given: bool  # else the session's value comes first (write_task.py)
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -196,6 +197,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         maintenance=parse_switch(
             given, "maintenance", default=os.environ.get("SPARKLOG_MAINTENANCE", "auto")
         ),
+        maintenance_is_given="maintenance" in given,
     )
 
 

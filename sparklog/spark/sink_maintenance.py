@@ -132,9 +132,7 @@ _keepers: dict[tuple[int, str, StorageOptions], Keeper] = {}
 
 
 def maintain_if_due(log: SparkLog, options: SinkOptions) -> None:
-    """Called after each commit of a micro-batch; never raises."""
-    if not options.maintenance:
-        return
+    """Called after each commit of a micro-batch, if it is wanted; never raises."""
     keeper = _keepers.setdefault((os.getpid(), options.root, options.storage), Keeper())
     try:
         keeper.after_commit(log, options)

@@ -92,7 +92,11 @@ class SparklogStreamWriter(StreamWriterBase):
         pin_root(checkpoint, query_id, log, options)
         for topic, found in skipped.items():
             _say_what_was_left_out(query_id, batchId, topic, found, content)
-        maintain_if_due(log, options)
+        wanted = next(
+            (one.maintenance for one in results if one.maintenance is not None), options.maintenance
+        )
+        if wanted:
+            maintain_if_due(log, options)
 
     def _checkpoint(self, results: Sequence[TaskResult]) -> str | None:
         """Where Spark keeps the query's checkpoint, as far as that can be known."""

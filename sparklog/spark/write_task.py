@@ -16,6 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from sparklog.client import AppendOptions, StagedAppend
 from sparklog.spark.options import SinkOptions
 from sparklog.spark.sink_root import open_sink_root
+from sparklog.spark.values import parse_switch
 from sparklog.spark.workers import settle_in
 
 # Set by Spark for every task of a streaming query; the sink's commit itself is told neither the
@@ -24,6 +25,8 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 # Of the session: where the checkpoints of queries lie that were not given one.
 CHECKPOINTS_PROPERTY = "spark.sql.streaming.checkpointLocation"
+# Of the session: option `maintenance` of queries that do not say it.
+MAINTENANCE_PROPERTY = "spark.sparklog.maintenance"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ class TaskResult(WriterCommitMessage):
     query_id: str | None
     batch_id: int | None
     checkpoints: str | None = None
+    maintenance: bool | None = None  # as the session has it
 
 
 def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -50,6 +54,7 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
     context = TaskContext.get()
     assert context is not None, "write tasks run on executors"
     settle_in()
+    maintenance = _session_switch(context.getLocalProperty(MAINTENANCE_PROPERTY), options)
     query_id, batch_id = (
         context.getLocalProperty(QUERY_ID_PROPERTY),
         _number(context.getLocalProperty(BATCH_ID_PROPERTY)),
@@ -65,7 +70,15 @@ def write_task(options: SinkOptions, columns: list[str], rows: Iterator[pa.Recor
         query_id=query_id,
         batch_id=batch_id,
         checkpoints=context.getLocalProperty(CHECKPOINTS_PROPERTY),
+        maintenance=maintenance,
     )
+
+
+def _session_switch(text: str | None, options: SinkOptions) -> bool | None:
+    """What the session says; None: nothing that counts. InvalidRequestError: neither auto nor off."""
+    if text is None or options.maintenance_is_given or not options.streaming:
+        return None
+    return parse_switch({}, MAINTENANCE_PROPERTY, default=text)
 
 
 def _number(text: str | None) -> int | None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.client.round_process import RoundAnswer, RoundProcess, RoundRequest
-from sparklog.client.round_state import RoundState, RoundStates
+from sparklog.client.round_state import UNKNOWN, RoundState, RoundStates
 from sparklog.clock import Clock, ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.maintenance import Uncleanable, maintain, remembered_after
@@ -24,6 +24,7 @@ from sparklog.metadata import METADATA_VERSION_KEY
 from sparklog.spark import sink_maintenance
 from sparklog.spark.options import SinkOptions, parse_sink_options
 from sparklog.spark.sink_maintenance import EXPIRY_MS, LOOK_MS, Keeper, maintain_if_due
+from sparklog.spark.write_task import MAINTENANCE_PROPERTY
 from tests.spark.conftest import CopyStream
 from tests.support.broker_process import until as until_true
 from tests.support.roots import newest_version, old_root
@@ -280,21 +281,51 @@ def test_a_stream_writes_to_an_older_root_what_that_knows(
 
 
 @pytest.mark.parametrize("by_environment", [True, False])
-def test_off(
-    log: SparkLog,
-    root: str,
-    started: list[RoundRequest],
-    monkeypatch: pytest.MonkeyPatch,
-    by_environment: bool,
-) -> None:
-    fill(log, DUE)
+def test_off(root: str, monkeypatch: pytest.MonkeyPatch, by_environment: bool) -> None:
     given = {} if by_environment else {"maintenance": "off"}
     if by_environment:
         monkeypatch.setenv("SPARKLOG_MAINTENANCE", "off")
-    maintain_if_due(log, options_of(root, **given))
-    assert started == []
-    maintain_if_due(log, options_of(root, maintenance="auto"))
-    assert len(started) == 1
+    assert not options_of(root, **given).maintenance
+    assert options_of(root, maintenance="auto").maintenance
+
+
+@pytest.mark.parametrize(
+    ("session", "option", "looks"), [("off", "", False), ("off", "auto", True), ("auto", "off", False)]
+)
+def test_a_session_says_it_for_queries_that_do_not(
+    spark: SparkSession,
+    root: str,
+    copy_stream: CopyStream,
+    monkeypatch: pytest.MonkeyPatch,
+    session: str,
+    option: str,
+    looks: bool,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.delenv("TMPDIR")
+    with sparklog.open(root) as log:
+        log.create_topic("s", 1)
+        log.append("s", pa.table({"value": ["x"]}))
+        spark.conf.set(MAINTENANCE_PROPERTY, session)
+        try:
+            source = {"subscribe": "s", "startingOffsets": "earliest"}
+            copy_stream(source, {"topic": "t", **({"maintenance": option} if option else {})})
+        finally:
+            spark.conf.unset(MAINTENANCE_PROPERTY)
+        assert log.log_end_offset("t", 0) == 1
+        assert (RoundStates(log.url, log.cluster_id).read() != UNKNOWN) == looks
+
+
+def test_what_a_session_must_not_say(spark: SparkSession, root: str, copy_stream: CopyStream) -> None:
+    with sparklog.open(root) as log:
+        log.create_topic("s", 1)
+        log.append("s", pa.table({"value": ["x"]}))
+    spark.conf.set(MAINTENANCE_PROPERTY, "on")
+    try:
+        with pytest.raises(Exception, match="auto or off"):
+            copy_stream({"subscribe": "s", "startingOffsets": "earliest"}, {"topic": "t"})
+    finally:
+        spark.conf.unset(MAINTENANCE_PROPERTY)
 
 
 def test_other_values_are_refused(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

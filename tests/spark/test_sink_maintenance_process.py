@@ -29,14 +29,15 @@ query.start(root).awaitTermination()
 """
 
 
-def rounds(driver: psutil.Process) -> list[psutil.Process]:
-    """Of the driver's descendants, those that maintain a root."""
+def rounds(gate: Path) -> list[psutil.Process]:
+    """Of all processes, since who has begun one may have ended, those that maintain this test's root."""
     found = []
-    for process in driver.children(recursive=True):
+    for process in psutil.process_iter():
         try:
-            if "sparklog.client.round_main" in process.cmdline():
+            is_round = "sparklog.client.round_main" in process.cmdline()
+            if is_round and str(gate) in process.environ().get("SPARKLOG_FAIL", ""):
                 found.append(process)
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found
 
@@ -77,7 +78,7 @@ def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path, 
         descendants: list[psutil.Process] = []
         try:
             told = psutil.Process(driver.pid)
-            (round_,) = until(lambda: rounds(told), 90)
+            (round_,) = until(lambda: rounds(gate), 90)
             until(Path(f"{gate}.reached").exists, 60)
             descendants = told.children(recursive=True)
             driver.kill()
