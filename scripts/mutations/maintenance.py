@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         "records go by themselves only where the root agrees",
-        "sparklog/maintenance/steps.py",
+        "sparklog/maintenance/round_step.py",
         "    return RootConfig.parse(image.configs).automatic_removal\n",
         "    return True\n",
         "tests/maintenance/test_maintain.py",
@@ -202,8 +202,8 @@ MUTANTS = (
     Mutant(
         "one round at a time on a machine",
         "sparklog/client/round_main.py",
-        "            alone(log.metadata, ROUND),\n",
-        "",
+        "    with alone(log.metadata, ROUND):\n",
+        "    if True:\n",
         "tests/client/test_round_process.py",
     ),
     Mutant(
@@ -237,9 +237,8 @@ MUTANTS = (
     Mutant(
         "a vacuum that fails is not tried again all the time",
         "sparklog/maintenance/steps.py",
-        "    metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])\n"
-        "    report = vacuum(metadata, round_.clock)\n",
-        "    report = vacuum(metadata, round_.clock)\n"
+        "    metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])\n",
+        "    vacuum(metadata, round_.clock)\n"
         "    metadata.publish(lambda _image: [SetConfigs(configs={LAST_VACUUM_KEY: str(now_ms)})])\n",
         "tests/maintenance/test_maintain.py",
     ),

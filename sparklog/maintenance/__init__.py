@@ -14,8 +14,8 @@ from sparklog.maintenance.choose_compactions import CompactionLimits, Compaction
 from sparklog.maintenance.compact import CompactedTopic, CompactionReport, compact
 from sparklog.maintenance.maintain import RoundReport, due_steps, maintain, withheld_by_version
 from sparklog.maintenance.retain import Expiry, expire
+from sparklog.maintenance.round_step import StepReport, Terms
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
-from sparklog.maintenance.steps import StepReport, Terms
 from sparklog.maintenance.sweep import (
     RETAIN_MS,
     DeadFile,

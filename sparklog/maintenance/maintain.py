@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.maintenance.budget import NO_LIMIT, Budget, Meter, StoppedError
+from sparklog.maintenance.round_step import Round, Step, StepReport, Terms, why_withheld
 from sparklog.maintenance.run import Progress
-from sparklog.maintenance.steps import STEPS, Round, Step, StepReport, Terms, why_withheld
+from sparklog.maintenance.steps import STEPS
 from sparklog.maintenance.uncleanable import Uncleanable
 from sparklog.metadata import NUMBER_COLUMNS, Image, MetadataLog
 

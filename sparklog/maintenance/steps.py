@@ -3,24 +3,17 @@
 Order: what goes is not rewritten first (expire and compact, then merge), producers are forgotten before that,
 which makes more extents fit for it, and files go last, those that were written more than a week ago.
 Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
-    storage; a step removes records only where the root agrees to it (`sparklog.automatic.removal`), and
-    writes only metadata documents of a version that it agrees to (`sparklog.metadata.version`), or says
-    otherwise what is due, and how to agree.
-Not here: a round (maintain.py), what the steps do (retain.py, compact.py, run.py, sweep.py).
+    storage. Where the root does not agree to one (round_step.py), it says what is due, and how to agree.
+Not here: what a step is (round_step.py), a round (maintain.py), what the steps do (retain.py, compact.py,
+    run.py, sweep.py).
 Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from sparklog.clock import Clock
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY, RootConfig
-from sparklog.maintenance.budget import Meter
-from sparklog.maintenance.choose import MergeLimits, choose_merges
+from sparklog.maintenance.choose import choose_merges
 from sparklog.maintenance.choose_compactions import (
-    DEDUPE_BUFFER_BYTES,
-    NO_DEFAULTS,
-    CompactionLimits,
     Dirtiness,
     choose_compactions,
     dirtiness,
@@ -28,22 +21,19 @@ from sparklog.maintenance.choose_compactions import (
 )
 from sparklog.maintenance.compact import CompactionReport, compact
 from sparklog.maintenance.retain import choose_expired, expire
-from sparklog.maintenance.run import Progress, Report, optimize
+from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms, may_remove
+from sparklog.maintenance.run import Report, optimize
 from sparklog.maintenance.sweep import DAY_MS, vacuum
-from sparklog.maintenance.uncleanable import MAX_TOLD, Uncleanable
+from sparklog.maintenance.uncleanable import MAX_TOLD
 from sparklog.metadata import (
     CLEANED_VERSION,
     HORIZON_VERSION,
-    METADATA_VERSION_KEY,
     PRODUCERS_VERSION,
     REPLACEMENT_VERSION,
-    VERSION,
     WRITERS_VERSION,
     Action,
     Image,
-    MetadataLog,
     SetConfigs,
-    agreed_version,
     is_internal,
     plan_expire_producers,
 )
@@ -52,117 +42,6 @@ from sparklog.metadata import (
 LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
 _VACUUM_COMMITS = 256
 _MAX_NAMED = 3
-Figures = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What a choice depends on besides the image.
-
-    Fields:
-        topics: None: all, internal ones too.
-        limits: when extents are merged.
-        defaults: settings of topics where neither they nor the root say anything: a broker's.
-        dedupe_buffer_bytes: see CompactionLimits.
-        but: (topic_id, partition) of what is not rewritten, since it was found uncleanable lately.
-    """
-
-    topics: Collection[str] | None = None
-    limits: MergeLimits = field(default_factory=MergeLimits)
-    defaults: Mapping[str, str] = field(default_factory=lambda: NO_DEFAULTS)
-    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
-    but: frozenset[tuple[str, int]] = frozenset()
-
-    @property
-    def merge_limits(self) -> MergeLimits:
-        """Without what is left out."""
-        return replace(self.limits, but=self.limits.but | self.but) if self.but else self.limits
-
-    @property
-    def compaction_limits(self) -> CompactionLimits:
-        """As compaction by itself has them."""
-        return CompactionLimits(
-            only_due=True,
-            min_extents=self.limits.fan_in or 1,
-            dedupe_buffer_bytes=self.dedupe_buffer_bytes,
-            but=self.but,
-            defaults=self.defaults,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What a step is given."""
-
-    metadata: MetadataLog
-    clock: Clock
-    terms: Terms
-    meter: Meter
-    dry_run: bool
-    progress: Callable[[Progress], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """What a step did, or would do.
-
-    Fields:
-        step: its name, that of the command which does the same.
-        outcome: done, nothing (was due), due (in a dry run), withheld (the root does not agree), cut (by the
-            budget, or because somebody asked for an end), busy (another process does it), failed.
-        figures: counts by name, such as offsets or read_bytes.
-        message: for people, where the outcome says too little.
-        uncleanable: partitions that were left as they are, since they cannot be read; the others were done.
-    """
-
-    step: str
-    outcome: str
-    figures: Figures = field(default_factory=dict)
-    message: str = ""
-    uncleanable: tuple[Uncleanable, ...] = ()
-    duration_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """`is_due` is pure: (image, time, terms), and asks for nobody's consent to the version of the metadata
-    documents that the step writes, `version`.
-    """
-
-    name: str
-    version: int
-    is_due: Callable[[Image, int, Terms], bool]
-    run: Callable[[Round], StepReport]
-    is_command: bool = True  # that can be given, of this name
-
-    def is_agreed(self, image: Image) -> bool:
-        """May the root be written with documents of that version by itself?"""
-        return agreed_version(image.configs) >= self.version
-
-    def withheld(self, round_: Round) -> StepReport:
-        """What is said instead of doing it, where the root does not agree."""
-        image = round_.metadata.image
-        if not self.is_due(image, round_.clock.now_ms(), round_.terms):
-            return StepReport(step=self.name, outcome="nothing")
-        once = f"; to do it once: sparklog {self.name}" if self.is_command else ""
-        message = f"{self.name} is due. {why_withheld(image)}{once}"
-        return StepReport(step=self.name, outcome="withheld", message=message)
-
-
-def why_withheld(image: Image) -> str:
-    """Of a step that the root does not agree to for its version."""
-    return (
-        "This root is written by itself with metadata documents of version "
-        f"{agreed_version(image.configs)} at most, which older sparklogs on other machines can read. "
-        "Once every machine that uses it is upgraded: "
-        f"sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}"
-    )
-
-
-def may_remove(image: Image) -> bool:
-    """Does the root agree that records go by themselves?"""
-    return RootConfig.parse(image.configs).automatic_removal
-
 
 # --- expire ------------------------------------------------------------------------------------------------
 
@@ -276,10 +155,7 @@ def _compact(round_: Round) -> StepReport:
         round_.clock,
         _compactable(image, round_.terms, agreed=agreed),
         limits,
-        dry_run=round_.dry_run,
-        raises=False,
-        meter=round_.meter,
-        progress=round_.progress,
+        **round_.how,
     )
     topics = report.topics.values()
     figures = {
@@ -338,10 +214,7 @@ def _merge(round_: Round) -> StepReport:
         round_.clock,
         round_.terms.topics,
         round_.terms.merge_limits,
-        dry_run=round_.dry_run,
-        raises=False,
-        meter=round_.meter,
-        progress=round_.progress,
+        **round_.how,
     )
     topics = report.topics.values()
     figures = {

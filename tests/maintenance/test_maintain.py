@@ -25,7 +25,8 @@ from sparklog.maintenance import (
     optimize,
 )
 from sparklog.maintenance.budget import Meter, StoppedError
-from sparklog.maintenance.steps import dirtiness_of, may_remove
+from sparklog.maintenance.round_step import may_remove
+from sparklog.maintenance.steps import dirtiness_of
 from sparklog.maintenance.sweep import DAY_MS
 from sparklog.metadata import CreateTopic, MetadataLog, new_id
 from sparklog.storage import MemoryStore, open_store

@@ -196,8 +196,6 @@ def test_a_damaged_partition_is_named_and_the_others_are_merged_as_usual(
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
 ) -> None:
-    fill(log, 256)
-    log.close()
     (segment,) = tmp_path.glob("log/segments/*/*.log")
     data = bytearray(segment.read_bytes())
     data[-1] ^= 1
@@ -205,7 +203,8 @@ def test_a_damaged_partition_is_named_and_the_others_are_merged_as_usual(
     broker = start_broker({**SOON, "sparklog.http.listener": "127.0.0.1:0"}, root=root_of(log))
     until(lambda: "t-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in caplog.text)
     with sparklog.open(root_of(log)) as other:
-        fill(other, 256, partition=1)
+        for number in range(DUE):
+            other.append("t", pa.table({"value": [f"{number}"]}), partition=1)
         until(lambda: extent_count(log, 1) < 256)
     until(lambda: value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_partitions_count") == 1)
     assert value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_bytes") == segment.stat().st_size
