@@ -5,18 +5,18 @@ Not here: what stays and what goes (sparklog/maintenance), freeing the storage (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.maintenance_words import note_of_version
-from sparklog.cli.near_names import require_topics
+from sparklog.cli.maintenance_words import chosen_topics, note_of_version, topics_argument
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
 
 if TYPE_CHECKING:
-    from sparklog.maintenance import CompactionReport
+    from sparklog.maintenance import CompactedTopic, CompactionReport
 
 COLUMNS = (
     Column("topic", "TOPIC"),
@@ -32,10 +32,11 @@ COLUMNS = (
     Column("bytes_after", "NOW", number=True, bytes=True),
 )
 _OF_DRY_RUN = 4  # of the columns
+_MAX_REASONS = 10  # for people; in JSON each has its own
 
 
 @click.command("compact")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@topics_argument
 @click.option("--dry-run", is_flag=True, help="Only show which topics have anything to compact.")
 @click.option(
     "--due",
@@ -52,38 +53,52 @@ def compact(topics: tuple[str, ...], dry_run: bool, only_due: bool) -> None:
     from their first compaction on; records without a key go. Readers and writers go on meanwhile.
     `sparklog vacuum` frees the space.
     """
-    from sparklog.maintenance import CompactionLimits
+    from sparklog.maintenance import CompactionLimits, why_not_due
     from sparklog.maintenance import compact as clean
     from sparklog.metadata import CLEANED_VERSION
 
     log = current().open_log()
-    if topics:
-        require_topics(log, topics)
+    chosen = chosen_topics(
+        log, topics, lambda name: "compact" in log.describe_topic(name).config.cleanup_policy
+    )
     if not dry_run:
         note_of_version(log, CLEANED_VERSION)
+    limits = CompactionLimits(only_due=only_due)
     with byte_bar("compacting") as show:
         report = clean(
             log.metadata,
             log.clock,
-            list(dict.fromkeys(topics)) or None,
-            CompactionLimits(only_due=only_due),
+            chosen,
+            limits,
             dry_run=dry_run,
             progress=lambda progress: show(progress.done_bytes, progress.total_bytes),
         )
-    show_report(report, dry_run=dry_run)
+    reasons = {
+        name: why_not_due(log.image, name, log.clock.now_ms(), limits)
+        for name, one in report.topics.items()
+        if not one.partitions and name in log.image.topics
+    }
+    show_report(report, dry_run=dry_run, reasons=reasons)
 
 
-def show_report(report: CompactionReport, *, dry_run: bool) -> None:
-    """A line a topic, and in JSON a document."""
+def show_report(report: CompactionReport, *, dry_run: bool, reasons: Mapping[str, str]) -> None:
+    """A line a topic, and in JSON a document; `reasons`: why nothing was due, by topic."""
     import dataclasses
 
-    rows = [{"topic": name, **dataclasses.asdict(one)} for name, one in report.topics.items()]
+    rows = [
+        {"topic": name, "outcome": _outcome(one, dry_run=dry_run), "reason": reasons.get(name, "")}
+        | dataclasses.asdict(one)
+        for name, one in report.topics.items()
+    ]
     if current().json:
         show_json({"dry_run": dry_run, "topics": rows})
         return
     shown = [row for row in rows if row["partitions"]]
     if not shown:
         click.echo("Nothing to compact.")
+        for name, reason in list(reasons.items())[:_MAX_REASONS]:
+            if reason:
+                click.echo(f"{name}: {reason}.", err=True)
         return
     show_rows(COLUMNS[:_OF_DRY_RUN] if dry_run else COLUMNS, shown)
     keyless = sum(one.keyless for one in report.topics.values())
@@ -97,3 +112,9 @@ def show_report(report: CompactionReport, *, dry_run: bool) -> None:
     left_out = sum(one.left_out for one in report.topics.values())
     if left_out:
         click.echo(f"{left_out} rounds were left out: others changed the partition meanwhile.", err=True)
+
+
+def _outcome(one: CompactedTopic, *, dry_run: bool) -> str:
+    if not one.partitions:
+        return "nothing_due"
+    return "due" if dry_run else "compacted" if one.rounds else "left_out"

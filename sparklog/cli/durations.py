@@ -1,4 +1,4 @@
-"""A time on the command line: a number with its unit, such as 7d or 30s; or 0."""
+"""A time on the command line: a number with its unit, such as 7d, 30s or '168 hours', as SQL has it; or 0."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import click
 
 METAVAR = "DURATION"
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d", "week": "w"}
+_PATTERN = re.compile(
+    rf"(\d{{1,12}})\s*(?:({'|'.join(_UNITS_MS)})|({'|'.join(_WORDS)})s?)", re.ASCII | re.IGNORECASE
+)
 
 
 def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
@@ -16,7 +20,10 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str 
         return None
     if value == "0":
         return 0
-    match = re.fullmatch(r"(\d{1,12})(ms|s|m|h|d|w)", value, re.ASCII)
+    match = _PATTERN.fullmatch(value.strip())
     if match is None:
-        raise click.BadParameter(f"found {value!r}, expected a number with ms, s, m, h, d or w, such as 7d.")
-    return int(match[1]) * _UNITS_MS[match[2]]
+        raise click.BadParameter(
+            f"found {value!r}, expected a number with ms, s, m, h, d or w, such as 7d, or '7 days'."
+        )
+    unit = match[2] or _WORDS[match[3].lower()]
+    return int(match[1]) * _UNITS_MS[unit.lower()]

@@ -9,7 +9,7 @@ import dataclasses
 
 import click
 
-from sparklog.cli.near_names import require_topics
+from sparklog.cli.maintenance_words import chosen_topics, topics_argument
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.settings import common_options, current
 
@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 @click.command("expire")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@topics_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @common_options
 def expire(topics: tuple[str, ...], dry_run: bool) -> None:
@@ -36,9 +36,8 @@ def expire(topics: tuple[str, ...], dry_run: bool) -> None:
     from sparklog.maintenance import expire as remove
 
     log = current().open_log()
-    if topics:
-        require_topics(log, topics)
-    gone = remove(log.metadata, log.clock.now_ms(), list(dict.fromkeys(topics)) or None, dry_run=dry_run)
+    chosen = chosen_topics(log, topics)
+    gone = remove(log.metadata, log.clock.now_ms(), chosen, dry_run=dry_run)
     rows = [dataclasses.asdict(one) | {"offsets": one.offsets} for one in gone]
     if current().json:
         show_json({"dry_run": dry_run, "partitions": rows})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.durations import METAVAR, parse_duration
-from sparklog.cli.near_names import require_topics
+from sparklog.cli.maintenance_words import chosen_topics, min_input_files_option, topics_argument
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 @click.command("maintain")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@topics_argument
 @click.option("--watch", is_flag=True, help="Go on: a round now, and one after each interval.")
 @click.option(
     "--interval",
@@ -63,15 +63,7 @@ COLUMNS = (
     metavar=METAVAR,
     help="Begin nothing after so long in a round.",
 )
-@click.option(
-    "--min-input-files",
-    "fan_in",
-    type=click.IntRange(min=2),
-    default=256,
-    show_default=True,
-    metavar="N",
-    help="Merge where there are so many extents of about one size.",
-)
+@min_input_files_option(256, "Merge where there are so many extents of about one size.")
 @common_options
 def maintain(
     topics: tuple[str, ...],
@@ -89,17 +81,19 @@ def maintain(
     from cron. One process of a machine does it at a time.
     """
     from sparklog.maintenance import ROUND, Budget, MergeLimits, Terms, alone
+    from sparklog.maintenance.budget import FILES_PER_SECOND
 
     if watch and not interval_ms:
         raise click.UsageError("--interval must be longer than nothing, or it would look all the time.")
     if watch and dry_run:
         raise click.UsageError("--watch and --dry-run exclude each other.")
     log = current().open_log()
-    if topics:
-        require_topics(log, topics)
-    terms = Terms(topics=list(dict.fromkeys(topics)) or None, limits=MergeLimits(fan_in=fan_in))
+    chosen = chosen_topics(log, topics)
+    terms = Terms(topics=chosen, limits=MergeLimits(fan_in=fan_in))
     seconds = None if max_time_ms is None else max_time_ms / 1000
-    budget = Budget(seconds=seconds, max_bytes=max_bytes, bytes_per_second=rate)
+    budget = Budget(
+        seconds=seconds, max_bytes=max_bytes, bytes_per_second=rate, files_per_second=FILES_PER_SECOND
+    )
     with _until_signalled() as stop:
         if dry_run:
             _show(_round(log, terms, budget, stop, dry_run=True), dry_run=True)

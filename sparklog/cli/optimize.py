@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.maintenance_words import note_of_version
-from sparklog.cli.near_names import require_topics
+from sparklog.cli.maintenance_words import (
+    chosen_topics,
+    min_input_files_option,
+    note_of_version,
+    topics_argument,
+)
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
@@ -30,7 +34,7 @@ COLUMNS = (
 
 
 @click.command("optimize")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@topics_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would be merged.")
 @click.option(
     "--target-file-size-bytes",
@@ -39,12 +43,8 @@ COLUMNS = (
     metavar="BYTES",
     help="Size of the segments; default, and most: the topic's segment.bytes.",
 )
-@click.option(
-    "--min-input-files",
-    "fan_in",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="Merge only where there are so many extents of about one size; default: wherever there are two.",
+@min_input_files_option(
+    None, "Merge only where there are so many extents of about one size; default: wherever there are two."
 )
 @common_options
 def optimize(topics: tuple[str, ...], dry_run: bool, target_bytes: int | None, fan_in: int | None) -> None:
@@ -58,15 +58,14 @@ def optimize(topics: tuple[str, ...], dry_run: bool, target_bytes: int | None, f
     from sparklog.metadata import REPLACEMENT_VERSION
 
     log = current().open_log()
-    if topics:
-        require_topics(log, topics)
+    chosen = chosen_topics(log, topics)
     if not dry_run:
         note_of_version(log, REPLACEMENT_VERSION)
     with byte_bar("merging") as show:
         report = merge(
             log.metadata,
             log.clock,
-            list(dict.fromkeys(topics)) or None,
+            chosen,
             MergeLimits(fan_in=fan_in, target_bytes=target_bytes),
             dry_run=dry_run,
             progress=lambda progress: show(progress.done_bytes, progress.total_bytes),

@@ -10,7 +10,7 @@ that is due (steps.py), within a budget.
 from sparklog.maintenance.alone import ROUND, alone
 from sparklog.maintenance.budget import NO_LIMIT, Budget
 from sparklog.maintenance.choose import MergeLimits
-from sparklog.maintenance.choose_compactions import CompactionLimits, CompactionWork
+from sparklog.maintenance.choose_compactions import CompactionLimits, CompactionWork, why_not_due
 from sparklog.maintenance.compact import CompactedTopic, CompactionReport, compact
 from sparklog.maintenance.maintain import RoundReport, due_steps, maintain, withheld_by_version
 from sparklog.maintenance.retain import Expiry, expire
@@ -70,5 +70,6 @@ __all__ = [
     "remembered_after",
     "still_remembered",
     "vacuum",
+    "why_not_due",
     "withheld_by_version",
 ]

@@ -150,6 +150,27 @@ def dirtiness(
     return Dirtiness(ratio=ratio, overdue_ms=overdue_ms)
 
 
+def why_not_due(image: Image, name: str, now_ms: int, limits: CompactionLimits) -> str:
+    """For people: why nothing of a topic that is compacted is due; empty if something is. Pure."""
+    topic = image.topics[name]
+    states = [state for state in topic.partitions if len(state.extents)]
+    if not states:
+        return "no records"
+    if all(state.cleaned.first_dirty_offset >= state.log_end_offset for state in states):
+        return "nothing was written since the last compaction"
+    works = [work for work in _works(image, topic, now_ms, limits, image) if work.dirty_bytes]
+    if any(_is_due(work, now_ms, limits) for work in works):
+        return ""
+    if not works:
+        newest = ", or in a partition's newest extent" if limits.only_due else ""
+        return f"what is not compacted is younger than min.compaction.lag.ms{newest}"
+    ratio = max(work.dirty_ratio for work in works)
+    least = works[0].config.min_cleanable_dirty_ratio
+    if ratio > least:
+        return f"the dirty part has fewer than {limits.min_extents} extents, and is younger than segment.ms"
+    return f"dirty ratio {ratio:.2f}, of {least:g} (min.cleanable.dirty.ratio)"
+
+
 def is_compacted(topic: Topic, image: Image) -> bool:
     """Does the topic's cleanup.policy ask for it?"""
     return COMPACT in TopicConfig.parse(topic.configs, image.configs).cleanup_policy

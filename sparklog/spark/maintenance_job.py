@@ -12,6 +12,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,29 +26,17 @@ def main(arguments: Sequence[str]) -> int:
 
     spark = configure(SparkSession.builder.appName(f"sparklog {options.command}")).getOrCreate()
     topics = options.topics or None
+    how: dict[str, Any] = {
+        "max_concurrent_file_group_rewrites": options.max_concurrent_file_group_rewrites,
+        "dry_run": options.dry_run,
+        "cluster_id": options.cluster_id,
+    }
     try:
-        report = (
-            optimize(
-                spark,
-                options.root,
-                topics,
-                target_file_size_bytes=options.target_file_size_bytes,
-                min_input_files=options.min_input_files,
-                max_concurrent_file_group_rewrites=options.max_concurrent_file_group_rewrites,
-                dry_run=options.dry_run,
-                cluster_id=options.cluster_id,
-            )
-            if options.command == "optimize"
-            else compact(
-                spark,
-                options.root,
-                topics,
-                only_due=options.due,
-                max_concurrent_file_group_rewrites=options.max_concurrent_file_group_rewrites,
-                dry_run=options.dry_run,
-                cluster_id=options.cluster_id,
-            )
-        )
+        if options.command == "compact":
+            report: Any = compact(spark, options.root, topics, only_due=options.due, **how)
+        else:
+            how["target_file_size_bytes"] = options.target_file_size_bytes
+            report = optimize(spark, options.root, topics, min_input_files=options.min_input_files, **how)
     except SparklogError as error:
         sys.stderr.write(f"Error: {error}\n")
         return 1

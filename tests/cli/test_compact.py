@@ -60,3 +60,35 @@ def test_a_topic_that_is_not_compacted(run: Run) -> None:
     refused = run("compact", "plain", exit_code=1)
     assert "NOT_COMPACTED" in refused.stderr
     assert "--config cleanup.policy=compact" in refused.stderr
+
+
+@pytest.mark.usefixtures("table")
+def test_why_nothing_is_due(run: Run, run_json: Callable[..., Any], root: Path) -> None:
+    def told(*words: str) -> tuple[str, str]:
+        (one,) = run_json("compact", "t", *words)["topics"]
+        return one["outcome"], one["reason"]
+
+    assert told("--dry-run") == ("due", "")
+    assert told() == ("compacted", "")
+    assert told() == ("nothing_due", "nothing was written since the last compaction")
+    assert "t: nothing was written since the last compaction." in run("compact").stderr
+    run("topics", "alter", "--topic", "t", "--config", "min.compaction.lag.ms=1000000")
+    with sparklog.open(root, create=False) as log:
+        log.append("t", pa.table({"key": ["z"], "value": ["z"]}))
+    assert told() == ("nothing_due", "what is not compacted is younger than min.compaction.lag.ms")
+    assert "newest extent" in told("--due")[1]
+    run("topics", "alter", "--topic", "t", "--config", "min.compaction.lag.ms=0")
+    run("topics", "alter", "--topic", "t", "--config", "min.cleanable.dirty.ratio=0.99")
+    with sparklog.open(root, create=False) as log:
+        log.append("t", pa.table({"key": ["z"], "value": ["z"]}))
+    outcome, reason = told("--due")
+    assert (outcome, reason[:12]) == ("nothing_due", "dirty ratio ")
+    assert reason.endswith(", of 0.99 (min.cleanable.dirty.ratio)")
+    run("topics", "create", "--topic", "empty", "--config", "cleanup.policy=compact")
+    assert run_json("compact", "empty")["topics"][0]["reason"] == "no records"
+
+
+@pytest.mark.usefixtures("table")
+def test_a_pattern_means_the_topics_that_are_compacted(run: Run, run_json: Callable[..., Any]) -> None:
+    assert [one["topic"] for one in run_json("compact", "*", "--dry-run")["topics"]] == ["t"]
+    assert "NOT_COMPACTED" in run("compact", "plain,t", exit_code=1).stderr

@@ -161,7 +161,7 @@ def test_an_order_says_whom_it_may_stop(log: SparkLog, run: Run, command: str, v
     assert "UNSUPPORTED_METADATA" not in run(command).stderr
 
 
-@pytest.mark.parametrize("wrong", ["5", "5 minutes", "-1s", "", "m"])
+@pytest.mark.parametrize("wrong", ["5", "5 minutesx", "-1s", "", "m"])
 def test_an_interval_is_a_duration(root: Path, run: Run, wrong: str) -> None:
     assert "such as 7d" in run("maintain", "--interval", wrong, exit_code=2).stderr
 

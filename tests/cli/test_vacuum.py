@@ -83,7 +83,7 @@ class _Terminal:
             return True
 
 
-@pytest.mark.parametrize("retain", ["", "7", "7 days", "-1d", "1.5d", "d", "7dd"])
+@pytest.mark.parametrize("retain", ["", "7", "7 dayz", "-7 days", "-1d", "1.5d", "d", "7dd"])
 def test_a_time_that_is_none(run: Run, retain: str) -> None:
     assert "such as 7d" in run("vacuum", f"--retain={retain}", exit_code=2).stderr
 
@@ -108,3 +108,10 @@ def test_what_stays_is_told(garbage: Path, run: Run, root: Path) -> None:
     refused = run("vacuum", exit_code=1)
     assert "older copy" in refused.stderr
     assert garbage.exists()
+
+
+@pytest.mark.parametrize(
+    "retain", ["168h", "168 HOURS", "168 hours", "1 week", "7 Days", "10080 minutes", " 7 d "]
+)
+def test_times_as_sql_has_them(garbage: Path, run_json: Callable[..., Any], retain: str) -> None:
+    assert run_json("vacuum", "--dry-run", "--retain", retain)["retain_ms"] == WEEK_S * 1000
