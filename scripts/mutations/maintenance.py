@@ -218,7 +218,7 @@ MUTANTS = (
         "sparklog/maintenance/budget.py",
         "        if self._is_stopped():\n            raise StoppedError\n",
         "",
-        "tests/maintenance/test_maintain.py",
+        "tests/maintenance/test_budgets.py",
     ),
     Mutant(
         "a sink has one round at a time",

@@ -120,14 +120,14 @@ MUTANTS = (
         "sparklog/maintenance/sweep.py",
         "            self._removed(len(names))\n",
         "",
-        "tests/maintenance/test_maintain.py",
+        "tests/maintenance/test_budgets.py",
     ),
     Mutant(
         "a vacuum breaks off when its round is to end",
         "sparklog/maintenance/steps.py",
         "progress=lambda _: round_.meter.check(), removed",
         "removed",
-        "tests/maintenance/test_maintain.py",
+        "tests/maintenance/test_budgets.py",
     ),
     Mutant(
         "a query's own word beats its session's",
