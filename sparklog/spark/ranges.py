@@ -17,7 +17,7 @@ from sparklog.spark.stream_offset import Positions
 MANY_TASKS = 200  # as many as Spark makes of a shuffle
 SMALL_BYTES = 4 << 20  # what Spark takes the opening of a file to cost, in bytes read
 RECORD_BYTES = 200  # what a record costs beside its bytes: 0.5 us, where a byte costs 2.4 to 3.4 ns
-LARGE_BYTES = 256 << 20  # records included: 1.5 s of a copy, beside which the 65 ms of a task are little
+LARGE_BYTES = 256 << 20  # records included: 1.5 s of a copy, beside which a task's own 65 ms are little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
