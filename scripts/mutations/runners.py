@@ -136,4 +136,11 @@ MUTANTS = (
         "if text is None or not options.streaming:",
         "tests/spark/test_sink_maintenance.py",
     ),
+    Mutant(
+        "vacuum: that commits were lost is remembered",
+        "sparklog/maintenance/sweep.py",
+        "if evidence.newest_birth > image.commit or LOST_COMMITS_KEY in image.configs:",
+        "if evidence.newest_birth > image.commit:",
+        "tests/maintenance/test_older_copy.py",
+    ),
 )

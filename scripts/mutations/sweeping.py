@@ -51,9 +51,9 @@ MUTANTS = (
     Mutant(
         "vacuum: an older copy of the log is refused",
         SWEEP,
-        "    if evidence.newest_birth <= image.commit:\n",
-        "    if True:\n",
-        "tests/maintenance/test_vacuum.py",
+        "            raise _older_copy(self._store, image, evidence, lost)\n",
+        "            pass\n",
+        "tests/maintenance/test_older_copy.py",
     ),
     Mutant(
         "vacuum: names that are not sparklog's are left alone",

@@ -19,7 +19,9 @@ from sparklog.metadata import (
 PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
 AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
 # What a root's owner agrees to: no matter of Kafka's clients.
-AGREEMENTS = frozenset({AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY})
+# Set by vacuum: files show that the log has lost commits, up to this one at least (docs/adr/0019).
+LOST_COMMITS_KEY = "sparklog.lost.until.commit"
+AGREEMENTS = frozenset({AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY, LOST_COMMITS_KEY})
 _DAY_MS = 86_400_000
 _INT_MAX = (1 << 31) - 1
 
@@ -70,6 +72,16 @@ class RootConfig:
         doc="""How long a partition remembers an idempotent producer that writes nothing, at least; it is
         forgotten within twice that. Longer: late repetitions of a batch are still told from new ones;
         shorter: less to remember where each job is a new producer. Keep it above delivery.timeout.ms.""",
+    )
+    lost_until_commit: int = setting(
+        LOST_COMMITS_KEY,
+        default=-1,
+        minimum=-1,
+        unit="commit",
+        doc="""Set by vacuum when files were begun at later commits than there are: an older copy of
+        __cluster_metadata was put back. While it is set vacuum removes nothing, since it cannot tell what
+        only the lost commits refer to. Putting the newest copy back takes it away; delete it when what came
+        after is given up, and those files are out of the root. -1: nothing is known to be lost.""",
     )
     automatic_removal: bool = setting(
         AUTOMATIC_REMOVAL_KEY,

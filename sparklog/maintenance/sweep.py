@@ -7,7 +7,8 @@
     3. list once more; remove what is dead as of an image that has the horizon (dead_files.py)
 
 Invariants: nothing is removed but what is dead as of an image that is durable, by that image's own horizon. A
-    log that has lost commits (an older copy of it was restored) is refused: files were born after its end.
+    log that has lost commits (an older copy of it was restored) is refused: files were born after its end. It
+    is noted, and refused from then on, also when it has as many commits again.
     Names that sparklog never gave are left alone.
 Limits: memory for a portion of the listing and the names of live segments; never for all files.
 Not here: what is dead (dead_files.py); commits and snapshots that nobody needs (metadata/cleaning.py).
@@ -24,10 +25,11 @@ from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError, InvalidRequestError
 from sparklog.failpoints import failpoint
 from sparklog.log.names import may_hold_segments, segment_of
+from sparklog.log.root_config import LOST_COMMITS_KEY, RootConfig
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.dead_files import Evidence, ForeseeingJudge, Judge, Verdict
 from sparklog.maintenance.run import Progress
-from sparklog.metadata import Action, Image, MetadataLog, born_of, plan_move_sweep_horizon
+from sparklog.metadata import Action, Image, MetadataLog, born_of, plan_move_sweep_horizon, plan_set_configs
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_of
 from sparklog.metadata.past import load_past
 from sparklog.metadata.requests import RequestBox
@@ -189,7 +191,7 @@ class _Vacuum:
     def run(self, *, dry_run: bool) -> VacuumReport:
         evidence = self._survey()
         image = self._metadata.refresh(force=True)
-        _refuse_older_copy(self._store, image, evidence)
+        self._refuse_older_copy(image, evidence, dry_run=dry_run)
         horizon = self._horizon(image, evidence)
         report = VacuumReport(horizon_before=image.sweep_horizon, horizon=horizon)
         failpoint("vacuum.surveyed")
@@ -204,6 +206,20 @@ class _Vacuum:
         report.temporary = self._store.sweep_temporary(older_than_ms=DAY_MS, dry_run=dry_run)
         report.requests = RequestBox(self._store, self._clock, image.cluster_id).sweep(dry_run=dry_run)
         return report
+
+    def _refuse_older_copy(self, image: Image, evidence: Evidence, *, dry_run: bool) -> None:
+        """Listed first, and then looked for commits: a file's birth is a commit that was there, and durable.
+
+        It is noted in the log, for the time when that has as many commits as were lost: then the files show
+        nothing any more, and what only the lost commits referred to looks dead. The note goes when the newest
+        copy is put back, since it was never in that.
+        """
+        lost = max(evidence.newest_birth, RootConfig.parse(image.configs).lost_until_commit)
+        if evidence.newest_birth > image.commit and not dry_run:
+            configs = {LOST_COMMITS_KEY: str(lost)}
+            self._metadata.publish(lambda newest: _some(plan_set_configs(newest, None, configs)))
+        if evidence.newest_birth > image.commit or LOST_COMMITS_KEY in image.configs:
+            raise _older_copy(self._store, image, evidence, lost)
 
     def _survey(self) -> Evidence:
         """What files and commits show. It is about files, so it may be out of date: nothing goes by it."""
@@ -285,15 +301,18 @@ def _named(file: StoredFile) -> DeadFile:
     return DeadFile(name=file.name, size_bytes=file.size, modified_ms=file.modified_ms, born=born)
 
 
-def _refuse_older_copy(store: Store, image: Image, evidence: Evidence) -> None:
-    """Listed first, and then looked for commits: a file's birth is a commit that was there, and durable."""
-    if evidence.newest_birth <= image.commit:
-        return
-    raise CorruptLogError(
+def _older_copy(store: Store, image: Image, evidence: Evidence, lost: int) -> CorruptLogError:
+    newest = f", at which {evidence.newest_file} was born" if evidence.newest_birth == lost else ""
+    return CorruptLogError(
         "CORRUPT_METADATA_LOG",
-        f"{store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least "
-        f"{evidence.newest_birth}, at which {evidence.newest_file} was born; was the log replaced by an "
-        "older copy? What it does not know of any more would be removed",
-        fix="restore the newest copy of the log; or, if what came after is given up for lost, move the files "
-        "that were born later out of the root",
+        f"{store.url}/{DIRECTORY}: found commits up to {image.commit}, expected at least {lost}{newest}; "
+        "or these are others than there were. Was the log replaced by an older copy? What it does not "
+        "know of any more would be removed",
+        fix="stop what writes, and restore the newest copy of the log; or, if what came after is given up, "
+        "move the files that were born later out of the root, and then "
+        f"`sparklog root alter --delete-config {LOST_COMMITS_KEY}`",
     )
+
+
+def _some(action: Action | None) -> list[Action]:
+    return [] if action is None else [action]

@@ -10,7 +10,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.client.appender import StagedAppend
 from sparklog.clock import ManualClock
-from sparklog.errors import CorruptLogError, InvalidRequestError, RetriableError, StorageError
+from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.maintenance import RETAIN_MS, MergeLimits, VacuumReport, optimize, vacuum
 from sparklog.maintenance.dead_files import Judge, Verdict
 from sparklog.maintenance.sweep import DAY_MS, FREED_MS
@@ -240,20 +240,6 @@ def test_a_segment_is_live_however_its_directory_is_spelt(
     verdicts = [Judge(image).verdict(StoredFile(name, 1, 0)) for name in names]
     assert segment.startswith("t-0/")
     assert verdicts == [Verdict.LIVE, Verdict.LIVE, Verdict.DEAD]
-
-
-def test_an_older_copy_of_the_log_is_refused(
-    log: SparkLog, append: Append, memory: MemoryStore, clock: ManualClock
-) -> None:
-    append([b"a"])
-    name = f"segments/{'c' * 32}/00000000.{log.image.commit + 1}.log"
-    log.store.put_hint(name, b"?")
-    clock.advance_ms(RETAIN_MS)
-    with pytest.raises(CorruptLogError, match=f"expected at least {log.image.commit + 1}.*{name} was born"):
-        run(log)
-    assert name in data_files(log)
-    append([b"b"])  # the log has come so far
-    run(log)
 
 
 def test_a_dry_run_names_what_would_go_and_changes_nothing(
