@@ -265,4 +265,11 @@ MUTANTS = (
         "    stays = np.zeros(len(columns), np.bool_)\n",
         "tests/maintenance/test_forgotten.py",
     ),
+    Mutant(
+        "compaction: what went between two batches that are kept is not kept with them",
+        _BATCHES,
+        " | (keeps[1:] & (first[1:] != first[:-1] + 1))",
+        "",
+        _EDGES,
+    ),
 )

@@ -54,6 +54,22 @@ def test_offsets_that_are_too_far_apart_for_one_batch_get_two() -> None:
     assert found.record_count.tolist() == [3, 3]
 
 
+def test_what_went_between_two_that_are_kept_is_not_kept_with_them(table: SparkLog, put: Put) -> None:
+    """Large batches are written as they are, those next to each other at once."""
+    for key in (b"a", b"b", b"c", b"d", b"e"):
+        put((key, b"x" * 9_000))
+    put((b"b", b"1"), (b"d", b"1"))
+    compact(table.metadata, table.clock)
+    assert [(offset, key) for offset, key, _ in left(table)] == [
+        (0, b"a"),
+        (2, b"c"),
+        (4, b"e"),
+        (5, b"b"),
+        (6, b"d"),
+    ]
+    assert sum(extent.size for extent in extents(table, "table")) < 4 * 9_000
+
+
 def test_tombstones_may_be_kept_for_ever(table: SparkLog, put: Put, clock: ManualClock) -> None:
     table.alter_topic("table", {"delete.retention.ms": str(LONG_MAX)})
     put((b"a", b"1"))
