@@ -312,4 +312,18 @@ MUTANTS = (
         "        if False:\n",
         "tests/metadata/test_extent_list.py",
     ),
+    Mutant(
+        "offsets of a merged segment lie within 32 bits of the first",
+        "sparklog/maintenance/merged_segment.py",
+        "            and last - self.base_offset <= INT_MAX\n",
+        "",
+        "tests/maintenance/test_merged_segment.py",
+    ),
+    Mutant(
+        "the indexes of a merged segment have room",
+        "sparklog/maintenance/merged_segment.py",
+        "            and index_bytes <= config.segment_index_bytes\n",
+        "",
+        "tests/maintenance/test_merged_segment.py",
+    ),
 )
