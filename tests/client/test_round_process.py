@@ -235,3 +235,14 @@ def test_one_at_a_time_on_a_machine_whatever_the_store(log: SparkLog) -> None:
         held.release()
     assert answer.is_busy
     assert len(log.refresh().partition("t", 0).extents) == DUE
+
+
+def test_a_round_comes_to_its_end_without_its_parent(log: SparkLog) -> None:
+    """Spark's Python worker has ended before the round has begun."""
+    with guardian() as descriptor:
+        process = RoundProcess(request(log, guardian=descriptor))
+    process.leave()
+    answer = answered(process)
+    assert answer.report is not None
+    assert not answer.report.is_stopped
+    assert len(log.refresh().partition("t", 0).extents) == 1
