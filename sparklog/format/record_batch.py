@@ -113,6 +113,10 @@ class BatchHeader:
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_MASK)
 
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON_MASK)
+
 
 assert tuple(field.name for field in dataclasses.fields(BatchHeader)) == tuple(
     name for name, _, _ in HEADER_FIELDS
