@@ -13,12 +13,12 @@ Sources: KIP-211; Kafka ConsumerGroupCommand --delete.
 """
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sparklog.client.groups import OFFSETS_TOPIC, partition_for_group
 from sparklog.client.log import SparkLog
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata import Action, Image, PartitionState, plan_append
+from sparklog.metadata import Action, DraftExtent, Image, PartitionState, plan_append
 
 _ATTEMPTS = 5  # at a group whose partition is written to meanwhile
 NEVER_MS = -1
@@ -90,12 +90,14 @@ def _forget(log: SparkLog, group: str, before_ms: int) -> bool:
             return False
         drafts = log.stage_offsets(group, dict.fromkeys(log.committed_offsets(group))).drafts
 
-        def plan(image: Image, seen: PartitionState = seen) -> list[Action]:
+        def plan(
+            image: Image, seen: PartitionState = seen, drafts: Sequence[DraftExtent] = drafts
+        ) -> list[Action]:
             found = _partition_of(image, group)
             is_same = found is not None and found.topic_id == seen.topic_id
             if not is_same or found is None or found.log_end_offset != seen.log_end_offset:
                 return []
-            return [plan_append(image, drafts)]  # noqa: B023 - called before the next pass
+            return [plan_append(image, drafts)]
 
         if log.metadata.publish(plan).actions:
             return True
