@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "brokers: no rack has two replicas before all have one",
-        "sparklog_server/cluster/placement.py",
+        "sparklog/client/placement.py",
         "(racks[node_id] not in taken or len(taken) == rack_count)",
         "True",
         OF_ELECTIONS,

@@ -4,7 +4,7 @@ Invariants: pure; each plan is computed from one image, and says nothing when th
     Everything in it applies in the controller's epoch only.
 Bounds: a plan is one commit. An action names as many partitions as it may (model/columns.py); 10,000 of them
     take 80 to 340 KB.
-Not here: the rules (selectors.py, placement.py), when to do what.
+Not here: the rules (selectors.py, sparklog/client/placement.py), when to do what.
 Concurrency: pure functions.
 Sources: the controller of Kafka before KRaft: onBrokerFailure, onBrokerStartup, onNewPartitionCreation,
     checkAndTriggerAutoLeaderRebalance, ControlledShutdown.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
+from sparklog.client.placement import spread_replicas
 from sparklog.metadata import (
     MAX_PARTITIONS_OF_ACTION,
     NO_NODE,
@@ -26,7 +27,6 @@ from sparklog.metadata import (
     plan_fence_broker,
 )
 from sparklog_server.cluster import selectors
-from sparklog_server.cluster.placement import spread_replicas
 
 V = TypeVar("V")
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from sparklog.client.placement import alternating, spread_replicas
 from sparklog.metadata import (
     NO_NODE,
     Image,
@@ -22,7 +23,6 @@ from sparklog_server.cluster.elections import (
     plan_preferred,
     plan_takeover,
 )
-from sparklog_server.cluster.placement import alternating, spread_replicas
 from tests.metadata.cluster_roots import (
     AGREED,
     TOPIC,

@@ -7,7 +7,7 @@ and no two replicas of a partition are in one rack before every rack has one.
 
 Invariants: pure; each list has as many different brokers as were asked for. Each broker is the first of as
     many partitions as any other, or of one more.
-Not here: whether a client's own lists are legal (admin/assignments.py), who leads (selectors.py).
+Not here: whether lists that somebody names are legal, and who leads (sparklog_server).
 Concurrency: pure functions.
 Sources: Kafka AdminUtils.assignReplicasToBrokers (KIP-36).
 """
