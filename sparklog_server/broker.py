@@ -68,7 +68,7 @@ class Broker:
             log, defaults=config.root_defaults(), metrics=self.metrics, storage_threads=storage_threads
         )
         self.membership = Membership(self.root, self.lifecycle, config.broker, advertised=self._advertised)
-        self.leadership = Leadership(config.broker.node_id)
+        self.leadership = Leadership(config.broker.node_id, self.root)
         self.follower = Follower(
             self.root,
             self.membership,

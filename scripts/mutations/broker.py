@@ -33,10 +33,10 @@ MUTANTS = (
     ),
     Mutant(
         "broker: a deposed one publishes nothing",
-        "sparklog_server/cluster/broker_epoch.py",
+        "sparklog_server/cluster/alone.py",
         "        if image.broker is None or image.broker.incarnation_id != self.incarnation_id:\n",
         "        if False:\n",
-        "tests/server/cluster/test_broker_epoch.py",
+        "tests/server/cluster/test_alone.py",
     ),
     Mutant(
         "broker: one that sees a newer registration stops",

@@ -281,6 +281,6 @@ MUTANTS = (
         "sparklog/storage/holding.py",
         "        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)\n",
         "        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)\n",
-        "tests/server/cluster/test_broker_epoch.py",
+        "tests/server/cluster/test_alone.py",
     ),
 )

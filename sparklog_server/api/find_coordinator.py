@@ -38,7 +38,7 @@ async def handle_find_coordinator(request: Any, context: RequestContext, service
     if error:
         where |= {"node_id": -1, "host": "", "port": -1}
     else:
-        node_id = services.leadership.coordinator_id
+        node_id = services.node_id
         where |= {"node_id": node_id, "host": context.listener.host, "port": context.listener.port}
     types = context.types
     if context.api_version < _BATCHED_SINCE:

@@ -1,24 +1,36 @@
 """Who leads a partition and in which epoch, who is controller, who coordinates a group: the one place to ask.
 
-One broker serves a root at a time: it leads every partition, in epoch 0, which never ends, and is everything
-else besides. Whether it is that broker now is another question (membership.py).
+Several brokers: the image says it. A partition that the controller has not assigned yet is nobody's. A broker
+that serves a root alone leads every partition, in epoch 0, which never ends, and is everything else besides.
+Whether this broker may answer now is another question (membership.py).
 Invariants: an epoch that clients know is never taken back, so that they find their logs as they left them.
-Concurrency: immutable.
-Sources: KIP-320; Kafka Partition.checkCurrentLeaderEpoch.
+Concurrency: asks the newest image at each call; any thread.
+Sources: KIP-320; Kafka Partition.checkCurrentLeaderEpoch; docs/adr/0026.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
 
-from sparklog.metadata import PartitionState, Topic
+from sparklog.metadata import Image, PartitionState, Topic
 from sparklog_server.protocol.errors import ErrorCode
 
-LEADER_EPOCH = 0
+LEADER_EPOCH = 0  # of a broker that is alone; and of batches as they are stored, until they are fetched
 NO_EPOCH = -1
+
+
+class Images(Protocol):
+    """root/live_root.py."""
+
+    @property
+    def image(self) -> Image:
+        """The newest that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Of one partition."""
+    """Of one partition; NO_NODE: nobody."""
 
     node_id: int
     epoch: int
@@ -27,24 +39,47 @@ class Leader:
 class Leadership:
     """See the module's docstring."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, images: Images) -> None:
         self.node_id = node_id
-        self.controller_id = node_id  # changes metadata for clients
-        self.coordinator_id = node_id  # coordinates groups
-        self.brokers = (node_id,)  # all that may have replicas
-        self._leader = Leader(node_id, LEADER_EPOCH)
+        self._images = images
+        self._alone = Leader(node_id, LEADER_EPOCH)
 
-    def leader_of(self, _partition: PartitionState) -> Leader:
+    @property
+    def is_alone(self) -> bool:
+        """Does this broker serve the root alone? A root of several is never one broker's again."""
+        return not self._images.image.brokers
+
+    @property
+    def controller_id(self) -> int:
+        """Who changes leaderships; NO_NODE while nobody does."""
+        return self.node_id if self.is_alone else self._images.image.controller.node_id
+
+    @property
+    def brokers(self) -> Sequence[int]:
+        """All that may have replicas, fenced ones, too."""
+        return (self.node_id,) if self.is_alone else tuple(sorted(self._images.image.brokers))
+
+    def leader_of(self, partition: PartitionState) -> Leader:
         """Who leads a partition."""
-        return self._leader
+        if self.is_alone:
+            return self._alone
+        leadership = partition.leadership
+        return Leader(leadership.leader, leadership.leader_epoch)
 
     def leaders_of(self, topic: Topic) -> tuple[tuple[Leader, int], ...]:
         """Who leads a topic's partitions, from the first on: each with how many in a row."""
-        return ((self._leader, len(topic.partitions)),) if topic.partitions else ()
+        if self.is_alone:
+            return ((self._alone, len(topic.partitions)),) if topic.partitions else ()
+        leaders = ((one.leadership.leader, one.leadership.leader_epoch) for one in topic.partitions)
+        return tuple((Leader(*leader), len(list(group))) for leader, group in groupby(leaders))
 
     def leads(self, partition: PartitionState) -> bool:
         """Does this broker lead a partition, and so coordinate what an internal topic says in it?"""
         return self.leader_of(partition).node_id == self.node_id
+
+    def coordinator_of(self, partition: PartitionState) -> int:
+        """Who coordinates what an internal topic says in this partition; NO_NODE: nobody does now."""
+        return self.leader_of(partition).node_id
 
     def epoch_error(self, partition: PartitionState, current_leader_epoch: int) -> ErrorCode:
         """What to answer a client that takes `current_leader_epoch` for the leader's; -1: it does not say."""

@@ -11,7 +11,7 @@ may have them by now, and taken up again, from the log, when following works aga
 
 Invariants: no answer of a coordinator or leader, but errors, after the image that takes the role away was
     seen, or on an image older than broker.session.timeout.ms.
-Not here: publishing, which needs no clock (broker_epoch.py); following (following.py).
+Not here: publishing, which needs no clock (alone.py); following (following.py).
 Concurrency: event loop; `is_held` may be asked in any thread, and looks at the newest image, shown or not.
 After a crash: whoever starts registers anew.
 Sources: Kafka BrokerLifecycleManager (broker.session.timeout.ms), GroupCoordinatorService.onResignation;
@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 
 from sparklog.errors import FencedError
 from sparklog.metadata import BrokerListener, Image
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.cluster.root_lock import RootLock
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Lifecycle
@@ -46,7 +47,7 @@ class Membership:
     ) -> None:
         """`advertised`: where clients reach this broker, once its ports are bound."""
         self.node_id = settings.node_id
-        self.epoch: BrokerEpoch | None = None
+        self.registration: Registration | None = None
         self._root = root
         self._lifecycle = lifecycle
         self._advertised = advertised
@@ -65,8 +66,8 @@ class Membership:
         listeners = tuple(BrokerListener(host=one.host, port=one.port) for one in self._advertised())
         names = ", ".join(f"{one.host}:{one.port}" for one in listeners)
         self._lock = RootLock.acquire(root.store, names)
-        self.epoch = await root.run(BrokerEpoch.register, root.metadata, self.node_id, listeners)
-        _log.info("registered as broker %d with epoch %d", self.node_id, self.epoch.broker_epoch)
+        self.registration = await root.run(Alone.register, root.metadata, self.node_id, listeners)
+        _log.info("registered as broker %d with epoch %d", self.node_id, self.registration.broker_epoch)
         root.show()
 
     async def stop(self) -> None:
@@ -75,15 +76,16 @@ class Membership:
         if self._lock is not None:
             self._lock.release()
 
+    def current(self) -> Registration:
+        """The registration of now, for one plan. Any thread."""
+        registration = self.registration
+        assert registration is not None, "nothing is published before the start"
+        return registration
+
     @property
     def is_registered(self) -> bool:
-        """Is this the broker that serves the root, as far as is known here?"""
-        registration = self._root.image.broker
-        return (
-            self.epoch is not None
-            and registration is not None
-            and registration.incarnation_id == self.epoch.incarnation_id
-        )
+        """Does the registration stand, as far as is known here?"""
+        return self.registration is not None and self.lost() is None
 
     # --- the role -----------------------------------------------------------------------------------
 
@@ -104,9 +106,9 @@ class Membership:
 
     def lost(self) -> FencedError | None:
         """Why it is over: another broker serves the root."""
-        if self.epoch is not None:
+        if self.registration is not None:
             try:
-                self.epoch.validate(self._root.image)
+                self.registration.validate(self._root.image)
             except FencedError as error:
                 return error
         return None

@@ -2,7 +2,7 @@
 
 A lock on .broker.lock in the root, held by the running process and freed by the kernel with it. Nothing
 depends on it: on storage without locks, or on another machine, the newer broker starts and fences the older
-one (broker_epoch.py).
+one (alone.py).
 
 Concurrency: one per process.
 After a crash: the kernel has released it; the file stays, and means nothing.

@@ -38,7 +38,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.log.drafts import Append
 from sparklog.log.past_retention import RetentionNotice, is_past_retention
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_plan import (
     Answer,
     ProducerKey,
@@ -80,12 +80,12 @@ class BundleWriter:
     def __init__(
         self,
         log: SparkLog,
-        epoch: BrokerEpoch,
+        registration: Callable[[], Registration],
         config_of: Callable[[Topic], TopicConfig],
         on_appended: OnAppended | None = None,
     ) -> None:
         self._log = log
-        self._epoch = epoch
+        self._registration = registration
         self._config_of = config_of
         self._on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
@@ -126,7 +126,7 @@ class BundleWriter:
                 synced = self._sync(written, outcomes)
                 if synced:
                     failpoint("broker.bundle.synced")
-                    self._publish(_BundlePlan(self._epoch, image, parts, written), outcomes)
+                    self._publish(_BundlePlan(self._registration, image, parts, written), outcomes)
             except RetriableError as error:
                 if error.code != "STAGING_EXPIRED":
                     raise
@@ -279,12 +279,12 @@ class _BundlePlan:
 
     def __init__(
         self,
-        epoch: BrokerEpoch,
+        registration: Callable[[], Registration],
         judged: Image,
         parts: Sequence[AppendPart],
         written: list[_Written],
     ) -> None:
-        self._epoch = epoch
+        self._registration = registration
         self._judged = judged
         self._parts = parts
         self._written = written
@@ -292,7 +292,8 @@ class _BundlePlan:
         self.refused: dict[int, PartOutcome] = {}
 
     def __call__(self, image: Image) -> Sequence[Action]:
-        self._epoch.validate(image)
+        registration = self._registration()
+        registration.validate(image)
         self.accepted, self.refused = self._written, {}
         if image is not self._judged:
             self._judge_again(image)

@@ -10,7 +10,7 @@ Invariants:
     1. parts of one partition are appended in the order of `submit`, whatever validation takes;
     2. a future is resolved with outcomes when its parts are durable and visible, or with what went wrong;
        one bad part fails alone;
-    3. every plan is fenced (cluster/broker_epoch.py);
+    3. every plan is fenced, by the registration of its moment (cluster/registration.py);
     4. after a failed fsync, or when fenced, nothing is acknowledged any more, and the broker stops.
 Bounds: bytes and parts per bundle; bytes and submissions that wait, beyond which submit refuses (the network
     layer's own bounds come first, and push back).
@@ -32,7 +32,6 @@ from collections.abc import Callable, Sequence
 from sparklog.errors import FatalStorageError, FencedError, RetriableError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import Plan, PublishResult
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.publish.bundle_writer import BundleWriter, OnAppended
@@ -90,17 +89,16 @@ class Publisher:
         self.is_stopping = False
         self._last_parts = 0
         self._busy_until = 0.0
-        self._epoch: BrokerEpoch | None = None
         self.pending_bytes = self.pending_submissions = 0  # loop only
 
     # --- life ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Accept parts; the broker is registered."""
-        assert self._membership.epoch is not None
         self._loop = asyncio.get_running_loop()
-        self._epoch = self._membership.epoch
-        self._writer = BundleWriter(self._root.log, self._epoch, self._rules.config_of, self._on_appended)
+        self._writer = BundleWriter(
+            self._root.log, self._membership.current, self._rules.config_of, self._on_appended
+        )
         self._metrics.gauge(Gauge.PUBLISH_BACKLOG_BYTES, lambda: self.pending_bytes)
         self._checkers.start()
         self._thread = threading.Thread(target=self._publish_forever, name="publisher", daemon=True)
@@ -293,9 +291,8 @@ class Publisher:
         self._tell(lambda: self._resolve(bundle, results))
 
     def _publish_plan(self, one: _PlanSubmission) -> None:
-        assert self._epoch is not None
         try:
-            result = self._root.metadata.publish(self._epoch.fenced(one.plan))
+            result = self._root.metadata.publish(self._membership.current().fenced(one.plan))
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             failed = error
             self._stop_if_fatal(error)

@@ -18,7 +18,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.metadata import MetadataLog
 from sparklog.storage import open_store
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from tests.crash.lossy_route import LossyRoute
 from tests.crash.matrix import Children, Matrix
 from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of
@@ -121,7 +121,7 @@ def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
         os.sched_yield()
     with sparklog.open(matrix.root, create=False) as log:
         before = found(log, "broker")
-        epoch = BrokerEpoch.register(log.metadata, node_id=8)
+        epoch = Alone.register(log.metadata, node_id=8)
         go.touch()
         assert matrix.children.wait(paused) == FENCED
         log.refresh()

@@ -17,7 +17,7 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart
 from tests.support.roots import opened
@@ -92,8 +92,8 @@ class ProduceMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.log = opened(self.store, self.clock)
-        epoch = BrokerEpoch.register(self.log.metadata, 1)
-        self.writer = BundleWriter(self.log, epoch, lambda topic: CONFIG)
+        registration = Alone.register(self.log.metadata, 1)
+        self.writer = BundleWriter(self.log, lambda: registration, lambda topic: CONFIG)
 
     # --- producers -----------------------------------------------------------------------------------
 

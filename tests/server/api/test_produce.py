@@ -225,14 +225,14 @@ def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], t
 
 def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., RunningBroker]) -> None:
     from sparklog.metadata import BrokerListener
-    from sparklog_server.cluster.broker_epoch import BrokerEpoch
+    from sparklog_server.cluster.alone import Alone
 
     # It looks by itself so seldom that the refused commit is what tells it.
     broker = start_broker({"sparklog.metadata.poll.ms": "8000"})
     with sparklog.open(broker.root) as log:
         log.create_topic("orders", 1)
         broker.call(broker.broker.root.look())
-        BrokerEpoch.register(log.metadata, 8, [BrokerListener(host="elsewhere", port=1234)])
+        Alone.register(log.metadata, 8, [BrokerListener(host="elsewhere", port=1234)])
     with ProducingClient(broker.host, broker.port) as client:
         client.send_produce(("orders", 0, ONE), version=12)
         _, response = client.receive(0, 12)

@@ -25,7 +25,7 @@ def test_nothing_is_made_anew_while_nothing_has_changed(
         return encode_topic(version, name=name, **fields)  # type: ignore[arg-type]
 
     monkeypatch.setattr(topic_listing, "encode_topic", counted)
-    listing = TopicListing(Leadership(1))
+    listing = TopicListing(Leadership(1, log))
     first = listing.of(image, 12, 0)
     assert listing.of(image, 12, 0) is first
     assert len(made) == 5

@@ -10,7 +10,7 @@ import pytest
 import sparklog
 from sparklog.errors import FencedError, InvalidRequestError, StorageError
 from sparklog_server.broker import Broker
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
 from tests.server.api.group_requests import commit, join, sync
@@ -28,7 +28,7 @@ def test_a_newer_registration_ends_the_role_at_the_next_look(root: str) -> None:
         await broker.start()
         assert broker.membership.is_in_charge
         with sparklog.open(root) as other:
-            await broker.root.run(BrokerEpoch.register, other.metadata, 2)
+            await broker.root.run(Alone.register, other.metadata, 2)
         async with asyncio.timeout(20):
             await broker.lifecycle.wait_for_stop()
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
@@ -45,7 +45,7 @@ def test_an_image_ends_the_role_before_anybody_was_told_of_it(root: str) -> None
         await broker.start()
         broker.follower.stop()
         with sparklog.open(root) as other:
-            BrokerEpoch.register(other.metadata, 2)
+            Alone.register(other.metadata, 2)
         broker.root.log.refresh()
         assert not broker.lifecycle.has_failed
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
@@ -60,7 +60,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
         class Deposes:
             async def start(self) -> None:
                 with sparklog.open(root) as other:
-                    BrokerEpoch.register(other.metadata, 2)
+                    Alone.register(other.metadata, 2)
                 await broker.root.look()
 
             async def stop(self) -> None:

@@ -11,7 +11,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import PartitionState, PublishResult, plan_append
-from sparklog_server.cluster.leadership import Leadership
+from sparklog_server.cluster.leadership import Images, Leadership
 from sparklog_server.coordination.host import Host
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import AppendPart, PartOutcome
@@ -98,8 +98,8 @@ class HeldRoot(LiveRoot):
 class SharedLeadership(Leadership):
     """Of a broker among several: others lead the partitions that a test names."""
 
-    def __init__(self, node_id: int) -> None:
-        super().__init__(node_id)
+    def __init__(self, node_id: int, images: Images) -> None:
+        super().__init__(node_id, images)
         self.led_by_others: set[int] = set()
 
     def leads(self, partition: PartitionState) -> bool:
@@ -119,7 +119,7 @@ class Surroundings:
         )
         self.timer = Timer(clock)
         self.publisher = HeldPublisher(self.log, self.root)
-        self.leadership = SharedLeadership(1)
+        self.leadership = SharedLeadership(1, self.log)
         self.is_in_charge = True  # this is the role, too
         self.host = Host(
             root=self.root,

@@ -33,7 +33,7 @@ def stored(tmp_path: Path) -> Iterator[StoredLog]:
 def read(
     stored: StoredLog, offset: int, max_bytes: int = 1 << 20, *, at_least_one: bool = True
 ) -> FetchedBatches:
-    reader = StoredReader(stored.log.store, Leadership(1))
+    reader = StoredReader(stored.log.store, Leadership(1, stored.log))
     try:
         found, _ = reader.read(TOPIC, stored.state, offset, max_bytes=max_bytes, at_least_one=at_least_one)
         return found
@@ -120,7 +120,7 @@ def test_a_log_without_files() -> None:
 def test_what_is_read_is_a_block_for_the_cache(stored: StoredLog) -> None:
     stored.append(30)
     stored.append(30)
-    reader = StoredReader(stored.log.store, Leadership(1))
+    reader = StoredReader(stored.log.store, Leadership(1, stored.log))
     found, block = reader.read(TOPIC, stored.state, 35, max_bytes=10_000)
     reader.close()
     assert block is not None
@@ -144,7 +144,7 @@ def test_batches_carry_their_leaders_epoch(stored: StoredLog, is_merged: bool) -
         stored.append(500, value_bytes=200)
     if is_merged:
         stored.merge()
-    reader = StoredReader(stored.log.store, LaterTerm(1))
+    reader = StoredReader(stored.log.store, LaterTerm(1, stored.log))
     found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
     reader.close()
     table = scan_batches(bytes_of(found.chunks), where="fetched")
@@ -159,7 +159,7 @@ def test_merged_segments_are_sent_from_the_file(stored: StoredLog) -> None:
     for _ in range(4):
         stored.append(500, value_bytes=200)
     stored.merge()
-    reader = StoredReader(stored.log.store, Leadership(1))
+    reader = StoredReader(stored.log.store, Leadership(1, stored.log))
     found, block = reader.read(TOPIC, stored.state, 700, max_bytes=100_000)
     assert block is None
     region = found.chunks[0]
@@ -347,7 +347,7 @@ def test_open_files_are_bounded_and_shared(tmp_path: Path) -> None:
             stored.log.close()  # the next append begins another segment
             states.append(stored.state)
         segments = OpenSegments(stored.log.store, limit=2)
-        reader = StoredReader(stored.log.store, Leadership(1), segments)
+        reader = StoredReader(stored.log.store, Leadership(1, stored.log), segments)
         found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
         assert offsets_of(data_of(found)) == list(range(50))
         assert len(segments) == 2
@@ -357,7 +357,7 @@ def test_open_files_are_bounded_and_shared(tmp_path: Path) -> None:
 
 def test_a_segment_that_grew_is_opened_again(tmp_path: Path) -> None:
     with stored_log(tmp_path / "log") as stored, sparklog.open(str(tmp_path / "log")):
-        reader = StoredReader(stored.log.store, Leadership(1))
+        reader = StoredReader(stored.log.store, Leadership(1, stored.log))
         for count in (10, 20, 30):
             stored.append(10)
             found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)

@@ -232,7 +232,7 @@ def test_an_object_that_is_gone_is_missing_each_time() -> None:
         stored = StoredLog(log)
         stored.append(10)
         (extent,) = stored.state.extents
-        reader = StoredReader(store, Leadership(1), OpenSegments(LateStore(store)))  # type: ignore[arg-type]
+        reader = StoredReader(store, Leadership(1, log), OpenSegments(LateStore(store)))  # type: ignore[arg-type]
         store.delete(extent.segment)
         for _ in range(2):
             with pytest.raises(DataLossError, match="SEGMENT_MISSING"):

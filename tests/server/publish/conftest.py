@@ -8,7 +8,7 @@ from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.log.config import TopicConfig
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.support.roots import opened
 
@@ -32,10 +32,12 @@ def log(store: MemoryStore, clock: ManualClock) -> Iterator[SparkLog]:
 
 
 @pytest.fixture
-def epoch(log: SparkLog) -> BrokerEpoch:
-    return BrokerEpoch.register(log.metadata, 1)
+def registration(log: SparkLog) -> Alone:
+    return Alone.register(log.metadata, 1)
 
 
 @pytest.fixture
-def bundles(log: SparkLog, epoch: BrokerEpoch) -> BundleWriter:
-    return BundleWriter(log, epoch, lambda topic: TopicConfig.parse(topic.configs, log.image.configs))
+def bundles(log: SparkLog, registration: Alone) -> BundleWriter:
+    return BundleWriter(
+        log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
+    )

@@ -10,7 +10,7 @@ from sparklog.errors import StorageError
 from sparklog.log.config import TopicConfig
 from sparklog.log.past_retention import INTERVAL_MS, past_retention_text
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import NOW_MS, batch, part
@@ -170,9 +170,8 @@ def test_duplicates_after_a_restart(
     log.metadata.write_snapshot()
     store.crash()
     with opened(store, clock) as again:
-        writer = BundleWriter(
-            again, BrokerEpoch.register(again.metadata, 1), lambda topic: TopicConfig.parse(topic.configs)
-        )
+        registration = Alone.register(again.metadata, 1)
+        writer = BundleWriter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
         outcomes = writer.write([orders(again, producer=(1, 3, 2)), orders(again, producer=(1, 3, 4))])
         assert offsets(outcomes) == [4, 6]
         assert [outcome.duplicate for outcome in outcomes] == [True, False]

@@ -13,7 +13,7 @@ from sparklog.errors import FatalStorageError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.storage import LocalStore, MemoryStore
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import FULL, failing, offsets, orders, values
@@ -92,8 +92,8 @@ def test_what_there_was_no_room_for_is_never_acknowledged(
 
     with opened(LocalStore(tmp_path), clock) as log:
         log.create_topic("orders", 3)
-        epoch = BrokerEpoch.register(log.metadata, 1)
-        bundles = BundleWriter(log, epoch, lambda topic: TopicConfig.parse(topic.configs, {}))
+        registration = Alone.register(log.metadata, 1)
+        bundles = BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
         written = {0: 0, 1: 0, 2: 0}
         seen = set()
         for step in range(0, 1200, 60):
@@ -215,9 +215,8 @@ def test_crash_between_data_and_commit_leaves_nothing(
     store.crash()
     with opened(store, clock) as again:
         assert again.log_end_offset("orders", 0) == 2
-        writer = BundleWriter(
-            again, BrokerEpoch.register(again.metadata, 1), lambda topic: TopicConfig.parse(topic.configs)
-        )
+        registration = Alone.register(again.metadata, 1)
+        writer = BundleWriter(again, lambda: registration, lambda topic: TopicConfig.parse(topic.configs))
         assert offsets(writer.write([orders(again, producer=(1, 0, 2))])) == [2]
 
 
@@ -233,11 +232,11 @@ def test_what_was_acknowledged_survives_a_crash(
         assert len(values(again, partition=0)) == 54
 
 
-def test_whoever_caches_is_told_what_was_appended(log: SparkLog, epoch: BrokerEpoch) -> None:
+def test_whoever_caches_is_told_what_was_appended(log: SparkLog, registration: Alone) -> None:
     told: list[tuple[str, int, int, EncodedBatches]] = []
     writer = BundleWriter(
         log,
-        epoch,
+        lambda: registration,
         lambda topic: TopicConfig.parse(topic.configs),
         lambda *call: told.append(call),
     )

@@ -9,7 +9,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import FencedError, RetriableError
 from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import offsets, orders, values
@@ -95,7 +95,7 @@ def test_fenced_broker_publishes_nothing(
 ) -> None:
     bundles.write([orders(log)])
     newer = opened(store, clock)
-    BrokerEpoch.register(newer.metadata, 2)
+    Alone.register(newer.metadata, 2)
     before = newer.image.commit
     with pytest.raises(FencedError, match=r"BROKER_FENCED.*broker 2 with epoch 1"):
         bundles.write([orders(log)])
@@ -106,7 +106,7 @@ def test_fenced_in_the_middle_of_a_bundle(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
     newer = opened(store, clock)
-    before_first_commit(store, lambda: BrokerEpoch.register(newer.metadata, 2))
+    before_first_commit(store, lambda: Alone.register(newer.metadata, 2))
     with pytest.raises(FencedError, match="BROKER_FENCED"):
         bundles.write([orders(log)])
     assert newer.log_end_offset("orders", 0) == 0

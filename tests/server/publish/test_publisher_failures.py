@@ -11,7 +11,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, StorageError
 from sparklog.metadata import plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.part_checks import QUICK_BYTES
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_publisher import Gate, orders, run, unchecked
@@ -55,7 +55,7 @@ def test_fenced_broker_stops(log: SparkLog, store: MemoryStore, clock: ManualClo
     async def scenario(broker: Surroundings) -> None:
         await broker.publisher.submit([orders(log)])
         newer = opened(store, clock)
-        BrokerEpoch.register(newer.metadata, 2)
+        Alone.register(newer.metadata, 2)
         before = newer.image.commit
         future: asyncio.Future[Any] = (
             broker.publisher.submit_plan(

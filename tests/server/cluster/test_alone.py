@@ -13,14 +13,14 @@ from sparklog.clock import ManualClock
 from sparklog.errors import FencedError, RetriableError, StorageError
 from sparklog.metadata import BrokerListener, plan_create_topic
 from sparklog.storage import MemoryStore, open_store
-from sparklog_server.cluster.broker_epoch import BrokerEpoch
+from sparklog_server.cluster.alone import Alone
 from sparklog_server.cluster.root_lock import LOCK_NAME, RootLock
 from tests.support.roots import opened
 
 
 def test_every_start_gets_the_next_epoch(log: SparkLog) -> None:
     listeners = [BrokerListener(host="localhost", port=9092)]
-    epochs = [BrokerEpoch.register(log.metadata, 1, listeners) for _ in range(3)]
+    epochs = [Alone.register(log.metadata, 1, listeners) for _ in range(3)]
     assert [epoch.broker_epoch for epoch in epochs] == [0, 1, 2]
     epochs[2].validate(log.image)
     for old in epochs[:2]:
@@ -30,14 +30,14 @@ def test_every_start_gets_the_next_epoch(log: SparkLog) -> None:
 
 def test_a_stalled_plan_is_fenced(log: SparkLog, store: MemoryStore, clock: ManualClock) -> None:
     """The plan was computed, the put loses the race, and the second computation finds the other broker."""
-    epoch = BrokerEpoch.register(log.metadata, 1)
+    epoch = Alone.register(log.metadata, 1)
     newer = opened(store, clock)
     computed: list[int] = []
 
     def hook(operation: str, name: str) -> None:
         if operation == "put_if_absent" and computed:
             store.hook = None
-            BrokerEpoch.register(newer.metadata, 2)
+            Alone.register(newer.metadata, 2)
 
     def plan(image):  # type: ignore[no-untyped-def]
         computed.append(image.commit)
@@ -56,13 +56,13 @@ def test_overtaken_while_registering(log: SparkLog, store: MemoryStore, clock: M
     def hook(operation: str, name: str) -> None:
         if operation == "put_if_absent:done":
             store.hook = None
-            BrokerEpoch.register(newer.metadata, 2)
+            Alone.register(newer.metadata, 2)
             log.refresh()
 
     store.hook = hook
-    BrokerEpoch.register(log.metadata, 1)
+    Alone.register(log.metadata, 1)
     with pytest.raises(FencedError):
-        BrokerEpoch(node_id=1, broker_epoch=0, incarnation_id="x" * 22).validate(newer.refresh())
+        Alone(node_id=1, broker_epoch=0, incarnation_id="x" * 22).validate(newer.refresh())
 
 
 # --- the lock ----------------------------------------------------------------------------------------

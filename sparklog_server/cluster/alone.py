@@ -1,6 +1,6 @@
-"""The broker's right to publish: its registration in the metadata log.
+"""The registration of a broker that serves a root alone: of roots that have not agreed to several.
 
-At start a broker registers with the next epoch. Every plan that it publishes is computed from an image, and
+At start it registers with the next epoch. Every plan that it publishes is computed from an image, and
 looks there whether the registration is still its own. A newer broker's registration is a commit before, so:
 
 1. broker A computes a plan against commit n, and stalls;
@@ -31,15 +31,17 @@ from sparklog.metadata import (
     new_id,
     plan_register_broker,
 )
+from sparklog_server.cluster.leadership import LEADER_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerEpoch:
+class Alone:
     """A registration of this process."""
 
     node_id: int
     broker_epoch: int
     incarnation_id: str
+    is_alone: bool = True
 
     @classmethod
     def register(
@@ -47,7 +49,7 @@ class BrokerEpoch:
         metadata: MetadataLog,
         node_id: int,
         listeners: Sequence[BrokerListener] = (),
-    ) -> "BrokerEpoch":
+    ) -> "Alone":
         """Take the root over from whoever had it."""
         incarnation_id = new_id()
 
@@ -74,6 +76,17 @@ class BrokerEpoch:
             return plan(image)
 
         return checked
+
+    def act(
+        self, image: Image, actions: Sequence[Action], _leader_epochs: Sequence[int] = (), /
+    ) -> Sequence[Action]:
+        """The same actions: documents of a broker that is alone do not say whose they are."""
+        self.validate(image)
+        return actions
+
+    def may_append(self, _image: Image, _topic_id: str, _partition: int, leader_epoch: int, /) -> bool:
+        """It leads everything, for as long as it is the one."""
+        return leader_epoch == LEADER_EPOCH
 
 
 def _fenced(incarnation_id: str, image: Image) -> FencedError:

@@ -1,0 +1,116 @@
+"""The registration of one of several brokers: a commit made it, and another one ends it.
+
+What the broker publishes says its node id and broker epoch, and under which leader epochs it has accepted
+what it appends: a replay checks both (sparklog/metadata/model/acting.py).
+
+Invariants: as registration.py has them.
+Not here: joining again after a fence (membership.py), signs of life (heartbeats.py).
+Concurrency: immutable; any thread.
+After a crash: the registration stands until it is fenced: by the controller, or by the node's next process.
+Sources: docs/adr/0026; FORMAT.md#metadata-log; Kafka BrokerRegistration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.errors import FencedError
+from sparklog.failpoints import failpoint
+from sparklog.metadata import (
+    VERSION,
+    AcceptedPart,
+    Action,
+    BrokerListener,
+    Image,
+    MetadataLog,
+    Plan,
+    may_append,
+    new_id,
+    plan_act_as_broker,
+    plan_join_broker,
+    validate_broker,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """See the module's docstring."""
+
+    node_id: int
+    broker_epoch: int
+    incarnation_id: str
+    is_alone: bool = False
+
+    @classmethod
+    def join(
+        cls,
+        metadata: MetadataLog,
+        node_id: int,
+        listeners: Sequence[BrokerListener] = (),
+        *,
+        rack: str = "",
+    ) -> "Joined":
+        """Serve the root beside others.
+
+        Raises:
+            FencedError: DUPLICATE_BROKER, the node id is another's who is not fenced; BROKER_FENCED, it was
+                fenced again at once.
+            InvalidRequestError: METADATA_VERSION_TOO_LOW.
+        """
+        incarnation_id = new_id()
+
+        def plan(image: Image) -> Sequence[Action]:
+            known = image.brokers.get(node_id)
+            if known is not None and known.incarnation_id == incarnation_id:
+                return []  # an earlier try has arrived
+            return [
+                plan_join_broker(
+                    image,
+                    node_id,
+                    incarnation_id=incarnation_id,
+                    metadata_version=VERSION,
+                    listeners=listeners,
+                    rack=rack,
+                )
+            ]
+
+        metadata.publish(plan)
+        failpoint("broker.registered")
+        image = metadata.image
+        broker = image.brokers.get(node_id)
+        if broker is None or broker.incarnation_id != incarnation_id:
+            raise FencedError(
+                "BROKER_FENCED",
+                f"cluster {image.cluster_id}: found broker {node_id} registered by another process at once",
+                fix="give each broker a node.id of its own",
+            )
+        return cls(node_id=node_id, broker_epoch=broker.broker_epoch, incarnation_id=incarnation_id)
+
+    def validate(self, image: Image) -> None:
+        """Raise FencedError BROKER_FENCED if it is over as of this image."""
+        validate_broker(image, self.node_id, self.broker_epoch)
+
+    def fenced(self, plan: Plan) -> Plan:
+        """The same plan, which applies while this registration stands."""
+
+        def acting(image: Image) -> Sequence[Action]:
+            self.validate(image)
+            return self.act(image, plan(image))
+
+        return acting
+
+    def act(
+        self, image: Image, actions: Sequence[Action], leader_epochs: Sequence[int] = (), /
+    ) -> Sequence[Action]:
+        """The same actions, as this broker's."""
+        return plan_act_as_broker(
+            image,
+            actions,
+            node_id=self.node_id,
+            broker_epoch=self.broker_epoch,
+            leader_epochs=leader_epochs,
+        )
+
+    def may_append(self, image: Image, topic_id: str, partition: int, leader_epoch: int, /) -> bool:
+        """Does the broker lead the partition in that epoch?"""
+        part = AcceptedPart(topic_id=topic_id, partition=partition, leader_epoch=leader_epoch)
+        return may_append(image, self.node_id, part)
