@@ -27,6 +27,7 @@ from sparklog.format.record_batch import (
     BatchHeader,
     encode_header,
 )
+from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.publish.at_once import Scratch, stored_at_once
 from sparklog_server.publish.check_memory import CheckMemory, Reservation
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, UncheckedPart
@@ -65,12 +66,14 @@ def unchecked_part(
     partition: int,
     now_ms: Callable[[], int],
     api_version: int,
+    leader_epoch: int = LEADER_EPOCH,
     parts: int = 1,
     memory: CheckMemory | None = None,
 ) -> UncheckedPart:
     """A client's batch, to be checked by `check_produced` later, with the time of that moment.
 
     Args:
+        leader_epoch: of the partition, as of the image by which it is accepted.
         parts: how many the request has; they share what each of them may become at least.
         memory: to decompress in.
     """
@@ -86,7 +89,7 @@ def unchecked_part(
         check=ProducedCheck(
             data,
             rules,
-            (topic_id, topic, partition),
+            (topic_id, topic, partition, leader_epoch),
             now_ms,
             api_version,
             max_plain_bytes=max_plain_bytes,
@@ -109,7 +112,7 @@ class ProducedCheck:
         self,
         data: BytesLike,
         rules: BatchRules,
-        target: tuple[str, str, int],
+        target: tuple[str, str, int, int],
         now_ms: Callable[[], int],
         api_version: int,
         *,
@@ -186,7 +189,7 @@ class ProducedCheck:
         )
 
     def _part(self, encoded: EncodedBatches, said: BatchHeader | PlainBatch, appended_ms: int) -> AppendPart:
-        topic_id, topic, partition = self._target
+        topic_id, topic, partition, leader_epoch = self._target
         has_producer = said.producer_id > NO_PRODUCER_ID
         return AppendPart(
             topic_id=topic_id,
@@ -197,6 +200,7 @@ class ProducedCheck:
             producer_epoch=said.producer_epoch if has_producer else -1,
             base_sequence=said.base_sequence if has_producer else -1,
             log_append_time_ms=appended_ms,
+            leader_epoch=leader_epoch,
         )
 
 

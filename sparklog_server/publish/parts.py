@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.encode import EncodedBatches
+from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.errors import ErrorCode
 
 NO_OFFSET = -1
@@ -23,6 +24,8 @@ class AppendPart:
         topic_id: a topic that is deleted and made again meanwhile is another one: the part fails then.
         base_sequence: of the first record; consecutive from there, as in Kafka's batches.
         log_append_time_ms: what the client is told; -1 where its own timestamps stand.
+        leader_epoch: in which the broker led the partition when it accepted the part: it is published in that
+            epoch, or not at all.
     """
 
     topic_id: str
@@ -33,6 +36,7 @@ class AppendPart:
     producer_epoch: int = -1
     base_sequence: int = -1
     log_append_time_ms: int = NO_TIMESTAMP_MS
+    leader_epoch: int = LEADER_EPOCH
 
     @property
     def size_bytes(self) -> int:

@@ -31,7 +31,12 @@ MIB = 1 << 20
 
 
 def part_of(
-    data: bytes, *, parts: int = 1, memory: CheckMemory | None = None, **configs: str
+    data: bytes,
+    *,
+    parts: int = 1,
+    memory: CheckMemory | None = None,
+    leader_epoch: int = 0,
+    **configs: str,
 ) -> UncheckedPart:
     return unchecked_part(
         data,
@@ -41,6 +46,7 @@ def part_of(
         partition=0,
         now_ms=lambda: NOW_MS,
         api_version=9,
+        leader_epoch=leader_epoch,
         parts=parts,
         memory=memory,
     )
@@ -91,6 +97,16 @@ def test_parts_of_a_request_share_what_each_may_become() -> None:
 def test_many_records_are_not_quick_to_check(count: int, *, expected: bool) -> None:
     """4 KB hold hundreds of thousands of records; the publisher's thread is everybody's."""
     assert part_of(bomb(7 * count, count=count)).is_quick is expected
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_a_part_keeps_the_leader_epoch_in_which_it_was_accepted(timestamp_type: str) -> None:
+    """Both of those that are of the usual kind, and of those that take all steps."""
+    part = part_of(batch(), leader_epoch=7, message_timestamp_type=timestamp_type)
+    assert part.check().leader_epoch == 7
+    (together,) = check_together([part])
+    assert isinstance(together, AppendPart)
+    assert together.leader_epoch == 7
 
 
 def test_what_may_become_large_is_not_quick_to_check() -> None:
