@@ -25,6 +25,9 @@ COMMANDS = {
     "root": LazyCommand(
         "sparklog.cli.root", "root", "The root's identity and settings: describe, alter; sweep."
     ),
+    "metadata": LazyCommand(
+        "sparklog.cli.metadata", "metadata", "Brokers, topics and leaders at any commit: tree, log, show."
+    ),
     "produce": LazyCommand("sparklog.cli.produce", "produce", "Write lines from stdin as records."),
     "consume": LazyCommand("sparklog.cli.consume", "consume", "Print records, and follow the log."),
     "offsets": LazyCommand(

@@ -18,7 +18,9 @@ Sources: Kafka OfflinePartitionLeaderSelector, PreferredReplicaPartitionLeaderSe
 
 from collections.abc import Collection, Sequence
 
-from sparklog.metadata import NO_NODE, Image, PartitionLeadership
+from sparklog.metadata import NO_NODE, Image, PartitionLeadership, in_sync
+
+__all__ = ["controlled_shutdown", "in_sync", "offline", "preferred", "reassigned", "usable_brokers"]
 
 
 def usable_brokers(image: Image) -> frozenset[int]:
@@ -53,16 +55,6 @@ def controlled_shutdown(partition: PartitionLeadership, usable: Collection[int])
     """Another one, or who leads now: the partition has no leader when that has stopped."""
     chosen = _first(partition.replicas, usable)
     return partition.leader if chosen == NO_NODE else chosen
-
-
-def in_sync(partition: PartitionLeadership, image: Image) -> tuple[int, ...]:
-    """What clients are told is in sync: the replicas that are not fenced, and who leads first of all."""
-    found = [
-        node_id
-        for node_id in partition.replicas
-        if node_id in image.brokers and not image.brokers[node_id].is_fenced
-    ]
-    return tuple(sorted(found, key=lambda node_id: node_id != partition.leader))
 
 
 def _first(replicas: Sequence[int], usable: Collection[int]) -> int:

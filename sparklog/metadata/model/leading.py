@@ -200,6 +200,16 @@ def plan_elect_leaders(
     )
 
 
+def in_sync(partition: PartitionLeadership, image: Image) -> tuple[int, ...]:
+    """What clients are told is in sync: the replicas that are not fenced, and who leads first of all."""
+    found = [
+        node_id
+        for node_id in partition.replicas
+        if node_id in image.brokers and not image.brokers[node_id].is_fenced
+    ]
+    return tuple(sorted(found, key=lambda node_id: node_id != partition.leader))
+
+
 def partitions_led_by(image: Image, node_id: int) -> list[TopicPartition]:
     """All of a broker's."""
     return [
