@@ -28,6 +28,7 @@ CODES: dict[str, tuple[str, str]] = {
     "BATCH_TOO_LARGE": ("54000", "a record batch is larger than the limit"),
     "BROKER_COORDINATES": ("55006", "a broker has served the root, and knows whether its groups are at work"),
     "BROKER_FENCED": ("40001", "a newer broker serves the root, or this one was fenced"),
+    "BROKER_MISSING": ("42704", "no broker of this id is registered"),
     "BROKER_RUNNING": ("55006", "another broker on this machine serves the root"),
     "BROKER_UNREACHABLE": ("08001", "no bootstrap server answered"),
     "BUCKET_MISSING": ("42704", "no such bucket"),

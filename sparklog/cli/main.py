@@ -28,6 +28,11 @@ COMMANDS = {
     "metadata": LazyCommand(
         "sparklog.cli.metadata", "metadata", "Brokers, topics and leaders at any commit: tree, log, show."
     ),
+    "brokers": LazyCommand("sparklog.cli.brokers", "brokers", "Brokers of a root: list, describe."),
+    "partitions": LazyCommand("sparklog.cli.partitions", "partitions", "Leaders and replicas: list."),
+    "controller": LazyCommand(
+        "sparklog.cli.controller", "controller", "Who controls the brokers, and what waits for it."
+    ),
     "produce": LazyCommand("sparklog.cli.produce", "produce", "Write lines from stdin as records."),
     "consume": LazyCommand("sparklog.cli.consume", "consume", "Print records, and follow the log."),
     "offsets": LazyCommand(

@@ -20,6 +20,7 @@ import click
 from sparklog.cli.settings import current
 
 Row = Mapping[str, object]
+_NOTHING: Sequence[object] = (None, [], ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class Column:
     bytes: bool = False
     optional: bool = False
 
+    def is_told(self, rows: Sequence[Row]) -> bool:
+        return any(row[self.field] not in _NOTHING for row in rows)
+
     def text(self, row: Row) -> str:
         value = row[self.field]
         return human_bytes(value) if self.bytes and isinstance(value, int) else cell(value)
@@ -47,7 +51,9 @@ def show_rows(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     if current().json:
         show_json(list(rows))
     elif sys.stdout.isatty():
-        told = [one for one in columns if not one.optional or any(row[one.field] is not None for row in rows)]
+        told = [
+            one for one in columns if not one.optional or any(row[one.field] not in _NOTHING for row in rows)
+        ]
         heading, *lines = _aligned(told, rows, numbers_right=True)
         click.echo(click.style(heading, bold=True) if _wants_style() else heading)
         for line in lines:
@@ -67,6 +73,8 @@ def cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
     if isinstance(value, Mapping):
         return ",".join(f"{key}={entry}" for key, entry in value.items())
     return str(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
-from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.output import Column, cell, show_json, show_rows
 from sparklog.cli.settings import common_options, current
 from sparklog.cli.topics import parse_configs
 
@@ -82,6 +82,8 @@ def show_root(log: SparkLog, *, all_settings: bool) -> None:
         f"Root: {found['root']}\tClusterId: {found['cluster_id']}\tCommit: {found['commit']}"
         f"\tTopics: {found['topics']}"
     )
+    if found["brokers"]:
+        click.echo(_served(found))
     settings = found["settings"]
     assert isinstance(settings, list)
     if settings:
@@ -90,13 +92,29 @@ def show_root(log: SparkLog, *, all_settings: bool) -> None:
         click.echo("All settings have their defaults (root describe --all shows them).")
 
 
+def _served(found: Document) -> str:
+    """A line: who serves the root."""
+    brokers, controller = found["brokers"], found["controller"]
+    assert isinstance(brokers, list)
+    running = [one["id"] for one in brokers if one["state"] != "fenced"]
+    fenced = [one["id"] for one in brokers if one["state"] == "fenced"]
+    return (
+        f"Brokers: {cell(running)}\tFenced: {cell(fenced)}\tController: {cell(controller)}"
+        f"\tMetadataVersion: {found['metadata_version']}"
+    )
+
+
 def root_document(log: SparkLog, *, all_settings: bool) -> Document:
     """The root and its settings: those that are set, or all."""
+    from sparklog.cli.brokers import broker_row
+    from sparklog.client.cluster_view import describe_brokers, describe_controller
     from sparklog.log.config import TopicConfig
     from sparklog.log.root_config import RootConfig
     from sparklog.log.setting import declared_settings
+    from sparklog.metadata import NO_NODE, agreed_version
 
     image = log.refresh()
+    controller = describe_controller(image).node_id
     settings: list[Document] = []
     for scope, declared in (
         ("root", declared_settings(RootConfig)),
@@ -120,5 +138,8 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
         "cluster_id": log.cluster_id,
         "commit": image.commit,
         "topics": len(log.topics()),
+        "brokers": [broker_row(one) for one in describe_brokers(image)],
+        "controller": None if controller == NO_NODE else controller,
+        "metadata_version": agreed_version(image.configs),
         "settings": settings,
     }

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from sparklog.cli.broker_checks import check_brokers
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.output import human_bytes
 from sparklog.errors import AlreadyExistsError, SparklogError, UnknownTopicError
@@ -51,6 +52,9 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield from check_lifecycle(store)
     yield check_settings(log)
     yield check_metadata_version(log)
+    brokers = check_brokers(log.image)
+    if brokers is not None:
+        yield brokers
     yield check_uncleanable(log)
     yield check_usage(log)
     if deep:

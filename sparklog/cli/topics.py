@@ -33,6 +33,10 @@ PARTITION_COLUMNS = (
     Column("log_end_offset", "LOG-END-OFFSET", number=True),
     Column("size_bytes", "SIZE", number=True, bytes=True),
     Column("extents", "EXTENTS", number=True),
+    Column("leader", "LEADER", number=True, optional=True),
+    Column("leader_epoch", "LEADER-EPOCH", number=True, optional=True),
+    Column("replicas", "REPLICAS", optional=True),
+    Column("isr", "ISR", optional=True),
 )
 Document = dict[str, object]
 topic_option = click.option("--topic", "-t", "topic", required=True, metavar="NAME", help="The topic.")
@@ -70,6 +74,10 @@ def topic_document(found: TopicDescription) -> Document:
                 "log_end_offset": one.log_end_offset,
                 "size_bytes": one.size_bytes,
                 "extents": one.extent_count,
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch if one.replicas else None,
+                "replicas": list(one.replicas),
+                "isr": list(one.isr),
             }
             for one in found.partitions
         ],
@@ -145,11 +153,27 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
 
 @topics.command("describe")
 @click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic; default: all.")
+@click.option(
+    "--under-replicated-partitions",
+    "under_replicated",
+    is_flag=True,
+    help="Only partitions one of whose replicas is fenced.",
+)
+@click.option(
+    "--unavailable-partitions", "unavailable", is_flag=True, help="Only partitions that no broker leads."
+)
 @common_options
-def describe(names: tuple[str, ...]) -> None:
-    """Show settings, offsets and sizes of topics and their partitions."""
+def describe(names: tuple[str, ...], under_replicated: bool, unavailable: bool) -> None:
+    """Show settings, offsets and sizes of topics, and who leads their partitions."""
     log = current().open_log()
     require_topics(log, names)
+    if under_replicated or unavailable:
+        from sparklog.cli.partitions import PARTITION_COLUMNS as LED_COLUMNS
+        from sparklog.cli.partitions import partition_rows
+
+        rows = partition_rows(log.image, names, under_replicated=under_replicated, unavailable=unavailable)
+        show_rows(LED_COLUMNS, rows)
+        return
     show_descriptions(
         [topic_document(log.describe_topic(name)) for name in names or log.topics(include_internal=True)]
     )
@@ -162,12 +186,14 @@ def show_descriptions(found: Sequence[Document]) -> None:
         return
     for topic in found:
         configs = cell(topic["configs"]) if topic["configs"] else ""
-        click.echo(
-            f"Topic: {topic['topic']}\tTopicId: {topic['topic_id']}"
-            f"\tPartitionCount: {topic['partition_count']}\tConfigs: {configs}"
-        )
         partitions = topic["partitions"]
         assert isinstance(partitions, list)
+        factor = max((len(one["replicas"]) for one in partitions), default=0)
+        replicated = f"\tReplicationFactor: {factor}" if factor else ""
+        click.echo(
+            f"Topic: {topic['topic']}\tTopicId: {topic['topic_id']}"
+            f"\tPartitionCount: {topic['partition_count']}{replicated}\tConfigs: {configs}"
+        )
         show_rows(PARTITION_COLUMNS, partitions)
 
 

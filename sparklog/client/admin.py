@@ -9,6 +9,7 @@ Sources: kafka-topics, kafka-configs.
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
+from sparklog.client.cluster_view import describe_partition
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
     TopicConfig,
@@ -19,6 +20,7 @@ from sparklog.log.config import (
 from sparklog.log.not_acted_on import warn_of_settings
 from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
+    NO_NODE,
     NUMBER_COLUMNS,
     Action,
     Image,
@@ -35,13 +37,22 @@ from sparklog.metadata import (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """What a partition holds; `size_bytes` as stored."""
+    """What a partition holds, `size_bytes` as stored, and who leads it.
+
+    Fields:
+        leader: a broker's node id; None: nobody leads it.
+        replicas, isr: who may lead it, and who of them could now; empty where no broker is registered.
+    """
 
     partition: int
     log_start_offset: int
     log_end_offset: int
     size_bytes: int
     extent_count: int
+    leader: int | None = None
+    leader_epoch: int = 0
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +128,7 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
         internal=is_internal(name),
         configs=dict(topic.configs),
         config=TopicConfig.parse(topic.configs, image.configs),
-        partitions=tuple(_describe_partition(state) for state in topic.partitions),
+        partitions=tuple(_describe_partition(image, name, state) for state in topic.partitions),
     )
 
 
@@ -127,13 +138,18 @@ def partition_size_bytes(state: PartitionState) -> int:
     return sum(int(block.numbers[size].sum()) for _, block in state.extents.column_blocks())
 
 
-def _describe_partition(state: PartitionState) -> PartitionDescription:
+def _describe_partition(image: Image, topic: str, state: PartitionState) -> PartitionDescription:
+    led = describe_partition(image, topic, state)
     return PartitionDescription(
         partition=state.partition,
         log_start_offset=state.log_start_offset,
         log_end_offset=state.log_end_offset,
         size_bytes=partition_size_bytes(state),
         extent_count=len(state.extents),
+        leader=None if led.leader == NO_NODE else led.leader,
+        leader_epoch=led.leader_epoch,
+        replicas=led.replicas,
+        isr=led.isr,
     )
 
 

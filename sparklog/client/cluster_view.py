@@ -90,6 +90,11 @@ class PartitionView:
         """Can clients of brokers do nothing with it, though there are brokers?"""
         return self.leader == NO_NODE
 
+    @property
+    def is_not_preferred(self) -> bool:
+        """Does another than the first of its replicas lead it?"""
+        return self.leader != NO_NODE and self.replicas[:1] != (self.leader,)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerView:

@@ -48,6 +48,9 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson, root: str) -> None:
         "cluster_id": log.cluster_id,
         "commit": log.image.commit,
         "topics": 1,
+        "brokers": [],
+        "controller": None,
+        "metadata_version": VERSION,
         "settings": [
             {"key": "num.partitions", "value": "3", "default": "1", "scope": "root", "is_set": True},
             {"key": "sparklog.automatic.removal", "value": "true", "default": "false", "scope": "root"}

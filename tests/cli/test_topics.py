@@ -41,6 +41,7 @@ def test_json_fields_are_pinned(run: Run, run_json: RunJson) -> None:
     assert {**described, "created": True} == created
     assert described["partitions"] == [
         {"partition": 0, "log_start_offset": 0, "log_end_offset": 0, "size_bytes": 0, "extents": 0}
+        | {"leader": None, "leader_epoch": None, "replicas": [], "isr": []}
     ]
     (listed,) = run_json("topics", "list")
     assert listed == {
@@ -62,7 +63,17 @@ def test_off_a_terminal_tables_are_plain_aligned_columns(run: Run) -> None:
     first, heading, *rows = run("topics", "describe", "--topic", "events").stdout.splitlines()
     assert first.startswith("Topic: events\tTopicId: ")
     assert first.endswith("\tPartitionCount: 2\tConfigs: ")
-    assert heading.split() == ["PARTITION", "LOG-START-OFFSET", "LOG-END-OFFSET", "SIZE", "EXTENTS"]
+    assert heading.split() == [
+        "PARTITION",
+        "LOG-START-OFFSET",
+        "LOG-END-OFFSET",
+        "SIZE",
+        "EXTENTS",
+        "LEADER",
+        "LEADER-EPOCH",
+        "REPLICAS",
+        "ISR",
+    ]
     assert len(rows) == 2
 
 

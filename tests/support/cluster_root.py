@@ -6,6 +6,7 @@ from sparklog.client import SparkLog
 from sparklog.metadata import (
     METADATA_VERSION_KEY,
     NO_COMMIT,
+    NO_NODE,
     VERSION,
     Action,
     BrokerListener,
@@ -70,9 +71,9 @@ class ClusterRoot:
         return self.publish(plan_elect_controller(image, node, image.brokers[node].broker_epoch))
 
     def fence(self, node: int) -> int:
-        """By the controller, or by itself if that is it."""
+        """By the controller, or by itself if that is it, or there is none."""
         image = self.image
-        is_own = image.controller.node_id == node
+        is_own = image.controller.node_id in {node, NO_NODE}
         epoch = {} if is_own else {"controller_epoch": self.epoch}
         return self.publish(plan_fence_broker(image, node, image.brokers[node].broker_epoch, **epoch))
 

@@ -1,0 +1,81 @@
+"""What `sparklog doctor` says of the brokers of a root: fenced ones, partitions nobody leads.
+
+Only the root is looked at: that a broker was killed is seen once the controller has fenced it.
+Not here: other checks of a root (root_checks.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparklog.cli.environment_checks import Finding, Status
+
+if TYPE_CHECKING:
+    from sparklog.client.cluster_view import BrokerView
+    from sparklog.metadata import Image
+
+CHECK = "brokers"
+MAX_NAMED = 5
+
+
+def check_brokers(image: Image) -> Finding | None:
+    """How those are that serve the root; None where nobody does, and nobody did."""
+    from sparklog.client.cluster_view import (
+        describe_brokers,
+        describe_controller,
+        describe_partitions,
+        is_served,
+    )
+    from sparklog.metadata import NO_NODE, agreed_version
+
+    if not is_served(image):
+        return None
+    found = describe_brokers(image)
+    detail = f"{_told(found)}; metadata version {agreed_version(image.configs)} agreed"
+    if image.broker is not None:
+        return Finding(CHECK, Status.OK, detail)
+    running = [one for one in found if not one.is_fenced]
+    if not running:
+        return Finding(
+            CHECK,
+            Status.WARN,
+            f"{detail}: no broker runs, so that Kafka clients are served by nobody",
+            "start one; Spark and the command line need none",
+        )
+    if describe_controller(image).node_id == NO_NODE:
+        return Finding(
+            CHECK,
+            Status.WARN,
+            f"{detail}: no controller",
+            "one is elected within broker.session.timeout.ms, if a broker runs: look at controller.log",
+        )
+    unavailable = sum(one.is_unavailable for one in describe_partitions(image))
+    if unavailable:
+        return Finding(
+            CHECK,
+            Status.WARN,
+            f"{detail}; partitions that nobody leads: {unavailable:,}",
+            "`sparklog partitions list --unavailable` names them: start one of their replicas",
+        )
+    fenced = [one for one in found if one.is_fenced]
+    if fenced:
+        return Finding(
+            CHECK,
+            Status.WARN,
+            detail,
+            "start the fenced brokers; or, if they will not come back, `sparklog brokers unregister ID`",
+        )
+    return Finding(CHECK, Status.OK, detail)
+
+
+def _told(found: list[BrokerView]) -> str:
+    """`1 (controller), 2, 3 (fenced)`, the first few of each kind."""
+    words = [_word(one) for one in found[:MAX_NAMED]]
+    more = [f"{len(found) - MAX_NAMED} more"] if len(found) > MAX_NAMED else []
+    return ", ".join([*words, *more]) or "none is registered"
+
+
+def _word(one: BrokerView) -> str:
+    marks = [one.state] if one.state != "running" else []
+    marks += ["controller"] if one.is_controller else []
+    return f"{one.node_id} ({', '.join(marks)})" if marks else str(one.node_id)

@@ -1,0 +1,132 @@
+"""`sparklog brokers`: which brokers serve a root, and how they are.
+
+What is shown is the root's: a broker that was killed is shown as running until the controller fences it.
+Not here: what a broker leads in detail (partitions.py), who is controller in detail (controller.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.group import LazyGroup
+from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.settings import common_options, current
+from sparklog.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from sparklog.client.cluster_view import BrokerView
+    from sparklog.metadata import Image
+
+BROKER_COLUMNS = (
+    Column("id", "ID", number=True),
+    Column("state", "STATE"),
+    Column("controller", "CONTROLLER"),
+    Column("address", "ADDRESS"),
+    Column("rack", "RACK", optional=True),
+    Column("leads", "LEADS", number=True),
+    Column("epoch", "EPOCH", number=True),
+)
+Document = dict[str, object]
+
+
+@click.group("brokers", cls=LazyGroup)
+def brokers() -> None:
+    """The brokers that serve a root: list, describe, unregister."""
+
+
+@brokers.command("list")
+@common_options
+def list_brokers() -> None:
+    """List the brokers that are registered."""
+    from sparklog.client.cluster_view import describe_brokers
+
+    found = [broker_row(one) for one in describe_brokers(current().open_log().image)]
+    if found or current().json:
+        show_rows(BROKER_COLUMNS, found)
+    else:
+        click.echo("No broker is registered.")
+
+
+@brokers.command("describe")
+@click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@common_options
+def describe(node_id: int) -> None:
+    """Show a broker: where it is, since when, what it leads and may lead."""
+    found = broker_document(current().open_log().image, node_id)
+    if current().json:
+        show_json(found)
+        return
+    for label, key in (
+        ("Broker", "id"),
+        ("State", "state"),
+        ("Controller", "controller"),
+        ("Rack", "rack"),
+        ("Broker epoch", "epoch"),
+        ("Incarnation", "incarnation_id"),
+        ("Metadata version", "metadata_version"),
+        ("Leads", "leads"),
+        ("Preferred leader of", "preferred"),
+        ("Replica of", "replicas"),
+    ):
+        if found[key] is not None:
+            value = found[key]
+            text = ("yes" if value else "no") if isinstance(value, bool) else value
+            click.echo(f"{label + ':':<21}{text}")
+    listeners = found["listeners"]
+    assert isinstance(listeners, list)
+    for one in listeners:
+        click.echo(f"{'Listener:':<21}{one['host']}:{one['port']}")
+
+
+def broker_row(one: BrokerView) -> Document:
+    """A broker in one row."""
+    return {
+        "id": one.node_id,
+        "state": one.state,
+        "controller": one.is_controller,
+        "address": one.address,
+        "rack": one.rack or None,
+        "leads": one.leads,
+        "epoch": one.broker_epoch,
+    }
+
+
+def broker_document(image: Image, node_id: int) -> Document:
+    """All that an image says of a broker.
+
+    Raises:
+        InvalidRequestError: BROKER_MISSING.
+    """
+    from sparklog.client.cluster_view import describe_partitions
+
+    one = require_broker(image, node_id)
+    found = list(describe_partitions(image))
+    return {
+        **broker_row(one),
+        "incarnation_id": one.incarnation_id,
+        "metadata_version": one.metadata_version,
+        "listeners": [{"host": at.host, "port": at.port} for at in one.listeners],
+        "preferred": sum(1 for led in found if led.replicas[:1] == (node_id,)),
+        "replicas": sum(1 for led in found if node_id in led.replicas),
+    }
+
+
+def require_broker(image: Image, node_id: int) -> BrokerView:
+    """The broker.
+
+    Raises:
+        InvalidRequestError: BROKER_MISSING, no broker of this id is registered.
+    """
+    from sparklog.client.cluster_view import describe_brokers
+
+    known = {one.node_id: one for one in describe_brokers(image)}
+    if node_id not in known:
+        nodes = ", ".join(map(str, known)) or "none"
+        raise InvalidRequestError(
+            "BROKER_MISSING",
+            f"broker {node_id}: not registered; registered: {nodes}",
+            fix="`sparklog brokers list` shows those that are; name one of them",
+        )
+    return known[node_id]
