@@ -84,6 +84,7 @@ CODES: dict[str, tuple[str, str]] = {
     "NODE_MISSING": ("42704", "a path that the registry of brokers and topics does not have"),
     "NOT_A_SPARKLOG_BROKER": ("08004", "a bootstrap server is no sparklog broker"),
     "NOT_COMPACTED": ("22023", "a topic that is to be compacted keeps all records"),
+    "NOT_LEADER": ("40001", "another broker leads the partition, or this one in a later epoch"),
     "OFFSET_OUT_OF_RANGE": ("22003", "the offset is outside the log's start and end"),
     "OUT_OF_ORDER_SEQUENCE": ("22023", "a producer's batch does not follow its last one"),
     "PARTITION_MISSING": ("42704", "no such partition"),

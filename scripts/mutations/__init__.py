@@ -9,6 +9,7 @@ from scripts.mutations import (
     coordination,
     forgetting,
     groups,
+    leaderships,
     maintenance,
     metadata,
     readers,
@@ -40,4 +41,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *sweeping.MUTANTS,
     *readers.MUTANTS,
     *cluster.MUTANTS,
+    *leaderships.MUTANTS,
 )

@@ -20,7 +20,7 @@ MUTANTS = (
     ),
     Mutant(
         "broker: parts are judged again when the image moved",
-        "sparklog_server/publish/bundle_writer.py",
+        "sparklog_server/publish/bundle_commit.py",
         "        if image is not self._judged:\n",
         "        if False:\n",
         "tests/server/publish/test_bundle_writer_races.py",

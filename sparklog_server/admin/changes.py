@@ -117,11 +117,17 @@ class Changes:
         self._publisher = publisher
 
     async def make(
-        self, parts: Mapping[K, Part], *, timeout_ms: int = 0, validate_only: bool = False
+        self,
+        parts: Mapping[K, Part],
+        *,
+        timeout_ms: int = 0,
+        validate_only: bool = False,
+        fenced: ErrorCode = ErrorCode.not_controller,
     ) -> dict[K, Outcome]:
         """Carry the parts out; the outcome of each.
 
         Args:
+            fenced: what makes clients ask another broker, when this one may not publish.
             timeout_ms: answer REQUEST_TIMED_OUT after so long. What has begun by then may still happen. 0:
                 wait.
             validate_only: find out what would happen.
@@ -144,7 +150,8 @@ class Changes:
         try:
             publishing.result()
         except SparklogError as error:
-            return change.failed(outcome_of(error))
+            is_fenced = error.code == "BROKER_FENCED"
+            return change.failed(Outcome(fenced, str(error)) if is_fenced else outcome_of(error))
         actions = [one.action for one in change.outcomes.values() if one.action is not None]
         warn_of_settings(actions, self._root.image)
         return change.outcomes

@@ -33,7 +33,7 @@ async def handle_delete_records(request: Any, context: RequestContext, services:
         for one in topic.partitions:
             key = topic.name, one.partition_index
             parts[key] = deletion(services.root, key, one.offset, lows)
-    outcomes = await services.changes.make(parts)
+    outcomes = await services.changes.make(parts, fenced=ErrorCode.not_leader_or_follower)
     for (name, partition), outcome in outcomes.items():
         if outcome.is_error:
             _log.info("delete records of %s-%d: %s", name, partition, outcome.message)

@@ -5,6 +5,7 @@ Does: validate, append, acknowledge, partition by partition: an error in one lea
     acks 0: no answer; after an error the connection is closed, as Kafka does, so that the producer notices.
     Idempotent producers: duplicates get the offset of the first time, also over restarts.
     timeout: REQUEST_TIMED_OUT after so long; the records may be appended all the same.
+    Partitions that another broker leads, or nobody: NOT_LEADER_OR_FOLLOWER, now or when the commit is made.
 Does not: message sets (versions 0-2; ApiVersions lists them for the sake of librdkafka before 2.11);
     transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); creating topics (Metadata does that); internal
     topics, but for Kafka's admin client.
@@ -124,6 +125,10 @@ def _aim(
         target.error = ErrorCode.invalid_topic_exception
         target.message = f"Cannot append to internal topic {name}"
         return
+    leader = services.leadership.leader_of(topic.partitions[target.partition])
+    if leader.node_id != services.node_id:  # also if nobody leads it: every client asks again who does
+        target.error = ErrorCode.not_leader_or_follower
+        return
     if name not in rules:
         rules[name] = services.topic_rules.rules_of(topic)
     target.part = unchecked_part(
@@ -134,6 +139,7 @@ def _aim(
         partition=target.partition,
         now_ms=services.clock.now_ms,
         api_version=context.api_version,
+        leader_epoch=leader.epoch,
         parts=parts,
         memory=services.publisher.check_memory,
     )

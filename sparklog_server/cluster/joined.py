@@ -17,13 +17,12 @@ from sparklog.errors import FencedError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import (
     VERSION,
-    AcceptedPart,
     Action,
     BrokerListener,
     Image,
     MetadataLog,
     Plan,
-    may_append,
+    leadership_of,
     new_id,
     plan_act_as_broker,
     plan_join_broker,
@@ -112,5 +111,9 @@ class Joined:
 
     def may_append(self, image: Image, topic_id: str, partition: int, leader_epoch: int, /) -> bool:
         """Does the broker lead the partition in that epoch?"""
-        part = AcceptedPart(topic_id=topic_id, partition=partition, leader_epoch=leader_epoch)
-        return may_append(image, self.node_id, part)
+        leadership = leadership_of(image, topic_id, partition)
+        return (
+            leadership is not None
+            and leadership.leader == self.node_id
+            and leadership.leader_epoch == leader_epoch
+        )

@@ -14,6 +14,10 @@ and not to be found is out of order, as in Kafka: "duplicate" would mean success
 been appended by a producer that was forgotten for its silence is refused with UNKNOWN_PRODUCER_ID, upon which
 clients begin a new epoch, or ask for a new id, if they can be sure of what they have sent before.
 
+Before all that: what was accepted in a leader epoch that is over is refused, even if the broker leads the
+partition again (docs/adr/0026 tells why, in four steps); and with it what the same producer sent later, which
+must not take its place. The client finds the leader, and sends all of it again, in order.
+
 Invariants: pure; for the same image the same verdicts. Within a partition parts are judged in the order
     given. (producer id, epoch, sequence) is written at most once per partition.
 Concurrency: pure functions.
@@ -39,6 +43,7 @@ from sparklog.metadata import (
     last_sequence,
     unknown_producer,
 )
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
 
 
@@ -78,10 +83,12 @@ class _Producer:
     written: list[tuple[int, int, int, int]] = field(default_factory=list)  # index, epoch, sequence, count
 
 
-def judge(image: Image, parts: Sequence[AppendPart], floors: Floors = _NO_FLOORS) -> list[Verdict]:
+def judge(
+    image: Image, parts: Sequence[AppendPart], registration: Registration, floors: Floors = _NO_FLOORS
+) -> list[Verdict]:
     """A verdict per part."""
-    producers: dict[ProducerKey, _Producer] = {}
-    return [_judge(image, index, part, producers, floors) for index, part in enumerate(parts)]
+    judging = _Judging(image, registration, floors)
+    return [judging.verdict(index, part) for index, part in enumerate(parts)]
 
 
 def producer_key(part: AppendPart) -> ProducerKey:
@@ -89,41 +96,52 @@ def producer_key(part: AppendPart) -> ProducerKey:
     return part.topic_id, part.partition, part.producer_id
 
 
-def _judge(
-    image: Image,
-    index: int,
-    part: AppendPart,
-    producers: dict[ProducerKey, _Producer],
-    floors: Floors,
-) -> Verdict:
-    topic = image.topic_by_id.get(part.topic_id)
-    if topic is None:
-        return _refuse(_deleted(part))
-    if not 0 <= part.partition < len(topic.partitions):
-        return _refuse(_no_partition(part, len(topic.partitions)))
-    if part.producer_id < 0:
-        return _WRITE
-    state = topic.partitions[part.partition]
-    key = producer_key(part)
-    producer = producers.get(key)
-    if producer is None:
-        producer = producers[key] = _Producer(last_batch(state, part.producer_id))
-    match _check(part, state, producer, floors.get(key)):
-        case SequenceCheck.NEXT:
-            count = part.encoded.record_count
-            producer.written.append((index, part.producer_epoch, part.base_sequence, count))
-            last = last_sequence(part.base_sequence, count)
-            producer.state = ProducerState(part.producer_epoch, last, -1)
+@dataclass(slots=True)
+class _Judging:
+    """One look at the parts of a bundle, in order."""
+
+    image: Image
+    registration: Registration
+    floors: Floors
+    producers: dict[ProducerKey, _Producer] = field(default_factory=dict)
+    lost: set[ProducerKey] = field(default_factory=set)  # of whom a part was refused for its leader epoch
+
+    def verdict(self, index: int, part: AppendPart) -> Verdict:
+        """What is to become of the next part."""
+        image, topic_id, partition = self.image, part.topic_id, part.partition
+        topic = image.topic_by_id.get(topic_id)
+        if topic is None:
+            return _refuse(_deleted(part))
+        if not 0 <= partition < len(topic.partitions):
+            return _refuse(_no_partition(part, len(topic.partitions)))
+        state = topic.partitions[partition]
+        if not self.registration.may_append(image, topic_id, partition, part.leader_epoch) or (
+            self.lost and producer_key(part) in self.lost
+        ):
+            self.lost.add(producer_key(part))
+            return _refuse(_not_led(part, state))
+        if part.producer_id < 0:
             return _WRITE
-        case SequenceCheck.DUPLICATE:
-            return _duplicate(part, state, producer)
-        case SequenceCheck.UNKNOWN:
-            producer.is_doubted = True
-            return _refuse(unknown_producer(_found(part, producer, SequenceCheck.UNKNOWN)), state)
-        case SequenceCheck.OUT_OF_ORDER | SequenceCheck.FENCED as check:
-            return _refuse(_sequence_error(part, producer, check), state)
-        case check:
-            assert_never(check)
+        key = producer_key(part)
+        producer = self.producers.get(key)
+        if producer is None:
+            producer = self.producers[key] = _Producer(last_batch(state, part.producer_id))
+        match _check(part, state, producer, self.floors.get(key)):
+            case SequenceCheck.NEXT:
+                count = part.encoded.record_count
+                producer.written.append((index, part.producer_epoch, part.base_sequence, count))
+                last = last_sequence(part.base_sequence, count)
+                producer.state = ProducerState(part.producer_epoch, last, -1)
+                return _WRITE
+            case SequenceCheck.DUPLICATE:
+                return _duplicate(part, state, producer)
+            case SequenceCheck.UNKNOWN:
+                producer.is_doubted = True
+                return _refuse(unknown_producer(_found(part, producer, SequenceCheck.UNKNOWN)), state)
+            case SequenceCheck.OUT_OF_ORDER | SequenceCheck.FENCED as check:
+                return _refuse(_sequence_error(part, producer, check), state)
+            case check:
+                assert_never(check)
 
 
 def _check(
@@ -176,6 +194,16 @@ def _deleted(part: AppendPart) -> SparklogError:
         "TOPIC_MISSING",
         f"topic {part.topic!r}: deleted, or deleted and created again, while the request was under way",
         fix="refresh the metadata and decide whether the new topic is meant",
+    )
+
+
+def _not_led(part: AppendPart, state: PartitionState) -> SparklogError:
+    found = state.leadership
+    return FencedError(
+        "NOT_LEADER",
+        f"{part.topic}-{part.partition}: found leader {found.leader} in epoch {found.leader_epoch}, expected "
+        f"this broker in epoch {part.leader_epoch}, in which it accepted these records",
+        fix="refresh the metadata and send them to the leader; nothing of them was published",
     )
 
 

@@ -14,8 +14,9 @@ Invariants:
     - an outcome without an error means: data and commit are durable;
     - a part that fails takes only those with it that follow it in its partition and could not be told from
       out-of-order ones: if a write fails (disk full), the rest of the bundle;
-    - FatalStorageError (a failed fsync) and BROKER_FENCED go to the caller, who stops the broker; nothing
-      of the bundle was acknowledged.
+    - FatalStorageError (a failed fsync), and BROKER_FENCED of a broker that is alone, go to the caller, who
+      stops the broker; nothing of the bundle was acknowledged. One of several that was fenced leads nothing
+      more: each part is told so, and the broker joins again.
 Not here: gathering bundles, threads (publisher.py).
 Concurrency: one thread.
 Sources: docs/design.md; Kafka UnifiedLog.append, ReplicaManager.appendToLocalLog.
@@ -37,8 +38,9 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.log.drafts import Append
 from sparklog.log.past_retention import RetentionNotice, is_past_retention
-from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, Topic, plan_append
+from sparklog.metadata import AppendExtents, DraftExtent, Image, Topic
 from sparklog_server.cluster.registration import Registration
+from sparklog_server.publish.bundle_commit import BundleCommit, Written, fail_run
 from sparklog_server.publish.bundle_plan import (
     Answer,
     ProducerKey,
@@ -55,15 +57,8 @@ OnAppended = Callable[[str, int, int, EncodedBatches], None]
 _log = logging.getLogger("sparklog_server.publish")
 _ATTEMPTS = 3  # of a bundle whose segment was swept
 MAX_RUN_BYTES = 64 << 20
+_DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER"})
 MAX_FLOORS = 10_000  # producers whose first batch failed, remembered until it comes again
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    run: Run
-    encoded: EncodedBatches
-    draft: DraftExtent
-    is_past_retention: bool  # the next expiry removes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +93,9 @@ class BundleWriter:
         Raises:
             FatalStorageError, FencedError: stop the broker; nothing was acknowledged.
         """
+        registration = self._registration()  # before the image, which must not be older than it
         image = self._log.image
-        verdicts = judge(image, parts, self.floors)
+        verdicts = judge(image, parts, registration, self.floors)
         for _ in range(_ATTEMPTS):
             outcomes: dict[int, PartOutcome] = {}
             if not self._write_once(image, parts, verdicts, outcomes):
@@ -126,13 +122,13 @@ class BundleWriter:
                 synced = self._sync(written, outcomes)
                 if synced:
                     failpoint("broker.bundle.synced")
-                    self._publish(_BundlePlan(self._registration, image, parts, written), outcomes)
+                    self._publish(BundleCommit(self._registration, image, parts, written), outcomes)
             except RetriableError as error:
                 if error.code != "STAGING_EXPIRED":
                     raise
                 expired = True
                 for one in written:
-                    _fail(outcomes, one.run, error)
+                    fail_run(outcomes, one.run, error)
         done = time.perf_counter()
         self.times = BundleTimes(
             sync_ms=max(0.0, synced - appended) * 1000,
@@ -146,7 +142,7 @@ class BundleWriter:
         parts: Sequence[AppendPart],
         verdicts: Sequence[Verdict],
         outcomes: dict[int, PartOutcome],
-    ) -> list[_Written]:
+    ) -> list[Written]:
         """Write the batches; after a failure nothing more, as later parts may depend on earlier ones."""
         now_ms = self._log.clock.now_ms()
         wanted = [index for index, verdict in enumerate(verdicts) if isinstance(verdict, Write)]
@@ -161,9 +157,9 @@ class BundleWriter:
         ]
         drafts, error = self._append_all(lanes, appends)
         for run in runs[len(drafts) :]:
-            _fail(outcomes, run, error)
+            fail_run(outcomes, run, error)
         return [
-            _Written(
+            Written(
                 run,
                 one.encoded,
                 _with_producer(draft, run.first),
@@ -206,7 +202,7 @@ class BundleWriter:
                 return error
         return None
 
-    def _sync(self, written: list[_Written], outcomes: dict[int, PartOutcome]) -> float:
+    def _sync(self, written: list[Written], outcomes: dict[int, PartOutcome]) -> float:
         """When it was done; 0 if it was not. RetriableError: STAGING_EXPIRED."""
         try:
             self._log.writer.sync([one.draft for one in written])
@@ -214,18 +210,18 @@ class BundleWriter:
             raise
         except StorageError as error:
             for one in written:
-                _fail(outcomes, one.run, error)
+                fail_run(outcomes, one.run, error)
             return 0.0
         return time.perf_counter()
 
-    def _publish(self, plan: "_BundlePlan", outcomes: dict[int, PartOutcome]) -> None:
+    def _publish(self, plan: BundleCommit, outcomes: dict[int, PartOutcome]) -> None:
         try:
             result = self._log.metadata.publish(plan)
             failpoint("broker.bundle.committed")
         except FatalStorageError:
             raise
         except FencedError as error:
-            if error.code == "BROKER_FENCED":
+            if error.code == "BROKER_FENCED" and plan.registration.is_alone:
                 raise
             plan.fail(outcomes, error)
         except SparklogError as error:
@@ -247,7 +243,7 @@ class BundleWriter:
                     self._on_appended(extent.topic_id, extent.partition, extent.base_offset, one.encoded)
                 _succeed(outcomes, one.run, extent.base_offset, image)
 
-    def _tell_of_past_retention(self, written: Sequence[_Written]) -> None:
+    def _tell_of_past_retention(self, written: Sequence[Written]) -> None:
         found: Counter[str] = Counter()
         for one in written:
             if one.is_past_retention:
@@ -272,51 +268,6 @@ class BundleWriter:
 
     def _has_floor(self, key: ProducerKey, producer_epoch: int) -> bool:
         return self.floors.get(key, (-1, 0))[0] == producer_epoch
-
-
-class _BundlePlan:
-    """The plan of a bundle's commit; called again with each image that it has to follow."""
-
-    def __init__(
-        self,
-        registration: Callable[[], Registration],
-        judged: Image,
-        parts: Sequence[AppendPart],
-        written: list[_Written],
-    ) -> None:
-        self._registration = registration
-        self._judged = judged
-        self._parts = parts
-        self._written = written
-        self.accepted = written
-        self.refused: dict[int, PartOutcome] = {}
-
-    def __call__(self, image: Image) -> Sequence[Action]:
-        registration = self._registration()
-        registration.validate(image)
-        self.accepted, self.refused = self._written, {}
-        if image is not self._judged:
-            self._judge_again(image)
-        return [plan_append(image, [one.draft for one in self.accepted])] if self.accepted else []
-
-    def _judge_again(self, image: Image) -> None:
-        """Keep the runs that are still to be written; after one that is not, none of its partition."""
-        verdicts = judge(image, self._parts)
-        self.accepted = []
-        broken: set[tuple[str, int]] = set()
-        for one in self._written:
-            key = (one.run.first.topic_id, one.run.first.partition)
-            if key not in broken and all(isinstance(verdicts[index], Write) for index in one.run.indices):
-                self.accepted.append(one)
-                continue
-            broken.add(key)
-            for index in one.run.indices:
-                verdict = verdicts[index]
-                self.refused[index] = verdict.outcome if isinstance(verdict, Answer) else _again(one.run)
-
-    def fail(self, outcomes: dict[int, PartOutcome], error: Exception) -> None:
-        for one in self._written:
-            _fail(outcomes, one.run, error)
 
 
 def _is_known(image: Image, key: ProducerKey) -> bool:
@@ -347,28 +298,12 @@ def _succeed(outcomes: dict[int, PartOutcome], run: Run, base_offset: int, image
         )
 
 
-def _fail(outcomes: dict[int, PartOutcome], run: Run, error: Exception | None) -> None:
-    for index in run.indices:
-        outcomes[index] = PartOutcome(error=error)
-
-
-def _again(run: Run) -> PartOutcome:
-    part = run.first
-    return PartOutcome(
-        error=RetriableError(
-            "PUBLISH_CONTENDED",
-            f"{part.topic}-{part.partition}: another writer used producer id {part.producer_id} meanwhile",
-            fix="send the batch again; nothing of it was published",
-        )
-    )
-
-
 def _doubted(verdicts: Sequence[Verdict]) -> dict[int, PartOutcome]:
-    """Answers to what may be a repetition: what comes after it must not take its place, either."""
+    """Answers to what comes again, perhaps: what is behind it must not take its place, either."""
     return {
         index: one.outcome
         for index, one in enumerate(verdicts)
-        if isinstance(one, Answer) and getattr(one.outcome.error, "code", "") == "UNKNOWN_PRODUCER"
+        if isinstance(one, Answer) and getattr(one.outcome.error, "code", "") in _DOUBTS
     }
 
 

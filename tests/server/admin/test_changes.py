@@ -11,7 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.errors import StorageError
+from sparklog.errors import FencedError, StorageError
 from sparklog.metadata import Action, Image, Plan, PublishResult
 from sparklog_server.admin.changes import Changes, Part, RefusedError
 from sparklog_server.publish.publisher import Publisher
@@ -144,6 +144,34 @@ def test_a_publisher_that_refuses_is_told_of_for_each_part(
         assert ask(asker) == "request_timed_out"  # retriable: the next broker does it
     finally:
         running_broker.broker.publisher.is_stopping = False
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (created, "not_controller"),
+        (partitions_added, "not_controller"),
+        (deleted, "not_controller"),
+        (lambda asker: records_deleted(asker)[0], "not_leader_or_follower"),
+        (lambda asker: altered(asker, 33), "not_controller"),
+        (lambda asker: altered(asker, 44), "not_controller"),
+    ],
+)
+def test_a_fenced_broker_names_what_makes_clients_ask_another_one(
+    running_broker: RunningBroker,
+    asker: WireClient,
+    log: sparklog.SparkLog,
+    ask: Callable[[WireClient], str],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def submit_plan(_plan: Plan) -> "asyncio.Future[PublishResult]":
+        future: asyncio.Future[PublishResult] = asyncio.get_running_loop().create_future()
+        future.set_exception(FencedError("BROKER_FENCED", "found no registration", fix="join again"))
+        return future
+
+    monkeypatch.setattr(running_broker.broker.publisher, "submit_plan", submit_plan)
+    assert ask(asker) == expected
 
 
 @pytest.mark.parametrize("ask", [created, partitions_added])

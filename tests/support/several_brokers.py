@@ -1,0 +1,76 @@
+"""Several brokers over a root, and a controller beside them that does what a test tells it."""
+
+from collections.abc import Sequence
+
+from sparklog.client import SparkLog
+from sparklog.clock import Clock
+from sparklog.metadata import (
+    CLUSTER_VERSION,
+    METADATA_VERSION_KEY,
+    NO_NODE,
+    Action,
+    BrokerListener,
+    Image,
+    PartitionLeadership,
+    SetConfigs,
+    plan_assign_replicas,
+    plan_elect_controller,
+    plan_elect_leaders,
+    plan_fence_broker,
+)
+from sparklog.storage import Store
+from sparklog_server.cluster.joined import Joined
+from tests.support.roots import opened
+
+CONTROLLER = 100
+
+
+class SeveralBrokers:
+    """See the module's docstring. Every partition may be led by everybody who has joined by then."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self.log = opened(store, clock)
+        self._publish(SetConfigs(configs={METADATA_VERSION_KEY: str(CLUSTER_VERSION)}))
+        broker_epoch = self.join(CONTROLLER, self.log).broker_epoch
+        self._publish(plan_elect_controller(self.log.image, CONTROLLER, broker_epoch))
+
+    def join(self, node_id: int, log: SparkLog | None = None, *, port: int = 9092, rack: str = "") -> Joined:
+        """The node's registration, made through its own log or that of the controller."""
+        metadata = (log or self.log).metadata
+        listeners = [BrokerListener(host=f"broker-{node_id}", port=port)]
+        registration = Joined.join(metadata, node_id, listeners, rack=rack)
+        self.log.refresh()
+        return registration
+
+    def assign(self, replicas: Sequence[int], topic: str = "orders", partition: int = 0) -> None:
+        """Give a partition its replicas."""
+        image = self.log.refresh()
+        leader = image.partition(topic, partition).leadership.leader
+        wanted = {(image.topic(topic).topic_id, partition): PartitionLeadership(tuple(replicas), leader)}
+        self._publish(plan_assign_replicas(image, wanted, controller_epoch=self._epoch(image)))
+
+    def lead(self, node_id: int, topic: str = "orders", partition: int = 0) -> int:
+        """Make it the leader; NO_NODE: nobody. Returns the leader epoch."""
+        image = self.log.refresh()
+        replicas = image.partition(topic, partition).leadership.replicas
+        if node_id not in (NO_NODE, *replicas):
+            self.assign((*replicas, node_id), topic, partition)
+            image = self.log.image
+        wanted = {(image.topic(topic).topic_id, partition): node_id}
+        self._publish(plan_elect_leaders(image, wanted, controller_epoch=self._epoch(image)))
+        return self.log.image.partition(topic, partition).leadership.leader_epoch
+
+    def fence(self, node_id: int) -> None:
+        """End its registration."""
+        image = self.log.refresh()
+        broker_epoch = image.brokers[node_id].broker_epoch
+        self._publish(plan_fence_broker(image, node_id, broker_epoch, controller_epoch=self._epoch(image)))
+
+    def _publish(self, action: Action | None) -> None:
+        assert action is not None, "a test asks for what is so already"
+        self.log.metadata.publish(lambda _image: [action])
+
+    @staticmethod
+    def _epoch(image: Image) -> int:
+        return image.controller.controller_epoch
