@@ -1,0 +1,403 @@
+"""Transactions: staged durably, published or dropped by one action, whoever sends what how late.
+
+Two processes of one application have the same transactional id. Each has itself initialised, which ends what
+an older one has open; then sends records, and ends with a verdict. Requests are repeated when no answer
+comes, and any copy may arrive late. A broker takes a request in, and commits it later, against the newest
+image: records are staged, and the end moves all that is staged into the log, or drops it. A transaction that
+takes too long is aborted by whoever looks.
+
+With the first protocol of Kafka's clients a producer keeps its epoch from one transaction to the next, adds
+partitions before it sends, and has itself initialised again when it aborts something of which it does not
+know whether it arrived. With the second each end raises the epoch, and the first record of an epoch opens.
+
+Promises:
+    torn      what becomes visible by a commit is of the transaction that its client has committed
+    partial   all that was acknowledged to it is there then
+    lies      who is told committed finds it visible; who is told aborted never does
+    doubled   no record becomes visible twice
+    zombie    nothing of an older process applies after a newer one was initialised
+    refused   a process alone, in time, is not refused for having aborted before
+
+Bounds: records, transactions, copies of requests, lost answers, time-outs, initialisations.
+Left out: who leads and coordinates (cluster.py: what a broker commits applies while it does, and a
+coordinator knows all that was answered before it), offsets of groups, which are staged as records of their
+topic are, several partitions: an end is one action for all.
+A copy of an end that a broker reads after another copy was answered: with the first protocol nothing tells it
+from the end of the next transaction, here as in Kafka, whose second protocol is there for that. `late_ends`
+shows it. What was read before is told apart by the number of the transaction.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.models.bits import bit, has
+from tests.models.explorer import Model, Next, Violation, replaced, step, world
+
+PUBLISH = "sparklog.metadata.log:MetadataLog.publish"
+NOBODY, NONE = -1, 0
+EMPTY, OPEN, COMMITTED, ABORTED = "empty", "open", "committed", "aborted"
+INIT, ADD, SEND, END = "init", "add", "send", "end"
+
+
+class Request(NamedTuple):
+    """`txn` and `client` are the truth, and not in the request."""
+
+    kind: str
+    client: int
+    txn: int
+    epoch: int = NONE
+    record: int = 0
+    sequence: int = 0
+    verdict: str = ""
+
+
+class Accepted(NamedTuple):
+    """A request that a broker has taken in, and which transaction was the last one then."""
+
+    request: Request
+    number: int
+
+
+class Image(NamedTuple):
+    epoch: int = NONE
+    number: int = 0  # of the transaction that is open, or was last
+    phase: str = EMPTY
+    staged: tuple[tuple[int, int], ...] = ()  # record, transaction
+    next_sequence: int = 0
+    before: int = 0  # next_sequence, when the transaction was opened
+    visible: int = 0
+    owner: int = NOBODY  # whose epoch it is
+
+
+class Client(NamedTuple):
+    at: str = "new"  # "idle", "open", "waits", "fenced"
+    epoch: int = NONE
+    txn: int = 0
+    sequence: int = 0
+    sent: int = 0  # in this transaction
+    acknowledged: int = 0
+    doubt: bool = False  # it does not know whether a record has arrived
+    waits_for: Request | None = None
+
+
+class Broker(NamedTuple):
+    at: str = "up"
+    accepted: tuple[Accepted, ...] = ()
+
+
+class State(NamedTuple):
+    processes: tuple[Broker, ...]
+    clients: tuple[Client, ...]
+    image: Image = Image()
+    network: tuple[Request, ...] = ()
+    dropped: int = 0  # records of which a client was told: aborted
+    wanted: int = 0  # transactions whose client has asked to commit them
+    txns: int = 0
+    records: int = 0
+    copies: int = 0  # left, as all below
+    losses: int = 0
+    timeouts: int = 0
+    inits: tuple[int, ...] = ()
+    is_late: bool = False  # something has been aborted for the time that it took
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The safeguards, as they should be."""
+
+    checks_epoch: bool = True  # an action names the producer's epoch, and applies in it only
+    names_number: bool = True  # with the first protocol: an end names the transaction that was open
+    init_aborts: bool = True  # what an older process has open, in the same commit
+    abort_drops: bool = True  # what is staged
+    keeps_sequences: bool = True  # of what was aborted, too
+    checks_sequence: bool = True  # of what is staged as of what is visible
+    remembers_verdict: bool = True  # a repeated end is answered by what was decided
+    timeout_raises: bool = True  # the epoch, so that the late commit fails
+    raises_in_doubt: bool = True  # clients: a new epoch, if an aborted record may still arrive
+    end_raises: bool = True  # with the second protocol: the epoch, in the same commit
+
+
+class Transactions(Model):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        second: bool,
+        brokers: int = 1,
+        inits: tuple[int, ...] = (1,),
+        txns: int = 2,
+        records: int = 2,
+        copies: int = 0,
+        losses: int = 0,
+        timeouts: int = 0,
+        late_ends: bool = False,
+        without: tuple[str, ...] = (),
+    ) -> None:
+        """`second`: which protocol; `inits`: how often each process may be initialised."""
+        leaving = set(without) if timeouts else {*without, "expire"}
+        super().__init__(without=(*leaving, "add") if second else tuple(leaving))
+        self.rules, self.second, self.late_ends = rules, second, late_ends
+        self.txns, self.records = txns, records
+        self.first = State(
+            processes=(Broker(),) * brokers,
+            clients=(Client(),) * len(inits),
+            copies=copies,
+            losses=losses,
+            timeouts=timeouts,
+            inits=inits,
+        )
+        self.process_names = tuple(f"broker {number}" for number in range(brokers))
+
+    def initial(self) -> State:
+        return self.first
+
+    # --- clients ----------------------------------------------------------------------------------------
+
+    def client(self, s: State, i: int, c: Client) -> State:
+        return s._replace(clients=replaced(s.clients, i, c))
+
+    def asked(self, s: State, i: int, c: Client, request: Request) -> State:
+        s = s._replace(network=tuple(sorted({*s.network, request})))
+        return self.client(s, i, c._replace(at="waits", waits_for=request))
+
+    @world("a process has itself initialised")
+    def init(self, s: State) -> Next:
+        for i, c in enumerate(s.clients):
+            if s.inits[i] and (c.at == "new" or (c.at == "idle" and c.doubt)):
+                left = s._replace(inits=replaced(s.inits, i, s.inits[i] - 1))
+                yield f": {i}", self.asked(left, i, c, Request(INIT, i, 0, c.epoch if c.doubt else NONE))
+
+    @world("begins")
+    def begin(self, s: State) -> Next:
+        for i, c in enumerate(s.clients):
+            if c.at != "idle" or s.txns == self.txns or (c.doubt and self.rules.raises_in_doubt):
+                continue
+            begun = s._replace(txns=s.txns + 1)
+            c = c._replace(at="open", txn=s.txns + 1, sent=0, acknowledged=0, doubt=False)
+            if self.second:
+                yield f": {i}", self.client(begun, i, c)
+            else:
+                yield f": {i}", self.asked(begun, i, c, Request(ADD, i, c.txn, c.epoch))
+
+    @world("sends")
+    def send(self, s: State) -> Next:
+        for i, c in enumerate(s.clients):
+            if c.at == "open" and s.records < self.records:
+                record = s.records
+                request = Request(SEND, i, c.txn, c.epoch, record, c.sequence)
+                sent = c._replace(sent=c.sent | bit(record), sequence=c.sequence + 1)
+                yield f": {i} record {record}", self.asked(s._replace(records=record + 1), i, sent, request)
+
+    @world("ends")
+    def end(self, s: State) -> Next:
+        """A commit, after all that was sent is acknowledged; an abort at any time."""
+        for i, c in enumerate(s.clients):
+            if c.at == "open" and c.sent:
+                if c.sent == c.acknowledged:
+                    after = s._replace(wanted=s.wanted | bit(c.txn))
+                    request = Request(END, i, c.txn, c.epoch, verdict=COMMITTED)
+                    yield f": {i} commits", self.asked(after, i, c, request)
+                request = Request(END, i, c.txn, c.epoch, verdict=ABORTED)
+                yield f": {i} aborts", self.asked(s, i, c, request)
+
+    @world("waits no longer for a record")
+    def give_up(self, s: State) -> Next:
+        """It will abort."""
+        for i, c in enumerate(s.clients):
+            if c.at == "waits" and c.waits_for is not None and c.waits_for.kind == SEND and s.losses:
+                doubting = c._replace(at="open", waits_for=None, doubt=True)
+                yield f": {i}", self.client(s._replace(losses=s.losses - 1), i, doubting)
+
+    @world("repeats a request")
+    def repeat(self, s: State) -> Next:
+        """Since its answer was lost; or since it was slow, and then the first copy may do its work late."""
+        for i, c in enumerate(s.clients):
+            request = c.waits_for
+            if request is None or request in s.network:
+                continue
+            if not any(request == one.request for b in s.processes for one in b.accepted):
+                yield f": {i} {request.kind}", self.asked(s, i, c, request)
+            elif s.copies:
+                after = s._replace(copies=s.copies - 1)
+                yield f": {i} {request.kind}, which was slow", self.asked(after, i, c, request)
+
+    # --- brokers ----------------------------------------------------------------------------------------
+
+    @step("takes in", at="up", code="sparklog_server.publish.publisher:Publisher.submit")
+    def accept(self, s: State, i: int, b: Broker) -> Next:
+        for request in s.network:
+            accepted = Accepted(request, s.image.number)
+            if accepted in b.accepted:
+                continue
+            taken = replaced(s.processes, i, b._replace(accepted=tuple(sorted({*b.accepted, accepted}))))
+            rest = tuple(one for one in s.network if one != request)
+            text = f" {request.kind} of {request.client}"
+            yield text, s._replace(processes=taken, network=rest)
+            if s.copies:
+                yield (
+                    f"{text}, a copy of which is still under way",
+                    s._replace(processes=taken, copies=s.copies - 1),
+                )
+
+    @step("commits", at="up", code=PUBLISH)
+    def commit(self, s: State, i: int, b: Broker) -> Next:
+        for accepted in b.accepted:
+            rest = tuple(one for one in b.accepted if one != accepted)
+            done = s._replace(processes=replaced(s.processes, i, Broker("up", rest)))
+            request = accepted.request
+            text = f" {request.kind} of {request.client}{request.verdict and f' ({request.verdict})'}"
+            image, answer = self.applied(done, accepted)
+            if isinstance(image, Violation):
+                yield text, image
+                continue
+            done = done._replace(image=image)
+            yield f"{text}: {answer}", self.answered(done, request, answer)
+            if done.losses and done.clients[request.client].waits_for == request:
+                yield f"{text}: {answer}, which is lost", done._replace(losses=done.losses - 1)
+
+    @step("aborts what takes too long", at="up", code=PUBLISH)
+    def expire(self, s: State, _i: int, _b: Broker) -> Next:
+        image = s.image
+        if not s.timeouts or image.phase != OPEN:
+            return
+        after = self.ended(image, ABORTED)
+        if self.rules.timeout_raises:
+            after = after._replace(epoch=image.epoch + 1, next_sequence=0)
+        yield "", s._replace(image=after, is_late=True, timeouts=s.timeouts - 1)
+
+    # --- what actions do to an image --------------------------------------------------------------------
+
+    def applied(self, s: State, accepted: Accepted) -> tuple[Image | Violation, str]:
+        request, image = accepted.request, s.image
+        match request.kind:
+            case "init":
+                return self.initialised(image, request)
+            case "add":
+                if self.is_fenced(image, request):
+                    return image, "fenced"
+                if image.phase == OPEN:
+                    return image, "ok"  # a repetition
+                return self.opened(image), "ok"
+            case "send":
+                return self.staged(image, request)
+            case _:
+                return self.decided(s, accepted)
+
+    def is_fenced(self, image: Image, request: Request) -> bool:
+        return self.rules.checks_epoch and request.epoch != image.epoch
+
+    def initialised(self, image: Image, request: Request) -> tuple[Image | Violation, str]:
+        if request.epoch != NONE and self.is_fenced(image, request):
+            return image, "fenced"
+        if image.phase == OPEN and self.rules.init_aborts:
+            image = self.ended(image, ABORTED)
+        phase = image.phase if image.phase == OPEN else EMPTY
+        return (
+            image._replace(epoch=image.epoch + 1, phase=phase, next_sequence=0, owner=request.client),
+            "ok",
+        )
+
+    def opened(self, image: Image) -> Image:
+        return image._replace(phase=OPEN, number=image.number + 1, before=image.next_sequence)
+
+    def staged(self, image: Image, request: Request) -> tuple[Image | Violation, str]:
+        if self.is_fenced(image, request):
+            return image, "fenced"
+        if image.phase != OPEN:
+            if not self.second:
+                return image, "over"
+            image = self.opened(image)
+        if self.rules.checks_sequence:
+            if request.sequence < image.next_sequence:
+                return image, "ok"
+            if request.sequence > image.next_sequence:
+                return image, "out of order"
+        if request.client != image.owner:
+            return Violation(f"zombie: record {request.record} of process {request.client}"), ""
+        return (
+            image._replace(
+                staged=(*image.staged, (request.record, request.txn)), next_sequence=request.sequence + 1
+            ),
+            "ok",
+        )
+
+    def decided(self, s: State, accepted: Accepted) -> tuple[Image | Violation, str]:
+        image, request = s.image, accepted.request
+        if image.phase != OPEN or (self.rules.checks_epoch and request.epoch != image.epoch):
+            return image, self.repeated(image, request)
+        if self.rules.names_number and accepted.number != image.number and not self.second:
+            return image, self.repeated(image, request)
+        if request.client != image.owner:
+            return Violation(f"zombie: an end of process {request.client}"), ""
+        if request.verdict == COMMITTED:
+            for record, txn in image.staged:
+                if txn != request.txn or not has(s.wanted, txn):
+                    return Violation(f"torn: record {record} of transaction {txn}"), ""
+                if has(image.visible, record):
+                    return Violation(f"doubled: record {record}"), ""
+            found = [record for record, _ in image.staged]
+            if len(set(found)) != len(found):
+                return Violation("doubled: a record was staged twice"), ""
+        after = self.ended(image, request.verdict)
+        if self.second and self.rules.end_raises:
+            after = after._replace(epoch=image.epoch + 1, next_sequence=0)
+        return after, "ok"
+
+    def repeated(self, image: Image, request: Request) -> str:
+        """An end that does not apply: of a transaction that is over, or of a producer that is fenced."""
+        epoch = image.epoch - (1 if self.second and self.rules.end_raises else 0)
+        if image.phase in (OPEN, EMPTY) or request.epoch != epoch:
+            return "fenced"
+        if image.phase == request.verdict or not self.rules.remembers_verdict:
+            return "ok"
+        return "other"
+
+    def ended(self, image: Image, verdict: str) -> Image:
+        visible = image.visible
+        if verdict == COMMITTED:
+            for record, _ in image.staged:
+                visible |= bit(record)
+        keeps = verdict == COMMITTED or self.rules.keeps_sequences
+        return image._replace(
+            phase=verdict,
+            staged=() if verdict == COMMITTED or self.rules.abort_drops else image.staged,
+            visible=visible,
+            next_sequence=image.next_sequence if keeps else image.before,
+        )
+
+    # --- what clients make of answers -------------------------------------------------------------------
+
+    def answered(self, s: State, request: Request, answer: str) -> State | Violation:
+        c, i = s.clients[request.client], request.client
+        if c.waits_for != request:
+            return self.checked(s)
+        c = c._replace(waits_for=None)
+        if request.kind == END and not self.second and not self.late_ends:
+            s = s._replace(network=tuple(one for one in s.network if one != request))
+        if answer != "ok":
+            alone = len(s.clients) == 1 and not self.first.copies and not s.is_late
+            if alone and not c.doubt:
+                return Violation(f"refused: {request.kind} of process {i}: {answer}")
+            return self.checked(self.client(s, i, c._replace(at="fenced")))
+        match request.kind:
+            case "init":
+                c = c._replace(at="idle", epoch=s.image.epoch, sequence=0, doubt=False)
+            case "add":
+                c = c._replace(at="open")
+            case "send":
+                c = c._replace(at="open", acknowledged=c.acknowledged | bit(request.record))
+            case _:
+                if request.verdict == COMMITTED and c.acknowledged & ~s.image.visible:
+                    return Violation(f"lies: process {i} was told that it has committed")
+                if request.verdict == ABORTED:
+                    s = s._replace(dropped=s.dropped | c.sent)
+                epoch, sequence = (s.image.epoch, 0) if self.second else (c.epoch, c.sequence)
+                c = c._replace(at="idle", epoch=epoch, sequence=sequence, doubt=c.doubt and not self.second)
+        return self.checked(self.client(s, i, c))
+
+    def checked(self, s: State) -> State | Violation:
+        if s.dropped & s.image.visible:
+            return Violation("lies: a process was told that it has aborted what is visible")
+        return s
