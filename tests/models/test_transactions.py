@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.models.explorer import explore
-from tests.models.transactions import Rules, Transactions
+from tests.models.transactions import Transactions
+from tests.models.transactions_world import Rules
 from tests.models.worlds import STATES, check_found, check_nothing_is_found
 
 PROTOCOLS = {"first protocol": False, "second protocol": True}
