@@ -40,6 +40,7 @@ CODES: dict[str, tuple[str, str]] = {
     "CONSUMER_OFFSET_STRING_TOO_LONG": ("22001", "a group, topic or note is too long for __consumer_offsets"),
     "CONTROLLER_FENCED": ("40001", "a newer controller decides; this one must not"),
     "COORDINATOR_CLOSED": ("57P01", "a coordinator stops or starts over; ask again"),
+    "COORDINATOR_MOVED": ("40001", "another broker coordinates this, or does so anew"),
     "CORRUPT_BATCH": ("XX001", "the bytes of a record batch break FORMAT.md"),
     "CORRUPT_CONSUMER_OFFSET": ("XX001", "the bytes of a record of __consumer_offsets break FORMAT.md"),
     "CORRUPT_INDEX": ("XX001", "the bytes of an index break FORMAT.md"),

@@ -27,9 +27,30 @@ MUTANTS = (
     Mutant(
         "broker: members that waited are told nothing by one that lost its role meanwhile",
         "sparklog_server/groups/table.py",
-        "        if not result.error and not self._host.role.is_in_charge:\n",
+        "        if not result.error and not self._shards.may_answer(handle.shard):\n",
         "        if False:\n",
         "tests/server/groups/test_coordinator.py",
+    ),
+    Mutant(
+        "broker: members that waited are told nothing once their partition is another's",
+        "sparklog_server/coordination/shards.py",
+        "        return self._host.role.is_in_charge and self.is_led(log)\n",
+        "        return self._host.role.is_in_charge\n",
+        "tests/server/groups/test_moving_groups.py",
+    ),
+    Mutant(
+        "broker: sessions begin when a group can be reached again",
+        "sparklog_server/groups/table.py",
+        "                handle.group.begin_sessions(self.now())\n",
+        "",
+        "tests/server/groups/test_moving_groups.py",
+    ),
+    Mutant(
+        "broker: the loop has its turns while many groups are taken up",
+        "sparklog_server/groups/table.py",
+        "            if number % RESTORED_AT_ONCE == 0:\n                yield\n",
+        "            if number < 0:\n                yield\n",
+        "tests/server/groups/test_moving_groups.py",
     ),
     Mutant(
         "broker: a member that was never told its id goes with its connection",

@@ -2,30 +2,35 @@
 
 A broker coordinates what lies in the partitions that it leads. One that it does not lead any more is handed
 over: whoever waits for it is sent away, and nothing of it is applied; its next leader reads it from the log.
+So it is with one that went to another broker and came back between two looks at the metadata log, although
+this broker led it before and leads it after: who had it meanwhile has answered, and perhaps appended, in an
+epoch of its own, and what has been accepted here before cannot be published any more.
 With another number of partitions, or another topic of that name, everything lies elsewhere and starts over.
-Invariants: a log is open exactly while this broker leads its partition, as of the newest image that was
-    shown; `on_resigned` is told of every log before it is closed, and of all when the role is lost;
-    `on_loaded` only of logs that are open, while the role is held.
+Invariants: a log is open exactly while this broker leads its partition in one leader epoch, as of the newest
+    image that was shown; nobody is answered from one that is another's as of the newest image, shown or not;
+    `on_resigned` is told of every log before it is closed, and of all when the role is lost; `on_loaded` only
+    of logs that are open, while the role is held.
 Not here: a partition's records (state_log.py), what they mean (the coordinator's state), who leads
     (cluster/leadership.py) and whether that still holds (cluster/membership.py).
 Concurrency: event loop only.
 After a crash: every log is read again from its start.
-Sources: Kafka CoordinatorRuntime (scheduleLoadOperation, scheduleUnloadOperation).
+Sources: Kafka CoordinatorRuntime (scheduleLoadOperation, scheduleUnloadOperation); docs/adr/0026.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Generic
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final, Generic
 
-from sparklog.errors import SparklogError
+from sparklog.errors import FencedError, SparklogError
 from sparklog.metadata import Action, Image, PartitionState, Topic, new_id, plan_create_topic
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
-from sparklog_server.coordination.state_log import LogStatus, StateLog, StateT
+from sparklog_server.coordination.state_log import LedPartition, LogStatus, StateLog, StateT
 from sparklog_server.protocol.errors import ErrorCode
 
 _log = logging.getLogger("sparklog_server.coordinator")
+LOADED_AT_ONCE: Final = 4  # storage threads are there for others, too
 
 
 class Shards(Generic[RecordT, StateT]):
@@ -37,19 +42,24 @@ class Shards(Generic[RecordT, StateT]):
         topic: InternalTopic[RecordT],
         make_state: Callable[[], StateT],
         *,
+        on_loading: Callable[[StateLog[RecordT, StateT]], Iterable[None]],
         on_loaded: Callable[[StateLog[RecordT, StateT]], None],
         on_resigned: Callable[[Collection[StateLog[RecordT, StateT]]], None],
     ) -> None:
-        """The callbacks: a log is loaded, and may be answered from; some are not this broker's any more."""
+        """The callbacks: a log has been read, and may be answered from when the last part of this is done; it
+        may; some are not this broker's any more.
+        """
         self.is_active = False
         self.count = 0  # of the topic's partitions; 0: there is no topic
         self._host = host
         self._topic = topic
         self._make_state = make_state
+        self._on_loading = on_loading
         self._on_loaded = on_loaded
         self._on_resigned = on_resigned
         self._topic_id: str | None = None
         self._logs: dict[int, StateLog[RecordT, StateT]] = {}
+        self._load_turns = asyncio.Semaphore(LOADED_AT_ONCE)
         self._creating: asyncio.Task[None] | None = None
 
     # Life
@@ -88,15 +98,28 @@ class Shards(Generic[RecordT, StateT]):
         """All that are open."""
         return iter(self._logs.values())
 
+    def partition_of(self, name: str) -> int:
+        """The partition in which `name` lies, once there is a topic."""
+        return self._topic.partition_of(name, self.count)
+
     def find(self, name: str) -> StateLog[RecordT, StateT] | None:
         """The log in which `name` lies, if it is open here."""
-        return self._logs.get(self._topic.partition_of(name, self.count)) if self.count else None
+        return self._logs.get(self.partition_of(name)) if self.count else None
 
     def of(self, name: str) -> StateLog[RecordT, StateT]:
         """The log in which `name` lies; whoever asks has asked `error_of` before."""
         log = self.find(name)
         assert log is not None
         return log
+
+    def may_answer(self, log: StateLog[RecordT, StateT]) -> bool:
+        """For those who have waited for it; `error_of` asks for those who come."""
+        return self._host.role.is_in_charge and self.is_led(log)
+
+    def is_led(self, log: StateLog[RecordT, StateT]) -> bool:
+        """Is it this broker's, and in the same epoch, as of the newest image, shown or not?"""
+        found = log.current()
+        return found is not None and self._epoch_here(found) == log.led.leader_epoch
 
     def error_of(self, name: str) -> ErrorCode:
         """Why nobody is answered for `name` here and now. While there is no topic, nothing is said of it."""
@@ -107,7 +130,7 @@ class Shards(Generic[RecordT, StateT]):
         if not self.count:
             return ErrorCode.none
         log = self.find(name)
-        if log is None:
+        if log is None or not self.is_led(log):
             return ErrorCode.not_coordinator
         match log.status:
             case LogStatus.LOADING:
@@ -127,30 +150,41 @@ class Shards(Generic[RecordT, StateT]):
         if topic_id != self._topic_id or len(partitions) != self.count:
             self._hand_over(list(self._logs))
             self._topic_id, self.count, known = topic_id, len(partitions), ()
-        for number, partition in enumerate(partitions):
-            if number >= len(known) or known[number] is not partition:
-                self._review(partition)
+        changed = [
+            partition
+            for number, partition in enumerate(partitions)
+            if number >= len(known) or known[number] is not partition
+        ]
+        self._hand_over([one.partition for one in changed if self._has_moved(one)], is_moved=True)
+        for partition in changed:
+            self._review(partition)
+
+    def _has_moved(self, partition: PartitionState) -> bool:
+        log = self._logs.get(partition.partition)
+        return log is not None and self._epoch_here(partition) != log.led.leader_epoch
 
     def _review(self, partition: PartitionState) -> None:
-        log = self._logs.get(partition.partition)
-        if not self._host.leadership.leads(partition):
-            if log is not None:
-                self._hand_over([partition.partition])
-        elif log is not None:
+        log, epoch = self._logs.get(partition.partition), self._epoch_here(partition)
+        if log is not None:
             log.follow()
-        else:
-            log = StateLog(
-                self._host, self._topic, partition.topic_id, partition.partition, self._make_state()
-            )
+        elif epoch is not None:
+            led = LedPartition(topic_id=partition.topic_id, partition=partition.partition, leader_epoch=epoch)
+            log = StateLog(self._host, self._topic, led, self._make_state(), load_turns=self._load_turns)
             self._logs[partition.partition] = log
-            log.start(self._on_loaded)
+            log.start(on_loading=self._on_loading, on_loaded=self._on_loaded)
 
-    def _hand_over(self, partitions: Sequence[int]) -> None:
+    def _epoch_here(self, partition: PartitionState) -> int | None:
+        """The leader epoch of a partition that this broker leads."""
+        leadership = self._host.leadership
+        leader = leadership.leader_of(partition)
+        return leader.epoch if leader.node_id == leadership.node_id else None
+
+    def _hand_over(self, partitions: Sequence[int], *, is_moved: bool = False) -> None:
         logs = [self._logs.pop(partition) for partition in partitions]
         if logs:
             self._on_resigned(logs)
         for log in logs:
-            log.close()
+            log.close(_moved(log) if is_moved else None)
 
     # The topic
 
@@ -184,3 +218,11 @@ class Shards(Generic[RecordT, StateT]):
             return [plan_create_topic(image, name, partitions, topic_id=topic_id, configs=configs)]
 
         await self._host.publisher.submit_plan(plan)
+
+
+def _moved(log: StateLog[RecordT, StateT]) -> FencedError:
+    return FencedError(
+        "COORDINATOR_MOVED",
+        f"{log.name}: this broker coordinated it in leader epoch {log.led.leader_epoch}, which is over",
+        fix="look for its coordinator, and ask again there",
+    )

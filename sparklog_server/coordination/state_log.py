@@ -1,4 +1,4 @@
-"""One partition of an internal topic: a coordinator's state in memory, kept equal to the log.
+"""One partition of an internal topic, in one leader epoch: a coordinator's state, kept equal to the log.
 
 Records are applied strictly in the order of their offsets, by the same code live and after a start. What this
 broker appends is applied from memory as soon as it is durable; what others append (Spark queries, the
@@ -6,20 +6,23 @@ embedded client) is read, found through new images:
 1. own records arrive at offset 12, while everything up to 10 is applied: 10 and 11 are somebody else's;
 2. applying 12 first and 10 later would bring back an older state;
 3. so 10 to 12 are read from the log before the append of 12 is acknowledged.
-Invariants: everything below `next_offset` is applied, nothing above; an append returns when it is durable and
-    applied, so that whoever was acknowledged reads what it wrote. Of a stretch that is read, only the latest
-    record of each key is applied. Nothing is applied after `close`.
+What is appended says in which leader epoch it was accepted, and is published in that epoch only: what
+waited while the partition went to another broker, and came back, is never in the log.
+Invariants: once it is loaded, everything below `next_offset` is applied, nothing above; an append returns
+    when it is durable and applied, so that whoever was acknowledged reads what it wrote. Of a stretch that is
+    read, only the latest record of each key is applied. Nothing is applied after `close`. However much is
+    loaded, the loop has its turns.
 Not here: what the state is (the coordinator's), which partitions are opened (shards.py), making records
     durable (the publisher).
 Concurrency: event loop; `_lock` while the log is being read.
 After a crash: read again from the log start.
-Sources: docs/design.md; Kafka CoordinatorRuntime, PartitionWriter.
+Sources: docs/design.md; docs/adr/0026; Kafka CoordinatorRuntime, PartitionWriter.
 """
 
 import asyncio
 import enum
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -34,7 +37,8 @@ from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.runtime.background import Background
 
 _log = logging.getLogger("sparklog_server.coordinator")
-RETRY_LOAD_MS: Final = 5_000
+RETRY_LOAD_MS, MAX_RETRY_LOAD_MS = 100, 5_000
+APPLIED_AT_ONCE: Final = 2_000  # records, a millisecond or two
 RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
 
 
@@ -58,6 +62,15 @@ class LogStatus(enum.Enum):
     CLOSED = "closed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedPartition:
+    """A partition of an internal topic, while this broker leads it: another epoch is another one."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[RecordT]):
     """One call of `append`."""
@@ -71,25 +84,44 @@ class StateLog(Generic[RecordT, StateT]):
     """See the module's docstring."""
 
     def __init__(
-        self, host: Host, topic: InternalTopic[RecordT], topic_id: str, partition: int, state: StateT
+        self,
+        host: Host,
+        topic: InternalTopic[RecordT],
+        led: LedPartition,
+        state: StateT,
+        *,
+        load_turns: asyncio.Semaphore,
     ) -> None:
         """`state`: an empty one, of which this log is the only writer."""
         self.state = state
-        self.partition = partition
-        self.name = f"{topic.name}-{partition}"
+        self.led = led
+        self.partition = led.partition
+        self.name = f"{topic.name}-{led.partition}"
         self.status = LogStatus.LOADING
         self.next_offset = 0
         self._host = host
         self._topic = topic
-        self._topic_id = topic_id
+        self._load_turns = load_turns
+        self._why_closed: SparklogError = _not_ready(self.name)
         self._lock = asyncio.Lock()
         self._waiting: list[_Waiting[RecordT]] = []  # for the next batch
         self._in_flight: list[list[_Waiting[RecordT]]] = []  # batches that are with the publisher
         self._background = Background()
 
-    def start(self, on_loaded: Callable[["StateLog[RecordT, StateT]"], None]) -> None:
-        """Load, then call `on_loaded`; at once if there is nothing in the log."""
-        found = self._found()
+    def start(
+        self,
+        *,
+        on_loading: Callable[["StateLog[RecordT, StateT]"], Iterable[None]],
+        on_loaded: Callable[["StateLog[RecordT, StateT]"], None],
+    ) -> None:
+        """Load; at once if there is nothing in the log.
+
+        Args:
+            on_loading: what else is to be done before anybody is answered, once everything is applied; the
+                loop has a turn after each part of it.
+            on_loaded: the log is ready.
+        """
+        found = self.current()
         if found is None:
             return
         if found.log_end_offset == found.log_start_offset:
@@ -97,7 +129,7 @@ class StateLog(Generic[RecordT, StateT]):
             self.status = LogStatus.READY
             on_loaded(self)
         else:
-            self._background.spawn(self._load(on_loaded))
+            self._background.spawn(self._load(on_loading, on_loaded))
 
     def release(self) -> None:
         """Append and follow nothing more; what is on its way arrives. One that is loading is closed."""
@@ -106,11 +138,13 @@ class StateLog(Generic[RecordT, StateT]):
         elif self.status is LogStatus.READY:
             self.status = LogStatus.RELEASED
 
-    def close(self) -> None:
-        """Stop whatever goes on; who waits for an append is told by an error."""
+    def close(self, why: SparklogError | None = None) -> None:
+        """Stop whatever goes on; who waits for an append, or wants one later, is told why."""
         self.status = LogStatus.CLOSED
+        if why is not None:
+            self._why_closed = why
         for waiting in (self._waiting, *self._in_flight):
-            _fail(waiting, self._not_ready())
+            _fail(waiting, self._why_closed)
         self._background.cancel()
 
     def append(self, records: Sequence[RecordT]) -> asyncio.Future[None]:
@@ -123,7 +157,7 @@ class StateLog(Generic[RecordT, StateT]):
         future: asyncio.Future[None] = loop.create_future()
         try:
             if self.status is not LogStatus.READY:
-                raise self._not_ready()
+                raise self._why_closed
             encoded = [encode_record(self._topic, record, self.name) for record in records]
         except SparklogError as error:
             _tell(future, error)
@@ -139,7 +173,7 @@ class StateLog(Generic[RecordT, StateT]):
 
     def follow(self) -> None:
         """A new image is there: read what others have appended."""
-        found = self._found()
+        found = self.current()
         # While something of ours is on its way, its arrival will see to it: most of what is new is ours.
         if (
             found is not None
@@ -150,34 +184,35 @@ class StateLog(Generic[RecordT, StateT]):
         ):
             self._background.spawn(self._follow_log())
 
-    def _found(self) -> PartitionState | None:
-        """The partition as of the newest image."""
-        topic = self._host.root.image.topics.get(self._topic.name)
-        if topic is None or topic.topic_id != self._topic_id or self.partition >= len(topic.partitions):
+    def current(self) -> PartitionState | None:
+        """The partition as of the newest image, shown or not."""
+        topic, led = self._host.root.image.topics.get(self._topic.name), self.led
+        if topic is None or topic.topic_id != led.topic_id or led.partition >= len(topic.partitions):
             return None
-        return topic.partitions[self.partition]
-
-    def _not_ready(self) -> RetriableError:
-        return RetriableError(
-            "COORDINATOR_CLOSED",
-            f"{self.name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
-            fix="try again",
-        )
+        return topic.partitions[led.partition]
 
     # Reading
 
-    async def _load(self, on_loaded: Callable[["StateLog[RecordT, StateT]"], None]) -> None:
+    async def _load(
+        self,
+        on_loading: Callable[["StateLog[RecordT, StateT]"], Iterable[None]],
+        on_loaded: Callable[["StateLog[RecordT, StateT]"], None],
+    ) -> None:
+        retry_ms = RETRY_LOAD_MS
         while self.status is LogStatus.LOADING:
             try:
-                async with self._lock:
+                async with self._load_turns, self._lock:
                     await self._read(0)
             except (RetriableError, StorageError) as error:
                 _log.warning("loading %s failed: %s", self.name, error)
-                await asyncio.sleep(RETRY_LOAD_MS / 1000)
+                await asyncio.sleep(retry_ms / 1000)
+                retry_ms = min(2 * retry_ms, MAX_RETRY_LOAD_MS)
             except SparklogError:
                 self.status = LogStatus.FAILED
                 _log.exception("%s cannot be loaded: nobody is answered from it", self.name)
             else:
+                for _ in on_loading(self):
+                    await asyncio.sleep(0)
                 self.status = LogStatus.READY
                 on_loaded(self)
                 self.follow()
@@ -196,10 +231,10 @@ class StateLog(Generic[RecordT, StateT]):
 
     async def _read(self, at_least: int) -> None:
         root = self._host.root
-        found = self._found()
+        found = self.current()
         if found is None or found.log_end_offset < at_least:
             await root.run(root.log.refresh)
-            found = self._found()
+            found = self.current()
         if found is None:
             return
         start_offset, end_offset = max(self.next_offset, found.log_start_offset), found.log_end_offset
@@ -208,8 +243,11 @@ class StateLog(Generic[RecordT, StateT]):
         replayed = await root.run(
             replay, root.metadata, root.image, self._topic, self.partition, start_offset, end_offset
         )
-        for record in replayed.records:
+        for number, record in enumerate(replayed.records, 1):
             self.state.apply(record)
+            # What is followed later is applied at once: answers are given between turns.
+            if self.status is LogStatus.LOADING and number % APPLIED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         if replayed.skipped:
             self._host.metrics.state_records_skipped[self._topic.name] += replayed.skipped
             where = f"{self.name}, offsets {start_offset} to {end_offset - 1}"
@@ -227,7 +265,11 @@ class StateLog(Generic[RecordT, StateT]):
             pairs = [pair for one in waiting for pair in one.encoded]
             encoded = encode_records(pairs, self._host.clock.now_ms())
             part = AppendPart(
-                topic_id=self._topic_id, topic=self._topic.name, partition=self.partition, encoded=encoded
+                topic_id=self.led.topic_id,
+                topic=self._topic.name,
+                partition=self.partition,
+                leader_epoch=self.led.leader_epoch,
+                encoded=encoded,
             )
             appended = self._host.publisher.submit([part])
         except SparklogError as error:
@@ -268,6 +310,14 @@ class StateLog(Generic[RecordT, StateT]):
             for record in one.records:
                 self.state.apply(record)
         self.next_offset = base_offset + record_count
+
+
+def _not_ready(name: str) -> RetriableError:
+    return RetriableError(
+        "COORDINATOR_CLOSED",
+        f"{name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
+        fix="try again",
+    )
 
 
 def _fail(waiting: Sequence[_Waiting[Any]], error: Exception) -> None:

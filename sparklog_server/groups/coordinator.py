@@ -12,7 +12,7 @@ Sources: Kafka GroupCoordinator, GroupCoordinatorService.
 
 import asyncio
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,7 +78,12 @@ class GroupCoordinator:
         self._settings = settings
         self._background = Background()
         self.shards = Shards(
-            host, OFFSETS_LOG, GroupsState, on_loaded=self._loaded, on_resigned=self._resigned
+            host,
+            OFFSETS_LOG,
+            GroupsState,
+            on_loading=self._loading,
+            on_loaded=self._loaded,
+            on_resigned=self._resigned,
         )
         self.table = GroupTable(host, settings, self.shards, self._background)
         self._expiry = Expiry(host, settings, self.shards, self.table, self._background)
@@ -122,8 +127,11 @@ class GroupCoordinator:
             self.shards.follow(old, new)
             self._expiry.follow(old, new)
 
+    def _loading(self, shard: Shard) -> Iterator[None]:
+        return self.table.take_up(shard)
+
     def _loaded(self, shard: Shard) -> None:
-        self.table.take_up(shard)
+        self._background.spawn(self.table.wake(shard))
         self._expiry.loaded(shard)
 
     def _resigned(self, shards: Collection[Shard]) -> None:

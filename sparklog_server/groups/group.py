@@ -186,6 +186,12 @@ class Group:
         since_ms = value.state_timestamp_ms
         generation.state_since_ms = since_ms if since_ms >= 0 else now.wall_ms
 
+    def begin_sessions(self, now: Instant) -> None:
+        """Nobody could call until now: whoever is expected to has a whole session to do so."""
+        for member in self.roster:
+            if member.session_deadline_ms is not None:
+                self.rebalancing.touch(member, now)
+
     # What others ask
 
     @property

@@ -6,13 +6,15 @@ Invariants: a group that nobody is in, that never had a generation, is not kept;
 Not here: what requests mean (coordinator.py), what is forgotten (expiry.py), where groups are in the log and
     whether this broker coordinates them (coordination/shards.py).
 Concurrency: event loop only.
-After a crash: groups and offsets are those of the log; members have fresh sessions.
+After a crash, or taken over from another broker: groups and offsets are those of the log; members keep their
+    ids and their generation, and have fresh sessions.
 Sources: Kafka GroupMetadataManager.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 from sparklog.format.consumer_offsets import GroupKey
 from sparklog_server.coordination.host import Host
@@ -28,6 +30,8 @@ from sparklog_server.runtime.timing_wheel import TimerEntry
 from sparklog_server.settings.groups import GroupSettings
 
 _log = logging.getLogger("sparklog_server.coordinator")
+RESTORED_AT_ONCE: Final = 50  # groups, which may have many members
+WOKEN_AT_ONCE: Final = 500
 
 
 class Handle:
@@ -62,18 +66,30 @@ class GroupTable:
 
     # Shards come and go
 
-    def take_up(self, shard: Shard) -> None:
-        """Go on with the groups that were found in the log."""
+    def take_up(self, shard: Shard) -> Iterator[None]:
+        """Have the groups that were found in the log, part by part; they go on when they are woken."""
         now = self.now()
         groups = shard.state.take_groups()
-        for group_id, value in groups.items():
+        for number, (group_id, value) in enumerate(groups.items(), 1):
             if self._shards.find(group_id) is shard:  # else: written by one who counted other partitions
                 handle = self._hold(group_id, shard, now)
                 handle.group.restore(value, now)
-                self.run(handle, [])
+                self._count(handle, handle.group.held_bytes)
+            if number % RESTORED_AT_ONCE == 0:
+                yield
         offsets = len(shard.state.offsets)
         if groups or offsets:
             _log.info("%s: loaded %d groups, offsets of %d", shard.name, len(groups), offsets)
+
+    async def wake(self, shard: Shard) -> None:
+        """Go on with them: from now on their members are expected to call."""
+        handles = [handle for handle in self.groups.values() if handle.shard is shard]
+        for number, handle in enumerate(handles, 1):
+            if self.groups.get(handle.group.group_id) is handle:
+                handle.group.begin_sessions(self.now())
+                self.run(handle, [])
+            if number % WOKEN_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def send_away(self, shards: Collection[Shard]) -> None:
         """Hold the groups of these shards no longer: whoever waits looks for their next coordinator."""
@@ -114,7 +130,7 @@ class GroupTable:
         """Do what a group wants done, and set its alarm."""
         for effect in effects:
             if isinstance(effect, Answer):
-                self._answer(effect)
+                self._answer(handle, effect)
             else:
                 # Begun here, not in the task: that is what keeps the order.
                 record = GroupRecord(GroupKey(group=handle.group.group_id), effect.value)
@@ -132,7 +148,7 @@ class GroupTable:
         handle.cancel_alarm()
         for effect in handle.group.close(error, self.now()):
             if isinstance(effect, Answer):
-                self._answer(effect)
+                self._answer(handle, effect)
         self._count(handle, 0)
 
     def now(self) -> Instant:
@@ -147,12 +163,12 @@ class GroupTable:
         handle = self.groups[group_id] = Handle(Group(group_id, limits, now), shard)
         return handle
 
-    def _answer(self, answer: Answer) -> None:
-        """Whoever waited may have waited for longer than this broker was in charge."""
+    def _answer(self, handle: Handle, answer: Answer) -> None:
+        """Whoever waited may have waited for longer than this broker was in charge, or led the partition."""
         if answer.ticket.done():  # the client is gone
             return
         result = answer.result
-        if not result.error and not self._host.role.is_in_charge:
+        if not result.error and not self._shards.may_answer(handle.shard):
             result = refusal_of(result, ErrorCode.not_coordinator)
         answer.ticket.set_result(result)
 

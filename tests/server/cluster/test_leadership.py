@@ -1,9 +1,13 @@
 """What clients are told of leaders and their epochs."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from sparklog.client import SparkLog
+from sparklog.metadata import NO_NODE, Image, plan_fence_broker
 from sparklog_server.cluster.leadership import Leader, Leadership
+from tests.metadata.cluster_roots import applied, cluster, epoch_of, led
 
 
 @pytest.mark.parametrize(
@@ -28,3 +32,30 @@ def test_one_broker_is_everything(log: SparkLog) -> None:
         leadership.coordinator_of(orders.partitions[0]),
         leadership.brokers,
     ) == (7, 7, (7,))
+
+
+@dataclass
+class One:
+    """What is known: this image."""
+
+    image: Image
+
+
+def test_of_several_brokers_each_leads_what_the_image_says() -> None:
+    image = led(cluster(), [2])
+    leadership = Leadership(2, One(image))
+    partitions = image.topic("orders").partitions
+    assert not leadership.is_alone
+    assert leadership.leader_of(partitions[0]) == Leader(2, 1)
+    assert [leadership.leads(one) for one in partitions] == [True, False, False]
+    assert leadership.leaders_of(image.topic("orders")) == ((Leader(2, 1), 1), (Leader(NO_NODE, 0), 2))
+    assert (leadership.controller_id, leadership.brokers) == (1, (1, 2, 3))
+
+
+def test_the_last_of_several_leads_nothing_once_it_is_fenced() -> None:
+    image = led(cluster((1,)), [1])
+    image = applied(image, plan_fence_broker(image, 1, epoch_of(image, 1)))
+    leadership = Leadership(1, One(image))
+    assert not leadership.is_alone
+    assert not leadership.leads(image.topic("orders").partitions[0])
+    assert leadership.controller_id == NO_NODE

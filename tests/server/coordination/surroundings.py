@@ -8,10 +8,22 @@ from typing import Any, TypeVar
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
+from sparklog.errors import FencedError
 from sparklog.log.config import TopicConfig
-from sparklog.metadata import PartitionState, PublishResult, plan_append
-from sparklog_server.cluster.leadership import Images, Leadership
+from sparklog.metadata import (
+    NO_NODE,
+    Action,
+    BrokerListener,
+    Image,
+    PartitionState,
+    PublishResult,
+    plan_append,
+)
+from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Leadership
+from sparklog_server.cluster.registration import Registration
 from sparklog_server.coordination.host import Host
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.parts import AppendPart, PartOutcome
@@ -27,12 +39,13 @@ class HeldPublisher:
 
     `hold` keeps submissions back until `release`; `error` is what becomes of each part, `failure` of
     everything, as when the broker is fenced; with `loses_answers` an error is all that is heard of what has
-    been appended.
+    been appended. With a registration, what was accepted in a leader epoch that is over is refused.
     """
 
-    def __init__(self, log: SparkLog, root: LiveRoot) -> None:
+    def __init__(self, log: SparkLog, root: LiveRoot, registration: Registration | None = None) -> None:
         self._log = log
         self._root = root
+        self._registration = registration
         self.hold = False
         self.error: Exception | None = None
         self.failure: Exception | None = None
@@ -62,16 +75,27 @@ class HeldPublisher:
     def _outcome(self, part: AppendPart) -> PartOutcome:
         if self.error is not None and not self.loses_answers:
             return PartOutcome(error=self.error)
-        base_offset = self._append(part)
+        try:
+            base_offset = self._append(part)
+        except FencedError as error:
+            return PartOutcome(error=error)
         return PartOutcome(base_offset=base_offset) if self.error is None else PartOutcome(error=self.error)
 
     def _append(self, part: AppendPart) -> int:
         draft = self._log.writer.append(part.topic_id, part.partition, part.encoded, TopicConfig())
         assert draft is not None
         self._log.writer.sync([draft])
-        result = self._log.metadata.publish(lambda image: [plan_append(image, [draft])])
-        (action,) = result.actions
-        (extent,) = action.extents  # type: ignore[union-attr]
+
+        def plan(image: Image) -> Sequence[Action]:
+            actions, registration = [plan_append(image, [draft])], self._registration
+            if registration is None:
+                return actions
+            if not registration.may_append(image, part.topic_id, part.partition, part.leader_epoch):
+                raise FencedError("NOT_LEADER", f"{part.topic}-{part.partition}", fix="look for its leader")
+            return registration.act(image, actions, [part.leader_epoch])
+
+        result = self._log.metadata.publish(plan)
+        (extent,) = result.actions[-1].extents  # type: ignore[union-attr]
         return int(extent.base_offset)
 
     async def submit_plan(self, plan: Any) -> PublishResult:
@@ -87,10 +111,13 @@ class HeldRoot(LiveRoot):
     """A root whose storage waits when a test says so."""
 
     reads: asyncio.Event | None = None  # storage waits for it
+    waiting = 0  # how much does
 
     async def run(self, function: Callable[..., T], /, *args: Any) -> T:
         if self.reads is not None:
+            self.waiting += 1
             await self.reads.wait()
+            self.waiting -= 1
         await asyncio.sleep(0)
         return function(*args)
 
@@ -102,14 +129,19 @@ class SharedLeadership(Leadership):
         super().__init__(node_id, images)
         self.led_by_others: set[int] = set()
 
-    def leads(self, partition: PartitionState) -> bool:
-        return partition.partition not in self.led_by_others
+    def leader_of(self, partition: PartitionState) -> Leader:
+        if partition.partition in self.led_by_others:
+            return Leader(NO_NODE, LEADER_EPOCH)
+        return super().leader_of(partition)
 
 
 class Surroundings:
     """The parts of a broker that coordinators are given."""
 
-    def __init__(self, url: str, clock: ManualClock, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, url: str, clock: ManualClock, settings: Mapping[str, str], *, joins_as: int | None = None
+    ) -> None:
+        """`joins_as`: the node id of one of several brokers; else it is alone, and not even registered."""
         self.config = ServerConfig.parse(settings)
         self.clock = clock
         self.log: SparkLog = sparklog.open(url, clock=clock)
@@ -118,8 +150,10 @@ class Surroundings:
             self.log, defaults=self.config.root_defaults(), metrics=self.metrics, storage_threads=1
         )
         self.timer = Timer(clock)
-        self.publisher = HeldPublisher(self.log, self.root)
-        self.leadership = SharedLeadership(1, self.log)
+        self.registration = None if joins_as is None else _join(self.log, joins_as)
+        self.root.show()
+        self.publisher = HeldPublisher(self.log, self.root, self.registration)
+        self.leadership = SharedLeadership(1 if joins_as is None else joins_as, self.log)
         self.is_in_charge = True  # this is the role, too
         self.host = Host(
             root=self.root,
@@ -130,6 +164,12 @@ class Surroundings:
             clock=clock,
             metrics=self.metrics,
         )
+
+    async def look(self) -> None:
+        """Follow what others have done."""
+        self.log.refresh()
+        self.root.show()
+        await self.settle()
 
     async def settle(self) -> None:
         """Let everything happen that can."""
@@ -149,3 +189,9 @@ class Surroundings:
         await self.root.finish_upkeep()
         self.root.close()
         self.log.close()
+
+
+def _join(log: SparkLog, node_id: int) -> Joined:
+    listeners = (BrokerListener(host=f"node{node_id}.example", port=9092),)
+    log.metadata.publish(lambda image: FOUNDING if image.commit < 0 else [])
+    return Joined.join(log.metadata, node_id, listeners)

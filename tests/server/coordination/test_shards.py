@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparklog.errors import RetriableError
+from sparklog.errors import FencedError, RetriableError
 from sparklog.metadata import plan_add_partitions
 from sparklog_server.coordination.state_log import LogStatus, outcome_of
 from sparklog_server.protocol.errors import ErrorCode
@@ -48,8 +48,10 @@ class TestHandingOver:
             on_its_way = first.append(Entry("a0", 1))
             await first.settle()
             await move(0, first, second)
-            with pytest.raises(RetriableError, match="COORDINATOR_CLOSED"):
+            with pytest.raises(FencedError, match="COORDINATOR_MOVED"):
                 await on_its_way
+            assert await outcome_of(on_its_way) == ErrorCode.not_coordinator
+            assert await log.write([Entry("b0", 1)]) == ErrorCode.not_coordinator
             first.publisher.release()
             await first.settle()
             assert (log.status, log.state.history) == (LogStatus.CLOSED, [])

@@ -67,8 +67,8 @@ LEDGER: Final[InternalTopic[Entry]] = InternalTopic(
 class Toy(Surroundings):
     """A broker's ledgers, and what its coordinator was told of them."""
 
-    def __init__(self, url: str, clock: ManualClock) -> None:
-        super().__init__(url, clock, {})
+    def __init__(self, url: str, clock: ManualClock, *, joins_as: int | None = None) -> None:
+        super().__init__(url, clock, {}, joins_as=joins_as)
         self.loaded: list[int] = []
         self.resigned: list[int] = []
         self.resigned_as: list[LogStatus] = []  # how the logs were then
@@ -76,6 +76,7 @@ class Toy(Surroundings):
             self.host,
             LEDGER,
             Ledger,
+            on_loading=lambda _: (),
             on_loaded=lambda log: self.loaded.append(log.partition),
             on_resigned=self._resigned,
         )
@@ -88,12 +89,6 @@ class Toy(Surroundings):
     async def open(self) -> None:
         self.shards.open()
         assert not await self.shards.ensure_topic()
-        await self.settle()
-
-    async def look(self) -> None:
-        """Follow what others have done."""
-        self.log.refresh()
-        self.root.show()
         await self.settle()
 
     def log_of(self, partition: int) -> StateLog[Entry, Ledger]:
@@ -119,10 +114,18 @@ class Toys:
         self.clock = ManualClock()
 
     def run(
-        self, scenario: Callable[..., Coroutine[Any, Any, None]], *, brokers: int = 1, opened: bool = True
+        self,
+        scenario: Callable[..., Coroutine[Any, Any, None]],
+        *,
+        brokers: int = 1,
+        opened: bool = True,
+        joined: bool = False,
     ) -> None:
+        """`joined`: as nodes 1 to `brokers`; somebody has to be their controller."""
+
         async def main() -> None:
-            toys = [Toy(self.url, self.clock) for _ in range(brokers)]
+            nodes = range(1, brokers + 1)
+            toys = [Toy(self.url, self.clock, joins_as=node if joined else None) for node in nodes]
             try:
                 for toy in toys if opened else ():
                     await toy.open()

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 import sparklog
+from sparklog.client.groups import OFFSETS_TOPIC
 from sparklog.clock import ManualClock
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.groups.messages import JoinRequest, JoinResult, SyncRequest, SyncResult
+from tests.server.coordination.controller import Controller
 from tests.server.coordination.surroundings import Surroundings
 
 SETTINGS = {
@@ -22,8 +24,10 @@ SETTINGS = {
 class Host(Surroundings):
     """A coordinator, and what it is built on."""
 
-    def __init__(self, url: str, clock: ManualClock, settings: dict[str, str]) -> None:
-        super().__init__(url, clock, {**SETTINGS, **settings})
+    def __init__(
+        self, url: str, clock: ManualClock, settings: dict[str, str], *, joins_as: int | None = None
+    ) -> None:
+        super().__init__(url, clock, {**SETTINGS, **settings}, joins_as=joins_as)
         self.groups = GroupCoordinator(self.host, self.config.groups)
 
     # Members
@@ -94,6 +98,32 @@ class Roots:
             finally:
                 await host.groups.stop()
                 await host.close()
+
+        asyncio.run(main())
+
+    def run_two(
+        self,
+        scenario: Callable[[Host, Host, Controller], Coroutine[Any, Any, None]],
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        """Nodes 1 and 2 of several; 1 coordinates everything at first."""
+
+        async def main() -> None:
+            first, second = (Host(self.url, self.clock, settings or {}, joins_as=node) for node in (1, 2))
+            hosts = (first, second)
+            for host in hosts:
+                await host.groups.start()
+            assert not await first.groups.shards.ensure_topic()
+            with Controller(self.url, self.clock, OFFSETS_TOPIC) as controller:
+                controller.assign(1)
+                for host in hosts:
+                    await host.look()
+                try:
+                    await scenario(first, second, controller)
+                finally:
+                    for host in hosts:
+                        await host.groups.stop()
+                        await host.close()
 
         asyncio.run(main())
 
