@@ -1,44 +1,61 @@
-"""Fetch (key 1), versions 4-12.
+"""Fetch (key 1), versions 4-17.
 
 Does: record batches as stored (compressed ones stay so), long poll by min_bytes and max_wait_ms, limits per
     request and per partition, fetch sessions, both isolation levels (there are no open transactions: the
-    last stable offset is the high watermark, no transaction is aborted), leader epoch checks.
-Does not: followers (a replica id of a broker is refused, CVE-2018-1288), rack-aware reading, throttling.
+    last stable offset is the high watermark, no transaction is aborted), leader epoch checks; topics by id
+    (UNKNOWN_TOPIC_ID when there is none of this id, as after a deletion, whatever has its name now).
+Does not: followers (a replica id of a broker is refused, CVE-2018-1288; they do not exist here),
+    rack-aware reading, throttling, tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE is for followers).
 Versions: 5 log start offset; 7 sessions (KIP-227); 9 current leader epoch (KIP-320); 11 rack id (KIP-392);
-    12 flexible, last fetched epoch (KIP-595; epochs never diverge here).
+    12 flexible, last fetched epoch (KIP-595; epochs never diverge here); 13 topic ids (KIP-516); 14 as 13;
+    15 the replica id is tagged (KIP-903); 16 who leads what is not led here, and where (KIP-951); 17 the
+    directory of a follower (KIP-853).
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sparklog.metadata import why_illegal_topic_name
+from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
-from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
+from sparklog_server.fetch.response import (
+    LEADER_HINT_VERSION,
+    TOPIC_ID_VERSION,
+    PartitionAnswer,
+    encode_fetch_response,
+)
 from sparklog_server.fetch.service import Fetched
 from sparklog_server.fetch.sessions import FINAL_EPOCH, NO_SESSION, PartitionFetch
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field
+from sparklog_server.protocol.entities import field, topic_id_text
 from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.protocol.nodes import LeaderHint, Node
 from sparklog_server.protocol.wire import Response
 
 CONSUMER = -1
 READ_COMMITTED = 1
+NO_TOPIC_ID = "A" * 22  # zeros, which no topic has
+_NOT_LED = frozenset({ErrorCode.not_leader_or_follower.value, ErrorCode.fenced_leader_epoch.value})
 
 
-@api(ApiKey.FETCH, versions=range(4, 13), waits=True)
+@api(ApiKey.FETCH, versions=range(4, 18), waits=True)
 async def handle_fetch(request: Any, context: RequestContext, services: Services) -> Response:
     version = context.api_version
     wanted = list({one.key: one for one in _partition_fetches(request)}.values())  # the last one counts
-    if request.replica_id != CONSUMER:
+    if _replica_id(request) != CONSUMER:
         refused = _refused(wanted, ErrorCode.topic_authorization_failed)
         return Response(chunks=encode_fetch_response(version, refused))
     # They can never exist: a session that remembers them would keep up to 32 KB for each.
-    illegal = {topic.topic for topic in request.topics if why_illegal_topic_name(topic.topic) is not None}
-    refused = _refused([one for one in wanted if one.topic in illegal], ErrorCode.unknown_topic_or_partition)
+    named = {one.topic for one in wanted if not one.topic_id}
+    illegal = {name for name in named if why_illegal_topic_name(name) is not None}
+    refused = []
     if illegal:
+        refused = _refused(
+            [one for one in wanted if one.topic in illegal], ErrorCode.unknown_topic_or_partition
+        )
         wanted = [one for one in wanted if one.topic not in illegal]
     service = services.fetches
     session = service.sessions.begin(
@@ -46,12 +63,13 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         field(request, "session_epoch", FINAL_EPOCH),
         wanted,
         [
-            (topic.topic, partition)
+            (_topic_id(topic) or topic.topic, partition)
             for topic in field(request, "forgotten_topics_data", ())
             for partition in topic.partitions
         ],
         now_ms=services.clock.monotonic_ms(),
         owner=context.connection_id,
+        uses_topic_ids=version >= TOPIC_ID_VERSION,
     )
     if session.error is not ErrorCode.none:
         return Response(chunks=encode_fetch_response(version, (), error_code=session.error.value))
@@ -68,26 +86,59 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         session, fetched.answers, now_ms=services.clock.monotonic_ms()
     )
     _count(services, fetched)
-    chunks = encode_fetch_response(version, [*answers_to_send, *refused], session_id=session_id)
+    nodes = _tell_leaders(answers_to_send, context, services) if version >= LEADER_HINT_VERSION else ()
+    chunks = encode_fetch_response(version, [*answers_to_send, *refused], session_id=session_id, nodes=nodes)
     return Response(chunks=chunks, release=fetched.release)
+
+
+def _replica_id(request: Any) -> int:
+    state = field(request, "replica_state")  # since version 15
+    return int(request.replica_id if state is None else state.replica_id)
 
 
 def _refused(fetches: Sequence[PartitionFetch], error: ErrorCode) -> list[PartitionAnswer]:
     return [
-        PartitionAnswer(topic=one.topic, partition=one.partition, error_code=error.value) for one in fetches
+        PartitionAnswer(
+            topic=one.topic, topic_id=one.topic_id, partition=one.partition, error_code=error.value
+        )
+        for one in fetches
     ]
 
 
 def _partition_fetches(request: Any) -> Iterator[PartitionFetch]:
     for topic in request.topics:
+        topic_id = _topic_id(topic)
+        name = "" if topic_id else topic.topic
         for one in topic.partitions:
             yield PartitionFetch(
-                topic=topic.topic,
+                topic=name,
+                topic_id=topic_id,
                 partition=one.partition,
                 offset=one.fetch_offset,
                 max_bytes=one.partition_max_bytes,
                 leader_epoch=field(one, "current_leader_epoch", NO_EPOCH),
             )
+
+
+def _topic_id(topic: Any) -> str:
+    """As text; "" in versions where topics have names."""
+    if topic.__version__ < TOPIC_ID_VERSION:
+        return ""
+    return NO_TOPIC_ID if topic.topic_id is None else topic_id_text(topic.topic_id)
+
+
+def _tell_leaders(
+    answers: Sequence[PartitionAnswer], context: RequestContext, services: Services
+) -> Sequence[Node]:
+    """Name the leader beside each error that says that it is another one, or in another epoch."""
+    hints: list[LeaderHint] = []
+    for answer in answers:
+        if answer.error_code in _NOT_LED:
+            topic = services.root.image.topic_by_id.get(answer.topic_id)
+            if topic is not None and answer.partition < len(topic.partitions):
+                answer.current_leader = hint_of(services, topic.partitions[answer.partition])
+                hints.append(answer.current_leader)
+    return list(nodes_of_leaders(services, context.listener, hints)) if hints else ()
 
 
 def _count(services: Services, fetched: Fetched) -> None:

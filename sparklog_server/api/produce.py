@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 3-12.
+"""Produce (key 0), versions 3-13.
 
 Does: validate, append, acknowledge, partition by partition: an error in one leaves the others alone.
     acks 1 and all mean the same here, since there are no replicas to wait for: durable data, durable commit.
@@ -6,27 +6,33 @@ Does: validate, append, acknowledge, partition by partition: an error in one lea
     Idempotent producers: duplicates get the offset of the first time, also over restarts.
     timeout: REQUEST_TIMED_OUT after so long; the records may be appended all the same.
     Partitions that another broker leads, or nobody: NOT_LEADER_OR_FOLLOWER, now or when the commit is made.
+    Topics by id: UNKNOWN_TOPIC_ID when there is none of this id, so that what was meant for a topic that is
+    deleted is never appended to one that has its name now.
 Does not: message sets (versions 0-2; ApiVersions lists them for the sake of librdkafka before 2.11);
     transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); creating topics (Metadata does that); internal
     topics, but for Kafka's admin client.
 Versions: 3 record batches (KIP-98); 5 log start offset; 7 zstd (KIP-110); 8 record errors (KIP-467); 9
-    flexible; 10 current leader (KIP-951); 11, 12 transactions v2.
+    flexible; 10 current leader (KIP-951); 11, 12 transactions v2, which nobody may use; 13 topic ids
+    (KIP-516).
 """
 
 import asyncio
 import logging
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from sparklog.errors import SparklogError, as_value
-from sparklog.metadata import BrokerRegistration, Image, is_internal
+from sparklog.metadata import Image, is_internal
+from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.entities import field, make, topic_id_text
 from sparklog_server.protocol.errors import ErrorCode, error_code
-from sparklog_server.protocol.produce_response import ProducedPartition, encode_produce
+from sparklog_server.protocol.nodes import LeaderHint
+from sparklog_server.protocol.produce_response import TOPIC_IDS_FROM, ProducedPartition, encode_produce
 from sparklog_server.protocol.wire import CloseConnectionError, Response
 from sparklog_server.publish.part_checks import unchecked_part
 from sparklog_server.publish.parts import PartOutcome, RefusedBatchError, UncheckedPart
@@ -34,14 +40,22 @@ from sparklog_server.publish.produced_batches import BatchRules
 
 _log = logging.getLogger("sparklog_server.publish")
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka's own tools may write to internal topics
+LEADER_HINTS_FROM = 10
 _ALL_ACKS = frozenset({-1, 0, 1})
+_UNKNOWN = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
 _NOTHING_DONE = PartOutcome()
 
 
 @dataclass(slots=True)
 class _Target:
-    """One partition of a request: what is to be appended, or why not; and what came of it."""
+    """One partition of a request: what is to be appended, or why not; and what came of it.
 
+    Fields:
+        key: the topic as the request has it: its name, or the bytes of its id.
+        topic: its name; "" if there is none of this id.
+    """
+
+    key: str | bytes
     topic: str
     partition: int
     part: UncheckedPart | None = None
@@ -50,7 +64,7 @@ class _Target:
     outcome: PartOutcome = _NOTHING_DONE
 
 
-@api(ApiKey.PRODUCE, versions=range(3, 13), pipelined=True)
+@api(ApiKey.PRODUCE, versions=range(3, 14), pipelined=True)
 async def handle_produce(request: Any, context: RequestContext, services: Services) -> Any:
     """Append the request's batches. Up to the first await in order of requests, as is appending."""
     targets = _targets(request, context, services)
@@ -96,14 +110,25 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
     targets = []
     parts = sum(len(topic.partition_data) for topic in request.topic_data)
     for topic in request.topic_data:
+        key, name = _topic(topic, context, image)
         for data in topic.partition_data:
-            target = _Target(topic.name, data.index)
+            target = _Target(key, name, data.index)
             targets.append(target)
             if refused is not None:
                 target.error, target.message = refused, message
             else:
                 _aim(target, data.records, image, context, services, rules, parts)
     return targets
+
+
+def _topic(topic: Any, context: RequestContext, image: Image) -> tuple[str | bytes, str]:
+    """Its key, and its name."""
+    if context.api_version < TOPIC_IDS_FROM:
+        return topic.name, topic.name
+    if topic.topic_id is None:
+        return bytes(16), ""
+    found = image.topic_by_id.get(topic_id_text(topic.topic_id))
+    return topic.topic_id.bytes, "" if found is None else found.name
 
 
 def _aim(
@@ -119,7 +144,8 @@ def _aim(
     name = target.topic
     topic = image.topics.get(name)
     if topic is None or not 0 <= target.partition < len(topic.partitions):
-        target.error = ErrorCode.unknown_topic_or_partition
+        has_no_id = not name and isinstance(target.key, bytes)
+        target.error = ErrorCode.unknown_topic_id if has_no_id else ErrorCode.unknown_topic_or_partition
         return
     if is_internal(name) and context.client_id != ADMIN_CLIENT_ID:
         target.error = ErrorCode.invalid_topic_exception
@@ -159,7 +185,7 @@ def _kafka_error(error: Exception) -> ErrorCode:
 
 def _count(targets: list[_Target], services: Services) -> None:
     for target in targets:
-        known = target.topic if target.error is not ErrorCode.unknown_topic_or_partition else ""
+        known = target.topic if target.error not in _UNKNOWN else ""
         services.metrics.produce_request(known, failed=target.error is not ErrorCode.none)
         if isinstance(target.outcome.error, RefusedBatchError) and target.part is not None:
             services.metrics.bytes_rejected(known, target.part.size_bytes)
@@ -178,22 +204,40 @@ def _response(targets: list[_Target], context: RequestContext, services: Service
     if not any(map(_needs_entities, targets)):
         return _without_entities(targets, context)
     types = context.types
-    leader = services.root.image.broker
-    moved: dict[str, Any] = {}
-    by_topic: dict[str, list[Any]] = {}
+    hints: list[LeaderHint] = []
+    by_topic: dict[str | bytes, list[Any]] = {}
     for target in targets:
-        response = _partition_response(types, target)
-        if target.error is ErrorCode.not_leader_or_follower and leader is not None:
-            moved |= _endpoints(types, leader)
-        by_topic.setdefault(target.topic, []).append(response)
+        hint = _hint(target, services)
+        hints += () if hint is None else (hint,)
+        by_topic.setdefault(target.key, []).append(_partition_response(types, target, hint))
+    nodes: dict[str, Any] = {}
+    if hints and context.api_version >= LEADER_HINTS_FROM:
+        nodes["node_endpoints"] = [
+            make(types.NodeEndpoint, **node._asdict())
+            for node in nodes_of_leaders(services, context.listener, hints)
+        ]
     return make(
         types.ProduceResponse,
         responses=[
-            make(types.TopicProduceResponse, name=name, partition_responses=partitions)
-            for name, partitions in by_topic.items()
+            make(types.TopicProduceResponse, partition_responses=partitions, **_named(key))
+            for key, partitions in by_topic.items()
         ],
-        **moved,
+        **nodes,
     )
+
+
+def _named(key: str | bytes) -> dict[str, Any]:
+    return {"name": key} if isinstance(key, str) else {"topic_id": uuid.UUID(bytes=key)}
+
+
+def _hint(target: _Target, services: Services) -> LeaderHint | None:
+    """Who leads the partition, if that is why nothing was appended."""
+    if target.error is not ErrorCode.not_leader_or_follower:
+        return None
+    topic = services.root.image.topics.get(target.topic)
+    if topic is None or target.partition >= len(topic.partitions):
+        return None
+    return hint_of(services, topic.partitions[target.partition])
 
 
 def _needs_entities(target: _Target) -> bool:
@@ -204,10 +248,10 @@ def _needs_entities(target: _Target) -> bool:
 
 
 def _without_entities(targets: list[_Target], context: RequestContext) -> Response:
-    topics: dict[str, list[ProducedPartition]] = {}
+    topics: dict[str | bytes, list[ProducedPartition]] = {}
     for target in targets:
         outcome = target.outcome
-        topics.setdefault(target.topic, []).append(
+        topics.setdefault(target.key, []).append(
             ProducedPartition(
                 target.partition,
                 outcome.base_offset,
@@ -220,11 +264,16 @@ def _without_entities(targets: list[_Target], context: RequestContext) -> Respon
     return Response(chunks=[encode_produce(context.api_version, topics)])
 
 
-def _partition_response(types: Any, target: _Target) -> Any:
+def _partition_response(types: Any, target: _Target, hint: LeaderHint | None) -> Any:
     outcome = target.outcome
     error = outcome.error
     kind: Any = getattr(types, "BatchIndexAndErrorMessage", None)  # since version 8
     told = error.record_errors if isinstance(error, RefusedBatchError) and kind is not None else ()
+    leader: dict[str, Any] = {}
+    if hint is not None and hasattr(types, "LeaderIdAndEpoch"):  # since version 10
+        leader["current_leader"] = make(
+            types.LeaderIdAndEpoch, leader_id=hint.node_id, leader_epoch=hint.leader_epoch
+        )
     return make(
         types.PartitionProduceResponse,
         index=target.partition,
@@ -234,16 +283,8 @@ def _partition_response(types: Any, target: _Target) -> Any:
         log_start_offset=outcome.log_start_offset,
         record_errors=[make(kind, batch_index=index, batch_index_error_message=text) for index, text in told],
         error_message=target.message,
+        **leader,
     )
-
-
-def _endpoints(types: Any, leader: BrokerRegistration) -> dict[str, Any]:
-    """Where the broker is that has taken over, from version 10 on."""
-    kind = getattr(types, "NodeEndpoint", None)
-    if kind is None or not leader.listeners:
-        return {}
-    first = leader.listeners[0]
-    return {"node_endpoints": [make(kind, node_id=leader.node_id, host=first.host, port=first.port)]}
 
 
 def _time_out(future: "asyncio.Future[Any]") -> None:

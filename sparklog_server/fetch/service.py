@@ -171,10 +171,15 @@ class FetchService:
         return wanted
 
     def _check(self, fetch: PartitionFetch, min_bytes: int) -> _Wanted:
-        answer = PartitionAnswer(topic=fetch.topic, partition=fetch.partition)
-        topic = self._root.image.topics.get(fetch.topic)
+        image, topic_id = self._root.image, fetch.topic_id
+        topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)
+        name = fetch.topic if topic is None else topic.name
+        answer = PartitionAnswer(topic=name, topic_id=topic_id, partition=fetch.partition)
         if topic is None or not 0 <= fetch.partition < len(topic.partitions):
-            answer.error_code = ErrorCode.unknown_topic_or_partition.value
+            is_id_unknown = topic is None and topic_id
+            answer.error_code = (
+                ErrorCode.unknown_topic_id if is_id_unknown else ErrorCode.unknown_topic_or_partition
+            ).value
             return _Wanted(fetch, None, answer)
         state = topic.partitions[fetch.partition]
         answer.error_code = self._leadership.epoch_error(state, fetch.leader_epoch).value
@@ -299,7 +304,7 @@ class FetchService:
 
     def _read_one(self, one: _Wanted, limit: int, at_least_one: bool) -> FetchedBatches | None:
         assert one.state is not None
-        topic, state, offset = one.fetch.topic, one.state, one.fetch.offset
+        topic, state, offset = one.answer.topic, one.state, one.fetch.offset
         misses = 0
         try:
             while True:
@@ -373,7 +378,7 @@ def _partition_of(topic: Topic | None, partition: int) -> PartitionState | None:
 
 def _not_led(fetch: PartitionFetch) -> _Wanted:
     """Another broker may lead the partition: the client shall ask who does."""
-    answer = PartitionAnswer(topic=fetch.topic, partition=fetch.partition)
+    answer = PartitionAnswer(topic=fetch.topic, topic_id=fetch.topic_id, partition=fetch.partition)
     answer.error_code = ErrorCode.not_leader_or_follower.value
     return _Wanted(fetch, None, answer)
 

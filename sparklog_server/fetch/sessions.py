@@ -5,13 +5,14 @@ partitions, forgets some, and is answered with those that have records, an error
 
 Invariants: at most `slots` sessions, MAX_PARTITIONS partitions and `max_bytes` are remembered; where there is
     no room the answer carries session id 0, and the client sends full requests. A request's epoch must be the
-    one expected, so a request that was answered without our knowing is never applied twice. A session ends
+    one expected, so a request that was answered without our knowing is never applied twice. A session
+    knows its topics by name, or by id (version 13), and never changes that. It ends
     with the connection that used it last: clients begin anew then, and a stranger's must not stay.
 Eviction: a session unused for EVICTION_MS makes room for any other; one that is at least as old, for a
     larger one.
 Not here: reading (service.py); throttled or follower fetches, which do not exist here.
 Concurrency: pure; event loop only.
-Sources: KIP-227; Kafka FetchSession.scala.
+Sources: KIP-227, KIP-516; Kafka FetchSession.scala.
 """
 
 from collections import OrderedDict
@@ -30,22 +31,28 @@ MAX_PARTITIONS = 1_000_000
 
 PARTITION_BYTES = 500  # what one takes here, beside its topic's name
 
-PartitionKey = tuple[str, int]  # topic, partition
+PartitionKey = tuple[str, int]  # a topic's name or id, partition
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionFetch:
-    """What a consumer wants of one partition; leader epoch -1: not checked."""
+    """What a consumer wants of one partition; leader epoch -1: not checked.
+
+    Fields:
+        topic: a name; "" where the consumer knows it by its id.
+        topic_id: "" where it knows it by its name.
+    """
 
     topic: str
     partition: int
     offset: int
     max_bytes: int
     leader_epoch: int = -1
+    topic_id: str = ""
 
     @property
     def key(self) -> PartitionKey:
-        return self.topic, self.partition
+        return self.topic_id or self.topic, self.partition
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +84,7 @@ class FetchSession:
     session_id: int
     created_ms: int
     used_ms: int
+    uses_topic_ids: bool
     owner: int = 0  # the connection that used it last
     epoch: int = INITIAL_EPOCH + 1
     size_bytes: int = 0
@@ -87,7 +95,7 @@ class FetchSession:
             followed = self.partitions.get(fetch.key)
             if followed is None:
                 self.partitions[fetch.key] = _Followed(fetch=fetch)
-                self.size_bytes += _size_of(fetch.topic)
+                self.size_bytes += _size_of(fetch.key[0])
             else:
                 followed.fetch = fetch
         for key in forgotten:
@@ -103,6 +111,7 @@ class FetchContext:
     fetches: Sequence[PartitionFetch] = ()
     session: FetchSession | None = None  # incremental
     owner: int = 0
+    _uses_topic_ids: bool = False
     _wants_session: bool = False
 
 
@@ -140,18 +149,24 @@ class FetchSessions:
         *,
         now_ms: int,
         owner: int = 0,
+        uses_topic_ids: bool = False,
     ) -> FetchContext:
         """Find out which partitions a request is about; `owner` is its connection."""
         if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             # A full request ends the session that it names.
             if session_id != NO_SESSION:
                 self._remove(session_id)
-            return FetchContext(fetches=wanted, owner=owner, _wants_session=epoch == INITIAL_EPOCH)
+            wants_session = epoch == INITIAL_EPOCH
+            return FetchContext(
+                fetches=wanted, owner=owner, _uses_topic_ids=uses_topic_ids, _wants_session=wants_session
+            )
         session = self._sessions.get(session_id)
         if session is None:
             return FetchContext(error=ErrorCode.fetch_session_id_not_found)
         if session.epoch != epoch:
             return FetchContext(error=ErrorCode.invalid_fetch_session_epoch)
+        if session.uses_topic_ids is not uses_topic_ids:
+            return FetchContext(error=ErrorCode.fetch_session_topic_id_error)
         before, size_before = len(session.partitions), session.size_bytes
         session.change(wanted, forgotten)
         self.partition_count += len(session.partitions) - before
@@ -178,11 +193,11 @@ class FetchSessions:
             return session.session_id, _news(session, answers)
         if not context._wants_session:
             return NO_SESSION, answers
-        made = self._create(context.fetches, context.owner, now_ms)
+        made = self._create(context, now_ms)
         if made is None:
             return NO_SESSION, answers
         for answer in answers:
-            made.partitions[answer.topic, answer.partition].note(answer)
+            made.partitions[answer.key].note(answer)
         return made.session_id, answers
 
     def end_of(self, owner: int) -> None:
@@ -190,8 +205,8 @@ class FetchSessions:
         for session_id in self._of_owner.pop(owner, ()):
             self._remove(session_id)
 
-    def _create(self, fetches: Sequence[PartitionFetch], owner: int, now_ms: int) -> FetchSession | None:
-        keys = {fetch.key for fetch in fetches}
+    def _create(self, context: FetchContext, now_ms: int) -> FetchSession | None:
+        keys = {fetch.key for fetch in context.fetches}
         size, size_bytes = len(keys), sum(_size_of(topic) for topic, _ in keys)
         if size == 0 or size + self.partition_count > MAX_PARTITIONS or not self._make_room(size, now_ms):
             return None
@@ -200,12 +215,17 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = FetchSession(session_id=session_id, created_ms=now_ms, used_ms=now_ms)
-        session.change(fetches, ())
+        session = FetchSession(
+            session_id=session_id,
+            created_ms=now_ms,
+            used_ms=now_ms,
+            uses_topic_ids=context._uses_topic_ids,
+        )
+        session.change(context.fetches, ())
         self._sessions[session_id] = session
         self.partition_count += size
         self.size_bytes += session.size_bytes
-        self._own(session, owner)
+        self._own(session, context.owner)
         return session
 
     def _make_room(self, size: int, now_ms: int) -> bool:
@@ -250,7 +270,7 @@ def _news(session: FetchSession, answers: Sequence[PartitionAnswer]) -> list[Par
     """The answers that differ from what the client knows; partitions with records are read last next time."""
     news: list[PartitionAnswer] = []
     for answer in answers:
-        key = answer.topic, answer.partition
+        key = answer.key
         followed = session.partitions.get(key)
         if followed is None:
             continue

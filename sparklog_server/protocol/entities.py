@@ -65,7 +65,12 @@ def field(entity: Any, name: str, default: Any = None) -> Any:
 
 def topic_uuid(topic_id: str) -> uuid.UUID:
     """A topic id as Kafka's UUID."""
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=="))
+    return uuid.UUID(bytes=topic_id_bytes(topic_id))
+
+
+def topic_id_bytes(topic_id: str) -> bytes:
+    """A topic id as it stands in messages."""
+    return base64.urlsafe_b64decode(topic_id + "==")
 
 
 def topic_id_text(value: uuid.UUID) -> str:

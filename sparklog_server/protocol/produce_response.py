@@ -16,6 +16,7 @@ from sparklog_server.protocol.varints import compact_length
 from sparklog_server.protocol.wire import NOT_THROTTLED
 
 FLEXIBLE_FROM = 9
+TOPIC_IDS_FROM = 13
 _OLD_PARTITION = struct.Struct(">ihqq")
 _PARTITION = struct.Struct(">ihqqq")
 _COUNT = struct.Struct(">i")
@@ -37,19 +38,23 @@ class ProducedPartition(NamedTuple):
     message: str | None = None
 
 
-def encode_produce(version: int, topics: Mapping[str, Sequence[ProducedPartition]]) -> bytes:
-    """The body, without a header; versions 3 to 12."""
+def encode_produce(version: int, topics: Mapping[str | bytes, Sequence[ProducedPartition]]) -> bytes:
+    """The body, without a header; versions 3 to 13.
+
+    Args:
+        topics: by name; from version 13 on, by the bytes of their ids.
+    """
     flexible = version >= FLEXIBLE_FROM
     count = compact_length if flexible else _COUNT.pack
     after = b"" if version < MESSAGE_FROM else _NO_ERRORS_FLEXIBLE if flexible else _NO_ERRORS
     parts = [count(len(topics))]
     for topic, partitions in topics.items():
-        name = topic.encode()
-        parts += [
-            compact_length(len(name)) if flexible else _NAME.pack(len(name)),
-            name,
-            count(len(partitions)),
-        ]
+        if isinstance(topic, bytes):
+            parts.append(topic)
+        else:
+            name = topic.encode()
+            parts += (compact_length(len(name)) if flexible else _NAME.pack(len(name)), name)
+        parts.append(count(len(partitions)))
         for one in partitions:
             if version < 5:
                 parts.append(_OLD_PARTITION.pack(one[0], one[4], one[1], one[2]))

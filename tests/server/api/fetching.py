@@ -17,13 +17,15 @@ def asked(
     topic: str = TOPIC,
     version: int = 12,
     epoch: int = -1,
+    topic_id: str | None = None,
 ) -> list[Any]:
-    """(partition, offset[, max bytes]) of one topic."""
+    """(partition, offset[, max bytes]) of one topic; since version 13 by its id."""
     types = request_types(FETCH, version)
     return [
         make(
             types.FetchTopic,
             topic=topic,
+            topic_id=topic_id,
             partitions=[
                 make(
                     types.FetchPartition,

@@ -15,11 +15,13 @@ from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient, request_types
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+@pytest.mark.parametrize("version", range(4, 18))
 def test_every_version(client: WireClient, stored: StoredLog, version: int) -> None:
     stored.append(30)
     stored.append(20, partition=2)
-    response = fetch(client, asked((0, 7), (1, 0), (2, 0), version=version), version=version)
+    topic_id = stored.state.topic_id
+    topics = asked((0, 7), (1, 0), (2, 0), version=version, topic_id=topic_id)
+    response = fetch(client, topics, version=version)
     found = partitions_of(response)
     assert offsets(found[0])[-1] == 29
     assert not found[1].records
@@ -242,7 +244,7 @@ def partitions_of_topic(response: Any, topic: str) -> list[Any]:
 
 
 def test_the_docstring_names_the_versions() -> None:
-    assert "versions 4-12" in (fetch_api.__doc__ or "")
+    assert "versions 4-17" in (fetch_api.__doc__ or "")
 
 
 def test_merged_segments_are_sent_from_their_file(client: WireClient, stored: StoredLog) -> None:

@@ -1,6 +1,7 @@
 """Produce, over a socket, in every version."""
 
 import re
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import sparklog
 from sparklog.format.codec import Codec
 from sparklog_server.api import init_producer_id, produce
 from sparklog_server.api.registry import declared_apis
+from sparklog_server.protocol.entities import topic_uuid
 from tests.server.api.producing import ONE, now_batch, sequenced
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch, with_header
 from tests.support.broker_process import BrokerProcess
 from tests.support.running_broker import RunningBroker
 
-VERSIONS = range(3, 13)
+VERSIONS = range(3, 14)
 
 
 @pytest.fixture
@@ -42,11 +44,20 @@ def stored(broker: RunningBroker, topic: str = "orders", partition: int = 0) -> 
     return found
 
 
+def asked_for(broker: RunningBroker, topic: str, version: int) -> str | uuid.UUID:
+    """A topic as requests of the version name it."""
+    if version < 13:
+        return topic
+    found = broker.broker.root.image.topics.get(topic)
+    return uuid.UUID(int=7) if found is None else topic_uuid(found.topic_id)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_every_version(client: ProducingClient, broker: RunningBroker, version: int, acks: int) -> None:
+    orders = asked_for(broker, "orders", version)
     responses = client.produce(
-        ("orders", 0, ONE), ("orders", 2, ONE), ("orders", 0, ONE), version=version, acks=acks
+        (orders, 0, ONE), (orders, 2, ONE), (orders, 0, ONE), version=version, acks=acks
     )
     assert [(one.index, one.error_code, one.base_offset) for one in responses] == [
         (0, ErrorCode.none, 0),
@@ -80,17 +91,19 @@ def test_stored_as_it_came(client: ProducingClient, broker: RunningBroker, codec
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_one_bad_partition_harms_no_other(client: ProducingClient, version: int) -> None:
+def test_one_bad_partition_harms_no_other(
+    client: ProducingClient, broker: RunningBroker, version: int
+) -> None:
     damaged = bytearray(ONE)
     damaged[-1] ^= 1
     responses = client.produce(
-        ("orders", 0, ONE),
-        ("orders", 1, bytes(damaged)),
-        ("orders", 3, ONE),
-        ("orders", 2, None),
-        ("missing", 0, ONE),
-        ("__consumer_offsets", 0, ONE),
-        ("compacted", 0, ONE),
+        (asked_for(broker, "orders", version), 0, ONE),
+        (asked_for(broker, "orders", version), 1, bytes(damaged)),
+        (asked_for(broker, "orders", version), 3, ONE),
+        (asked_for(broker, "orders", version), 2, None),
+        (asked_for(broker, "missing", version), 0, ONE),
+        (asked_for(broker, "__consumer_offsets", version), 0, ONE),
+        (asked_for(broker, "compacted", version), 0, ONE),
         version=version,
     )
     assert [one.error_code for one in responses] == [
@@ -98,7 +111,7 @@ def test_one_bad_partition_harms_no_other(client: ProducingClient, version: int)
         ErrorCode.corrupt_message,
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.invalid_record,
-        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_or_partition if version < 13 else ErrorCode.unknown_topic_id,
         ErrorCode.invalid_topic_exception,
         ErrorCode.invalid_record,
     ]
@@ -240,6 +253,7 @@ def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., Running
     assert one.error_code is ErrorCode.not_leader_or_follower
     (endpoint,) = response.node_endpoints
     assert (endpoint.node_id, endpoint.host, endpoint.port) == (8, "elsewhere", 1234)
+    assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (8, 0)
     broker.wait()
     assert "BROKER_FENCED" in str(broker.broker.lifecycle.failure)
 

@@ -1,6 +1,10 @@
 """Fetch responses: byte for byte what kio writes, in every version."""
 
+import dataclasses
+import hashlib
 import io
+import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,13 +15,21 @@ from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from sparklog_server.fetch.response import PartitionAnswer, encode_fetch_response
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.entities import make, topic_id_text
+from sparklog_server.protocol.nodes import LeaderHint, Node
 from sparklog_server.protocol.wire import Chunk, FileRegion
 
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 18)
+ID_VERSIONS = range(13, 18)
 
 
-def by_kio(version: int, answers: list[PartitionAnswer], error_code: int = 0, session_id: int = 0) -> bytes:
+def by_kio(
+    version: int,
+    answers: list[PartitionAnswer],
+    error_code: int = 0,
+    session_id: int = 0,
+    nodes: Sequence[Node] = (),
+) -> bytes:
     types: Any = load_entity_module("fetch", version, EntityType.response)
     topics: list[Any] = []
     for answer in answers:
@@ -29,28 +41,50 @@ def by_kio(version: int, answers: list[PartitionAnswer], error_code: int = 0, se
             last_stable_offset=answer.last_stable_offset,
             log_start_offset=answer.log_start_offset,
             aborted_transactions=[] if answer.is_read_committed else None,
+            preferred_read_replica=answer.preferred_read_replica,
             records=joined(answer.chunks),
+            **leader_of(types, version, answer),
         )
-        if topics and topics[-1][0] == answer.topic:
+        if topics and topics[-1][0] == answer.key[0]:
             topics[-1][1].append(partition)
         else:
-            topics.append((answer.topic, [partition]))
+            topics.append((answer.key[0], [partition]))
+    told: dict[str, Any] = {}
+    if version >= 16:
+        told["node_endpoints"] = [make(types.NodeEndpoint, **node._asdict()) for node in nodes]
     response = make(
         types.FetchResponse,
         error_code=error_code,
         session_id=session_id,
         responses=[
-            make(types.FetchableTopicResponse, topic=topic, partitions=partitions)
+            make(
+                types.FetchableTopicResponse,
+                partitions=partitions,
+                **({"topic_id": topic} if version in ID_VERSIONS else {"topic": topic}),
+            )
             for topic, partitions in topics
         ],
+        **told,
     )
     buffer = io.BytesIO()
     entity_writer(types.FetchResponse)(buffer, response)
     return buffer.getvalue()
 
 
+def leader_of(types: Any, version: int, answer: PartitionAnswer) -> dict[str, Any]:
+    """Kafka's brokers leave it out in versions without endpoints, though it could be told since 12."""
+    if version < 16 or answer.current_leader is None:
+        return {}
+    node_id, epoch = answer.current_leader
+    return {"current_leader": make(types.LeaderIdAndEpoch, leader_id=node_id, leader_epoch=epoch)}
+
+
 def joined(chunks: Any) -> bytes:
     return b"".join(bytes(chunk) for chunk in chunks)
+
+
+def id_of(name: str) -> str:
+    return topic_id_text(uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16]))
 
 
 def answer(chunks: list[bytes], **fields: Any) -> PartitionAnswer:
@@ -58,6 +92,7 @@ def answer(chunks: list[bytes], **fields: Any) -> PartitionAnswer:
 
 
 offsets = st.integers(-1, 2**63 - 1)
+numbers = st.integers(0, 2**31 - 1)
 answers = st.builds(
     answer,
     chunks=st.lists(st.binary(max_size=200), max_size=3),
@@ -68,7 +103,11 @@ answers = st.builds(
     last_stable_offset=offsets,
     log_start_offset=offsets,
     is_read_committed=st.booleans(),
+    preferred_read_replica=numbers,
+    current_leader=st.none() | st.builds(LeaderHint, numbers, numbers),
 )
+text = st.text(max_size=200)
+nodes = st.lists(st.builds(Node, numbers, text, st.integers(0, 65_535), st.none() | text), max_size=3)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -76,21 +115,31 @@ answers = st.builds(
 @given(
     answers=st.lists(answers, max_size=5),
     error_code=st.sampled_from([0, 70, 71]),
-    session_id=st.integers(0, 2**31 - 1),
+    session_id=numbers,
+    nodes=nodes,
 )
 def test_every_version_is_what_kio_writes(
-    version: int, answers: list[PartitionAnswer], error_code: int, session_id: int
+    version: int, answers: list[PartitionAnswer], error_code: int, session_id: int, nodes: list[Node]
 ) -> None:
+    if version in ID_VERSIONS:
+        answers = [dataclasses.replace(one, topic_id=id_of(one.topic)) for one in answers]
+    if version < 11:
+        answers = [dataclasses.replace(one, preferred_read_replica=-1) for one in answers]
     answers = [part for part in answers for part in (part, part)]  # several partitions of a topic
-    chunks = encode_fetch_response(version, answers, error_code=error_code, session_id=session_id)
-    assert joined(chunks) == by_kio(version, answers, error_code, session_id)
+    chunks = encode_fetch_response(
+        version, answers, error_code=error_code, session_id=session_id, nodes=nodes
+    )
+    assert joined(chunks) == by_kio(version, answers, error_code, session_id, nodes)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_many_topics_and_large_records(version: int) -> None:
     answers = [
         answer(
-            [bytes(300)] if number % 2 else [], topic=f"topic-{number // 3:03d}" + "x" * 120, partition=number
+            [bytes(300)] if number % 2 else [],
+            topic=f"topic-{number // 3:03d}" + "x" * 120,
+            topic_id=id_of(str(number // 3)) if version in ID_VERSIONS else "",
+            partition=number,
         )
         for number in range(600)
     ]

@@ -189,3 +189,29 @@ def test_ids_are_not_given_twice() -> None:
     sessions = FetchSessions(slots=3, new_id=lambda: next(numbers))
     assert open_session(sessions, A0) == 5
     assert open_session(sessions, A0) == 6
+
+
+def test_a_session_knows_its_topics_by_name_or_by_id_and_never_changes_that() -> None:
+    sessions = make_sessions()
+    by_name = open_session(sessions, A0)
+    context = sessions.begin(by_name, 1, [], [], now_ms=1, uses_topic_ids=True)
+    assert context.error is ErrorCode.fetch_session_topic_id_error
+    wanted = [PartitionFetch(topic="", topic_id=TOPIC_ID, partition=0, offset=0, max_bytes=100)]
+    context = sessions.begin(0, 0, wanted, [], now_ms=1, uses_topic_ids=True)
+    by_id, _ = sessions.finish(context, [by_id_answer("a")], now_ms=1)
+    assert sessions.begin(by_id, 1, [], [], now_ms=1).error is ErrorCode.fetch_session_topic_id_error
+    context = sessions.begin(by_id, 1, [], [], now_ms=1, uses_topic_ids=True)
+    assert keys_of(context) == [(TOPIC_ID, 0)]
+    # Its name is none of the session's business: it was not known, or the topic is gone.
+    assert sessions.finish(context, [by_id_answer("")], now_ms=1)[1] == []
+    context = sessions.begin(by_id, 2, [], [(TOPIC_ID, 0)], now_ms=1, uses_topic_ids=True)
+    assert context.fetches == []
+    assert by_id not in sessions
+    assert sessions.size_bytes == 500 + len("a")  # the other's
+
+
+TOPIC_ID = "T" * 22
+
+
+def by_id_answer(topic: str) -> PartitionAnswer:
+    return PartitionAnswer(topic=topic, topic_id=TOPIC_ID, partition=0, high_watermark=10)

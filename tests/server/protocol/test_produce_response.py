@@ -1,5 +1,8 @@
 """The hand-written response, against that made of entities, in every version."""
 
+import hashlib
+import uuid
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +28,11 @@ def joined(chunks: list[Chunk]) -> bytes:
     return b"".join(bytes(chunk) for chunk in chunks if not isinstance(chunk, FileRegion))
 
 
-@pytest.mark.parametrize("version", range(3, 13))
+def id_of(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()[:16]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
 @settings(max_examples=30, deadline=None)
 @given(topics=TOPICS)
 def test_is_what_kio_writes(version: int, topics: dict[str, list[ProducedPartition]]) -> None:
@@ -35,7 +42,7 @@ def test_is_what_kio_writes(version: int, topics: dict[str, list[ProducedPartiti
         responses=[
             make(
                 types.TopicProduceResponse,
-                name=name,
+                **({"name": name} if version < 13 else {"topic_id": uuid.UUID(bytes=id_of(name))}),
                 partition_responses=[
                     make(
                         types.PartitionProduceResponse,
@@ -54,6 +61,7 @@ def test_is_what_kio_writes(version: int, topics: dict[str, list[ProducedPartiti
         throttle_time=0,
     )
     codec = message_codec(0, version)
-    ours = encode_response(codec, 7, Response(chunks=[encode_produce(version, topics)]))
+    keyed = {name if version < 13 else id_of(name): parts for name, parts in topics.items()}
+    ours = encode_response(codec, 7, Response(chunks=[encode_produce(version, keyed)]))
     theirs = encode_response(codec, 7, entity)
     assert joined(ours) == joined(theirs)

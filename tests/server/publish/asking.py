@@ -1,26 +1,32 @@
 """Produce and InitProducerId, with what a producer mostly says."""
 
+import uuid
 from typing import Any
 
 from sparklog_server.protocol.entities import make
 from tests.support.wire_client import WireClient, request_types
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
-Part = tuple[str, int, bytes | None]
+Part = tuple[str | uuid.UUID, int, bytes | None]
 
 
 class ProducingClient(WireClient):
     """One connection."""
 
     def send_produce(self, *parts: Part, version: int = 9, acks: int = -1, **fields: Any) -> int:
-        """The correlation id."""
+        """The correlation id. Topics by name, or (since version 13) by id."""
         types = request_types(PRODUCE, version)
-        by_topic: dict[str, list[Any]] = {}
+        by_topic: dict[str | uuid.UUID, list[Any]] = {}
         for topic, partition, records in parts:
             data = make(types.PartitionProduceData, index=partition, records=records)
             by_topic.setdefault(topic, []).append(data)
         topics = [
-            make(types.TopicProduceData, name=name, partition_data=data) for name, data in by_topic.items()
+            make(
+                types.TopicProduceData,
+                partition_data=data,
+                **({"name": topic} if isinstance(topic, str) else {"topic_id": topic}),
+            )
+            for topic, data in by_topic.items()
         ]
         values = {"timeout": 30_000, "transactional_id": None, **fields}
         return self.send(PRODUCE, version, acks=acks, topic_data=topics, **values)
