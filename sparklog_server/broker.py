@@ -162,7 +162,7 @@ class Broker:
             fetches=self.fetches,
             groups=self.groups,
             changes=Changes(self.root, self.publisher),
-            topic_listing=TopicListing(self.leadership),
+            topic_listing=TopicListing(self.config.broker.node_id),
         )
 
     def _observed(self) -> Parts:

@@ -1,11 +1,13 @@
-"""Metadata (key 3), versions 0-12.
+"""Metadata (key 3), versions 0-13.
 
-Does: brokers (this one), topics by name or by id, all of them when asked so, their partitions, all led by
-    this broker; creates topics that are asked for by name and missing, in one commit, if request and
-    settings allow it, and __consumer_offsets as it must be.
-Does not: racks, offline replicas.
-Versions: 0 no topics means all; 1 null means all, controller; 4 auto-creation can be refused; 7 leader
-    epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in answers (KIP-516); 12 topics by id.
+Does: the brokers that are not fenced, with their racks; who is controller; topics by name or by id, all of
+    them when asked so, their partitions with leaders, replicas, and which of these are there; creates topics
+    that are asked for by name and missing, in one commit, if request and settings allow it, and
+    __consumer_offsets as it must be.
+Does not: an error of the whole answer (a client would be told by it to begin anew at its first addresses).
+Versions: 0 no topics means all; 1 null means all, controller, racks; 4 auto-creation can be refused; 5
+    offline replicas; 7 leader epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in answers
+    (KIP-516); 12 topics by id; 13 top-level error (KIP-1102).
 """
 
 import uuid
@@ -13,6 +15,7 @@ from typing import Any
 
 from sparklog.metadata import is_internal, why_illegal_topic_name
 from sparklog_server.admin.topic_creation import create_missing
+from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
@@ -34,7 +37,7 @@ _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 
 
-@api(ApiKey.METADATA, versions=range(13))
+@api(ApiKey.METADATA, versions=range(14))
 async def handle_metadata(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from the newest image."""
     asked = request.topics
@@ -65,12 +68,8 @@ def _response(context: RequestContext, services: Services, topics: list[bytes], 
     empty = make(
         types.MetadataResponse,
         brokers=[
-            make(
-                types.MetadataResponseBroker,
-                node_id=services.node_id,
-                host=context.listener.host,
-                port=context.listener.port,
-            )
+            make(types.MetadataResponseBroker, **node._asdict())
+            for node in nodes_of(services, context.listener)
         ],
         cluster_id=services.root.cluster_id,
         controller_id=services.leadership.controller_id,
@@ -86,18 +85,19 @@ def _answer(
     services: Services, version: int, one: Any, errors: dict[str, ErrorCode], operations: int
 ) -> list[bytes]:
     """The topic that one entry of a request asks for, or why not."""
+    image = services.root.image
     by_id = _topic_id(one)
     if one.__version__ < _BY_ID_SINCE and (by_id is not None or one.name is None):
         return _error(version, ErrorCode.invalid_request, one.name or "")
     if by_id is not None:
-        topic = services.root.image.topic_by_id.get(topic_id_text(by_id))
+        topic = image.topic_by_id.get(topic_id_text(by_id))
         if topic is None:
             return _error(version, ErrorCode.unknown_topic_id, None, by_id)
-        return services.topic_listing.topic(topic, version, operations)
+        return services.topic_listing.topic(image, topic, version, operations)
     name = one.name or ""
-    topic = services.root.image.topics.get(name)
+    topic = image.topics.get(name)
     if topic is not None:
-        return services.topic_listing.topic(topic, version, operations)
+        return services.topic_listing.topic(image, topic, version, operations)
     if why_illegal_topic_name(name) is not None:
         return _error(version, ErrorCode.invalid_topic_exception, name)
     return _error(version, errors.get(name, ErrorCode.unknown_topic_or_partition), name)

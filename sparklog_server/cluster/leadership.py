@@ -10,10 +10,9 @@ Sources: KIP-320; Kafka Partition.checkCurrentLeaderEpoch; docs/adr/0026.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol
 
-from sparklog.metadata import Image, PartitionState, Topic
+from sparklog.metadata import Image, PartitionState
 from sparklog_server.protocol.errors import ErrorCode
 
 LEADER_EPOCH = 0  # of a broker that is alone; and of batches as they are stored, until they are fetched
@@ -65,13 +64,6 @@ class Leadership:
             return self._alone
         leadership = partition.leadership
         return Leader(leadership.leader, leadership.leader_epoch)
-
-    def leaders_of(self, topic: Topic) -> tuple[tuple[Leader, int], ...]:
-        """Who leads a topic's partitions, from the first on: each with how many in a row."""
-        if self.is_alone:
-            return ((self._alone, len(topic.partitions)),) if topic.partitions else ()
-        leaders = ((one.leadership.leader, one.leadership.leader_epoch) for one in topic.partitions)
-        return tuple((Leader(*leader), len(list(group))) for leader, group in groupby(leaders))
 
     def leads(self, partition: PartitionState) -> bool:
         """Does this broker lead a partition, and so coordinate what an internal topic says in it?"""

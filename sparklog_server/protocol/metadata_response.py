@@ -5,7 +5,8 @@ the time. With kio's entities an answer of 5,000 topics took 270 ms of event loo
 nothing where it is the answer to the same question as before (api/topic_listing.py).
 
 Of partitions that one broker leads in one epoch the bytes differ in the number alone: topics with as many
-partitions, led alike, share theirs.
+partitions, led alike, share theirs. Where several brokers lead, what follows a partition's leader and epoch
+(its replicas, which of them are there) is the same for most partitions, and made once for each list.
 
 Invariants: the same bytes as kio's, in every version (a test compares them).
 Not here: brokers, and what else there is once in a response.
@@ -15,6 +16,7 @@ Sources: Kafka MetadataResponse.json.
 import functools
 import struct
 import uuid
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,19 +24,33 @@ import numpy as np
 from sparklog_server.protocol.varints import compact_length
 
 FLEXIBLE_FROM = 9
+_OFFLINE_FROM = 5
+_EPOCHS_FROM = 7
 _TOPIC_IDS_FROM = 10
+_ERROR_FROM = 13
+_ROW = struct.Struct(">hiii")  # error, partition, leader, its epoch
+_OLD_ROW = struct.Struct(">hii")
 _NO_ID = bytes(16)
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 _SMALL_PARTITIONS = 4096
 _LARGE_BYTES = 16 << 10  # blocks of partitions that are not copied into each response
 
 
-class Led(NamedTuple):
-    """So many partitions in a row that have the same leader."""
+class Replicas(NamedTuple):
+    """Who may lead a partition, and which of them are there."""
 
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+
+
+class Led(NamedTuple):
+    """A partition's leader (-1: nobody), beside an error if that is none, and its replicas."""
+
+    error_code: int
     node_id: int
     leader_epoch: int
-    partitions: int
+    replicas: Replicas
 
 
 def encode_topics(topics: list[list[bytes]], version: int) -> list[bytes]:
@@ -59,60 +75,73 @@ def encode_topic(
     topic_id: uuid.UUID | None = None,
     error_code: int = 0,
     is_internal: bool = False,
-    led: tuple[Led, ...] = (),
+    partitions: bytes | None = None,
     operations: int = 0,
 ) -> list[bytes]:
-    """One topic's bytes, in pieces; `led`: its partitions, from the first on; `operations`: authorized."""
+    """One topic's bytes, in pieces.
+
+    Args:
+        partitions: the array of them, which one of the functions below has made; None: it has none.
+        operations: authorized ones.
+    """
     flexible = version >= FLEXIBLE_FROM
     head = [_INT16.pack(error_code), _name(name, flexible=flexible)]
     if version >= _TOPIC_IDS_FROM:
         head.append(_NO_ID if topic_id is None else topic_id.bytes)
     if version >= 1:
         head.append(b"\1" if is_internal else b"\0")
-    pieces = [b"".join(head), partitions_block(version, led)]
+    block = _count(0, flexible=flexible) if partitions is None else partitions
+    pieces = [b"".join(head), block]
     tail = (_INT32.pack(operations) if version >= 8 else b"") + (b"\0" if flexible else b"")
     return [*pieces, tail] if tail else pieces
 
 
-def partitions_block(version: int, led: tuple[Led, ...]) -> bytes:
-    """The array of partitions. The same object, if it was asked for lately."""
-    count = sum(one.partitions for one in led)
-    return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(version, led)
+def partitions_alike(version: int, led: Led, count: int) -> bytes:
+    """An array of partitions that are led alike. The same object, if it was asked for lately."""
+    return (_small_block if count <= _SMALL_PARTITIONS else _large_block)(version, led, count)
 
 
-def _block(version: int, led: tuple[Led, ...]) -> bytes:
-    rows = []
-    first = 0
-    for one in led:
-        rows.append(_rows(version, one, first))
-        first += one.partitions
-    return _count(first, flexible=version >= FLEXIBLE_FROM) + b"".join(rows)
-
-
-def _rows(version: int, led: Led, first: int) -> bytes:
-    flexible = version >= FLEXIBLE_FROM
-    node = _INT32.pack(led.node_id)
-    replicas = _count(1, flexible=flexible) + node
-    template = b"".join(
-        [
-            _INT16.pack(0),  # no error
-            _INT32.pack(0),  # the partition's number, to be filled in
-            node,
-            _INT32.pack(led.leader_epoch) if version >= 7 else b"",
-            replicas,
-            replicas,  # in sync
-            _count(0, flexible=flexible) if version >= 5 else b"",  # offline
-            b"\0" if flexible else b"",
-        ]
-    )
-    rows = np.tile(np.frombuffer(template, np.uint8), (led.partitions, 1))
-    numbers = np.arange(first, first + led.partitions, dtype=">i4")
-    rows[:, 2:6] = numbers.view(np.uint8).reshape(led.partitions, 4)
-    return rows.tobytes()
+def _block(version: int, led: Led, count: int) -> bytes:
+    before, after = _around_number(version, led)
+    template = before + _INT32.pack(0) + after
+    rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
+    numbers = np.arange(count, dtype=">i4")
+    rows[:, 2:6] = numbers.view(np.uint8).reshape(count, 4)
+    return _count(count, flexible=version >= FLEXIBLE_FROM) + rows.tobytes()
 
 
 _small_block = functools.lru_cache(maxsize=64)(_block)  # 8 MB at most
 _large_block = functools.lru_cache(maxsize=4)(_block)  # 12 MB
+
+
+def partitions_led(version: int, partitions: Iterable[Led]) -> bytes:
+    """An array of partitions, from number 0 on, that are led by several brokers."""
+    rows: list[bytes] = []
+    if version >= _EPOCHS_FROM:
+        for number, (error, node_id, epoch, replicas) in enumerate(partitions):
+            rows += (_ROW.pack(error, number, node_id, epoch), replicas_block(version, replicas))
+    else:
+        for number, (error, node_id, _, replicas) in enumerate(partitions):
+            rows += (_OLD_ROW.pack(error, number, node_id), replicas_block(version, replicas))
+    return _count(len(rows) // 2, flexible=version >= FLEXIBLE_FROM) + b"".join(rows)
+
+
+def _around_number(version: int, led: Led) -> tuple[bytes, bytes]:
+    epoch = _INT32.pack(led.leader_epoch) if version >= _EPOCHS_FROM else b""
+    leader = _INT32.pack(led.node_id) + epoch
+    return _INT16.pack(led.error_code), leader + replicas_block(version, led.replicas)
+
+
+@functools.lru_cache(maxsize=4096)
+def replicas_block(version: int, replicas: Replicas) -> bytes:
+    """What follows a partition's leader, and its epoch."""
+    flexible = version >= FLEXIBLE_FROM
+    lists = replicas if version >= _OFFLINE_FROM else replicas[:2]
+    return b"".join(_nodes(one, flexible=flexible) for one in lists) + (b"\0" if flexible else b"")
+
+
+def _nodes(node_ids: tuple[int, ...], *, flexible: bool) -> bytes:
+    return _count(len(node_ids), flexible=flexible) + struct.pack(f">{len(node_ids)}i", *node_ids)
 
 
 def count_bytes(version: int) -> int:
@@ -121,8 +150,12 @@ def count_bytes(version: int) -> int:
 
 
 def after_topics(version: int) -> int:
-    """How many bytes of a response follow the array of topics: authorized operations, tags."""
-    return (4 if 8 <= version <= 10 else 0) + (1 if version >= FLEXIBLE_FROM else 0)
+    """How many bytes of a response follow the array of topics: authorized operations, an error, tags."""
+    return (
+        (4 if 8 <= version <= 10 else 0)
+        + (2 if version >= _ERROR_FROM else 0)
+        + (1 if version >= FLEXIBLE_FROM else 0)
+    )
 
 
 def _name(name: str | None, *, flexible: bool) -> bytes:

@@ -14,7 +14,7 @@ from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
 METADATA = 3
-VERSIONS = range(13)
+VERSIONS = range(14)
 
 
 def named(*names: str | None) -> list[dict[str, Any]]:

@@ -26,7 +26,6 @@ def test_one_broker_is_everything(log: SparkLog) -> None:
     orders = log.image.topics["orders"]
     assert leadership.leader_of(orders.partitions[0]) == Leader(7, 0)
     assert leadership.leads(orders.partitions[0])
-    assert leadership.leaders_of(orders) == ((Leader(7, 0), 3),)
     assert (
         leadership.controller_id,
         leadership.coordinator_of(orders.partitions[0]),
@@ -48,7 +47,6 @@ def test_of_several_brokers_each_leads_what_the_image_says() -> None:
     assert not leadership.is_alone
     assert leadership.leader_of(partitions[0]) == Leader(2, 1)
     assert [leadership.leads(one) for one in partitions] == [True, False, False]
-    assert leadership.leaders_of(image.topic("orders")) == ((Leader(2, 1), 1), (Leader(NO_NODE, 0), 2))
     assert (leadership.controller_id, leadership.brokers) == (1, (1, 2, 3))
 
 
