@@ -12,6 +12,7 @@ from scripts.mutations import (
     leaderships,
     maintenance,
     metadata,
+    protocol,
     readers,
     records,
     runners,
@@ -42,4 +43,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *readers.MUTANTS,
     *cluster.MUTANTS,
     *leaderships.MUTANTS,
+    *protocol.MUTANTS,
 )

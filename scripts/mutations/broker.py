@@ -209,8 +209,8 @@ MUTANTS = (
     Mutant(
         "an answer about all topics is that of the image",
         "sparklog_server/api/topic_listing.py",
-        "        if image is not self._image:\n",
-        "        if self._image is None:\n",
+        "        if image is self._image:\n",
+        "        if self._image is not None:\n",
         "tests/server/api/test_topic_listing.py",
     ),
     Mutant(

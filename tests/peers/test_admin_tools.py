@@ -1,10 +1,12 @@
 """Kafka's administrative tools against our broker."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from sparklog.client import SparkLog
+from sparklog.metadata import METADATA_VERSION_KEY, VERSION
 from tests.peers.conftest import Tool, numbered
 
 
@@ -77,3 +79,47 @@ def test_cluster(tool: Tool, new_topic: Callable[..., str]) -> None:
     assert "Produce(0): 0 to" in tool("kafka-broker-api-versions")
     text = tool("kafka-log-dirs", "--describe", "--topic-list", topic)
     assert f'"partition":"{topic}-0"' in text
+
+
+def test_features(tool: Tool) -> None:
+    (line,) = tool("kafka-features", "describe").splitlines()
+    words = dict(re.findall(r"(\w+): (\S+)", line))
+    assert words.pop("Epoch").isdigit()
+    assert words == {
+        "Feature": METADATA_VERSION_KEY,
+        "SupportedMinVersion": "1",
+        "SupportedMaxVersion": str(VERSION),
+        "FinalizedVersionLevel": str(VERSION),
+    }
+
+
+def test_metadata_quorum(tool: Tool, log: SparkLog) -> None:
+    commit = log.refresh().commit
+    text = tool("kafka-metadata-quorum", "describe", "--status")
+    found = dict(line.split(maxsplit=1) for line in text.splitlines())
+    assert found["ClusterId:"] == log.cluster_id
+    assert found["LeaderId:"] == "1"
+    assert int(found["HighWatermark:"]) > commit
+    assert (found["MaxFollowerLag:"], found["MaxFollowerLagTimeMs:"]) == ("0", "0")
+    assert found["CurrentVoters:"].startswith('[{"id": 1, "endpoints": ["PLAINTEXT://127.0.0.1:')
+    assert found["CurrentObservers:"] == "[]"
+    text = tool("kafka-metadata-quorum", "describe", "--replication", "--human-readable")
+    heads, row = (line.split() for line in text.splitlines() if line)
+    assert heads[:4] == ["NodeId", "DirectoryId", "LogEndOffset", "Lag"]
+    assert (row[0], row[3], row[-1]) == ("1", "0", "Leader")
+
+
+def test_topics_that_lack_something(tool: Tool, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(2)
+    text = tool("kafka-topics", "--describe", "--topic", topic)
+    assert "Leader: 1\tReplicas: 1\tIsr: 1" in text
+    assert tool("kafka-topics", "--describe", "--unavailable-partitions").strip() == ""
+    assert tool("kafka-topics", "--describe", "--under-replicated-partitions").strip() == ""
+
+
+def test_resources_with_settings(tool: Tool, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1, {"retention.ms": "77777"})
+    text = tool("kafka-configs", "--describe", "--entity-type", "topics")
+    assert f"Dynamic configs for topic {topic} are:" in text
+    assert "retention.ms=77777" in text
+    assert "error" not in tool("kafka-configs", "--describe", "--entity-type", "client-metrics").lower()

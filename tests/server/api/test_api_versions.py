@@ -1,9 +1,14 @@
 """ApiVersions in every version."""
 
+from collections.abc import Callable
+
 import pytest
 from kio.schema.errors import ErrorCode
 
+import sparklog
+from sparklog.metadata import METADATA_VERSION_KEY, VERSION, WRITERS_VERSION
 from sparklog_server.api.registry import declared_apis
+from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
 API_VERSIONS = 18
@@ -17,3 +22,34 @@ def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) 
     served = {key: (entry.versions.start, entry.versions.stop - 1) for key, entry in declared_apis().items()}
     assert served[0][0] == 3
     assert listed == served | {0: (0, served[0][1])}
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_one_feature_is_the_version_of_the_metadata(
+    asker: WireClient, log: sparklog.SparkLog, version: int
+) -> None:
+    response = asker.ask(API_VERSIONS, version)
+    (supported,), (finalized,) = response.supported_features, response.finalized_features
+    assert (supported.name, supported.min_version, supported.max_version) == (
+        METADATA_VERSION_KEY,
+        1,
+        VERSION,
+    )
+    assert (finalized.name, finalized.min_version_level, finalized.max_version_level) == (
+        METADATA_VERSION_KEY,
+        1,
+        VERSION,
+    )
+    assert response.finalized_features_epoch == log.refresh().commit
+
+
+def test_a_root_that_agreed_to_less_says_so(
+    start_broker: Callable[..., RunningBroker], connect: Callable[..., WireClient]
+) -> None:
+    broker = start_broker()
+    with sparklog.open(broker.root) as log:
+        log.alter_root(delete=[METADATA_VERSION_KEY])
+    broker.call(broker.broker.root.look())
+    response = connect(broker).ask(API_VERSIONS, 4)
+    assert [one.max_version_level for one in response.finalized_features] == [WRITERS_VERSION]
+    assert response.finalized_features_epoch == broker.broker.root.image.commit

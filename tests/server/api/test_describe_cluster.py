@@ -10,7 +10,7 @@ from tests.support.wire_client import WireClient
 DESCRIBE_CLUSTER = 60
 
 
-@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize("version", range(3))
 def test_the_cluster_is_this_broker(
     asker: WireClient, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
 ) -> None:
@@ -19,6 +19,10 @@ def test_the_cluster_is_this_broker(
     assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", running_broker.port)
     assert (response.cluster_id, response.controller_id) == (log.cluster_id, 1)
     assert response.cluster_authorized_operations == 8096
+    assert broker.rack is None
+    if version >= 2:
+        assert not broker.is_fenced
+        assert asker.ask(DESCRIBE_CLUSTER, 2, include_fenced_brokers=True).brokers == response.brokers
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""What clients are told: of topics by their ids, of brokers, of leaders."""
+
+from scripts.mutations.mutant import Mutant
+
+SESSIONS, FETCH = "sparklog_server/fetch/sessions.py", "sparklog_server/api/fetch.py"
+OF_IDS = "tests/server/api/test_topic_ids.py"
+NODES, OF_NODES = "sparklog_server/api/nodes.py", "tests/server/api/test_nodes.py"
+LISTING, OF_LISTING = "sparklog_server/api/topic_listing.py", "tests/server/api/test_topic_listing.py"
+PAGES = "sparklog_server/api/describe_topic_partitions.py"
+OF_PAGES = "tests/server/api/test_describe_topic_partitions.py"
+
+MUTANTS = (
+    Mutant(
+        "protocol: a fetch session does not change from names to ids",
+        SESSIONS,
+        "        if session.uses_topic_ids is not uses_topic_ids:\n",
+        "        if False:\n",
+        "tests/server/fetch/test_sessions.py",
+    ),
+    Mutant(
+        "protocol: who says in a tagged field that it is a broker is refused, too",
+        FETCH,
+        "    return int(request.replica_id if state is None else state.replica_id)\n",
+        "    return int(request.replica_id if state is None else CONSUMER)\n",
+        OF_IDS,
+    ),
+    Mutant(
+        "protocol: records for a topic that was deleted go nowhere",
+        "sparklog_server/api/produce.py",
+        "    found = image.topic_by_id.get(topic_id_text(topic.topic_id))\n",
+        "    found = next(iter(image.topics.values()), None)\n",
+        OF_IDS,
+    ),
+    Mutant(
+        "protocol: what was fetched by id is of the topic of this id",
+        "sparklog_server/fetch/service.py",
+        "        topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)\n",
+        "        topic = next(iter(image.topics.values())) if topic_id else image.topics.get(fetch.topic)\n",
+        OF_IDS,
+    ),
+    Mutant(
+        "protocol: leaders are not named to clients that cannot read it",
+        FETCH,
+        " if version >= LEADER_HINT_VERSION else ()\n",
+        "\n",
+        OF_IDS + " tests/server/fetch/test_response.py",
+    ),
+    Mutant(
+        "protocol: clients are not sent to brokers that are fenced",
+        NODES,
+        "        if broker.is_fenced is fenced\n",
+        "",
+        OF_NODES,
+    ),
+    Mutant(
+        "protocol: a leader is not named where it is fenced",
+        NODES,
+        "        if broker is None or broker.is_fenced:\n",
+        "        if broker is None:\n",
+        OF_NODES,
+    ),
+    Mutant(
+        "protocol: what was told of leaders is forgotten when a broker is fenced",
+        LISTING,
+        "            self._led.clear()\n",
+        "            pass\n",
+        OF_LISTING,
+    ),
+    Mutant(
+        "protocol: a page of partitions is bounded, whatever is asked for",
+        PAGES,
+        "    limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))\n",
+        "    limit = max(1, request.response_partition_limit)\n",
+        OF_PAGES,
+    ),
+    Mutant(
+        "protocol: the next page begins where this one ends",
+        PAGES,
+        "                self.next = name, end\n",
+        "                self.next = name, end - 1\n",
+        OF_PAGES,
+    ),
+)

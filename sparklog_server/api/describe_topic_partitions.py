@@ -1,0 +1,121 @@
+"""DescribeTopicPartitions (key 75), version 0.
+
+Does: partitions of topics by name, or of all topics, in the order of their names: leaders, replicas, and
+    which of these are there. At most 2,000 partitions (MAX_PARTITIONS), or as many as the request allows; the
+    answer says where to go on.
+Does not: eligible leader replicas: records are on shared storage, so every replica that comes back may lead,
+    and none is remembered as the last one that had them all.
+Versions: 0 (KIP-966).
+Sources: Kafka DescribeTopicPartitionsRequestHandler.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sparklog.metadata import Image, Topic, is_internal, why_illegal_topic_name
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.cluster.replicas import told_replicas
+from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.errors import ErrorCode
+
+MAX_PARTITIONS = 2000  # Kafka's max.request.partition.size.limit
+
+
+@api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(1))
+async def handle_describe_topic_partitions(request: Any, context: RequestContext, services: Services) -> Any:
+    """Answer from the newest image."""
+    await services.root.look()
+    image = services.root.image
+    types, cursor = context.types, request.cursor
+    asked = {one.name for one in request.topics}
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        refused = (_error(types, services, name, ErrorCode.invalid_request) for name in sorted(asked))
+        return make(types.DescribeTopicPartitionsResponse, topics=await in_slices(refused))
+    first = "" if cursor is None else cursor.topic_name
+    names = sorted(name for name in asked or image.topics if name >= first)
+    start = 0 if cursor is None or names[:1] != [first] else cursor.partition_index
+    limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    pages = _Pages(image, names, start, limit)
+    topics = await in_slices(
+        _topic(types, services, image, name, topic, numbers) for name, topic, numbers in pages.taken()
+    )
+    fields: dict[str, Any] = {}
+    if pages.next is not None:
+        name, number = pages.next
+        fields["next_cursor"] = make(types.Cursor, topic_name=name, partition_index=number)
+    return make(types.DescribeTopicPartitionsResponse, topics=topics, **fields)
+
+
+class _Pages:
+    """Which partitions go into this answer, and with which one the next begins."""
+
+    def __init__(self, image: Image, names: list[str], start: int, limit: int) -> None:
+        self._image = image
+        self._names = names
+        self._start = start
+        self._left = limit
+        self.next: tuple[str, int] | None = None
+
+    def taken(self) -> Iterator[tuple[str, Topic | None, range]]:
+        start = self._start
+        for name in self._names:
+            if self._left == 0:
+                self.next = name, 0
+                return
+            topic = self._image.topics.get(name)
+            count = 0 if topic is None else len(topic.partitions)
+            end = min(count, start + self._left)
+            yield name, topic, range(start, end)
+            if end < count:
+                self.next = name, end
+                return
+            self._left -= max(0, end - start)
+            start = 0
+
+
+def _topic(
+    types: Any, services: Services, image: Image, name: str, topic: Topic | None, numbers: range
+) -> Any:
+    if topic is None:
+        illegal = why_illegal_topic_name(name) is not None
+        code = ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
+        return _error(types, services, name, code)
+    return make(
+        types.DescribeTopicPartitionsResponseTopic,
+        error_code=ErrorCode.none,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(name),
+        partitions=[_partition(types, services, image, topic, number) for number in numbers],
+        topic_authorized_operations=services.access.topic_operations,
+    )
+
+
+def _partition(types: Any, services: Services, image: Image, topic: Topic, number: int) -> Any:
+    told = told_replicas(image, services.node_id, topic.partitions[number])
+    return make(
+        types.DescribeTopicPartitionsResponsePartition,
+        error_code=told.error,
+        partition_index=number,
+        leader_id=told.leader,
+        leader_epoch=told.leader_epoch,
+        replica_nodes=told.replicas,
+        isr_nodes=told.in_sync,
+        offline_replicas=told.offline,
+        eligible_leader_replicas=(),  # never null: Kafka's admin client looks into them
+        last_known_elr=(),
+    )
+
+
+def _error(types: Any, services: Services, name: str, code: ErrorCode) -> Any:
+    return make(
+        types.DescribeTopicPartitionsResponseTopic,
+        error_code=code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=services.access.topic_operations,
+    )
