@@ -2,6 +2,10 @@
 
 from scripts.mutations.mutant import Mutant
 
+CONDITIONS = "sparklog/metadata/model/conditions.py"
+OF_CONDITIONS = "tests/metadata/test_conditions.py"
+OF_BROKERS = "tests/metadata/test_broker_requests.py"
+
 MUTANTS = (
     Mutant(
         "combining: a request is applied once",
@@ -73,7 +77,8 @@ MUTANTS = (
         "            own = tuple(one.plan(image))\n"
         "            if not own:\n"
         "                self._open = None\n"
-        "                return Settled(image=image, commit=image.commit, actions=(), made=False)\n",
+        "                return Settled(image=image, commit=image.commit, actions=(), made=False, "
+        "planned_against=lambda: image)\n",
         "tests/metadata/test_request_window.py",
     ),
     Mutant(
@@ -96,5 +101,68 @@ MUTANTS = (
         "        oldest_ms = self._store.storage_now_ms(self._clock.now_ms()) - MAX_AGE_MS\n",
         "        oldest_ms = 0\n",
         "tests/metadata/test_combining.py",
+    ),
+    Mutant(
+        "combining: nothing of a broker whose registration is over is planned",
+        CONDITIONS,
+        "    validate_broker(image, node_id, broker_epoch)\n",
+        "",
+        OF_CONDITIONS,
+    ),
+    Mutant(
+        "combining: a broker's part holds while it leads as it did",
+        CONDITIONS,
+        "    if not may_append(image, node_id, part):\n",
+        "    if False:\n",
+        OF_CONDITIONS,
+    ),
+    Mutant(
+        "combining: a broker's part holds if it continues its producer",
+        CONDITIONS,
+        "    if _check(state, known, one) is not SequenceCheck.NEXT:\n",
+        "    if False:\n",
+        OF_CONDITIONS,
+    ),
+    Mutant(
+        "combining: a broker's part continues those before it",
+        CONDITIONS,
+        "    producers[key] = ProducerState(draft.producer_epoch, last, -1)\n",
+        "",
+        OF_CONDITIONS,
+    ),
+    Mutant(
+        "combining: a part that is left out takes those behind it along",
+        CONDITIONS,
+        "            broken.add(place)\n",
+        "            pass\n",
+        OF_CONDITIONS,
+    ),
+    Mutant(
+        "combining: conditions are in requests whose version says so",
+        "sparklog/metadata/documents/document.py",
+        "    if found.act_as_broker:\n",
+        "    if False:\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "combining: conditions are posted where the root agreed to them",
+        "sparklog/client/publish.py",
+        "    if agreed_version(image.configs) < CONDITIONS_VERSION:\n",
+        "    if False:\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "combining: what was left out is judged after all that came before it in its commit",
+        "sparklog/metadata/posted.py",
+        "    before = request.actions_before(known[commit][1])\n",
+        "    before = ()\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "combining: what was left out is judged as it was then",
+        "sparklog/metadata/combining.py",
+        "            planned_against=lambda: image_before(",
+        "            planned_against=lambda: image or image_before(",
+        OF_BROKERS,
     ),
 )

@@ -20,12 +20,18 @@ Sources: docs/design.md.
 
 import dataclasses
 import logging
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
 from sparklog.client.appender import StagedAppend
-from sparklog.client.request_payload import decode_payload, encode_payload, payload_version
+from sparklog.client.request_payload import (
+    BrokerAsks,
+    decode_payload,
+    encode_broker_payload,
+    encode_payload,
+    payload_version,
+)
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import RetriableError
@@ -34,6 +40,7 @@ from sparklog.log.past_retention import past_retention
 from sparklog.metadata import (
     MAX_WRITER_TXNS,
     NO_COMMIT,
+    AcceptedDraft,
     Action,
     AppendExtents,
     CreateTopic,
@@ -45,10 +52,12 @@ from sparklog.metadata import (
     WriterTxnState,
     agreed_version,
     apply_actions,
+    plan_accepted,
     plan_append,
     plan_create_topic,
     plan_writer_txn,
 )
+from sparklog.metadata.documents.document import CONDITIONS_VERSION
 
 _log = logging.getLogger(__name__)
 _warned_topics: set[str] = set()  # once per process
@@ -227,8 +236,32 @@ def later_versions(
 
 def interpret_request(payload: bytes) -> Plan:
     """The plan of another publisher's request; CorruptLogError if it cannot be understood."""
-    staged, writer = decode_payload(payload)
-    return lambda image: plan_publish(image, [staged], writer)
+    asks = decode_payload(payload)
+    if isinstance(asks, BrokerAsks):
+        return lambda image: plan_accepted(
+            image, asks.accepted, node_id=asks.node_id, broker_epoch=asks.broker_epoch
+        )
+    return lambda image: plan_publish(image, [asks.staged], asks.writer)
+
+
+def share_accepted(
+    image: Image, accepted: Callable[[], Sequence[AcceptedDraft]], *, node_id: int, broker_epoch: int
+) -> SharedPlan | None:
+    """What a broker has accepted, as a request to others; None where the root has not agreed to such
+    requests.
+
+    Args:
+        accepted: made only if it is posted.
+    """
+    if agreed_version(image.configs) < CONDITIONS_VERSION:
+        return None
+    return SharedPlan(
+        payload=lambda: encode_broker_payload(
+            BrokerAsks(accepted=tuple(accepted()), node_id=node_id, broker_epoch=broker_epoch)
+        ),
+        interpret=interpret_request,
+        version=CONDITIONS_VERSION,
+    )
 
 
 def _real_ids(image: Image, staged: Sequence[StagedAppend]) -> dict[str, str]:

@@ -1,11 +1,13 @@
-"""What a request to publish says, as JSON: drafts, the topics that they need, and the writer's version.
+"""What a request to publish says, as JSON: drafts, and either the topics that they need and the writer's
+version, or whose they are and what must hold for each of them.
 
-Invariants: whoever reads it plans what its publisher would (publish.py).
+Invariants: whoever reads it plans what its publisher would (publish.py, metadata/model/conditions.py).
 Not here: the document around it, and who reads it (metadata/requests.py, metadata/combining.py).
 Sources: FORMAT.md, requests.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -13,7 +15,7 @@ from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError
-from sparklog.metadata import VERSION, DraftExtent
+from sparklog.metadata import VERSION, AcceptedDraft, DraftExtent
 from sparklog.metadata.documents.document import REQUEST_VERSION
 from sparklog.metadata.documents.extent_columns import (
     COLUMNS_VERSION,
@@ -22,7 +24,11 @@ from sparklog.metadata.documents.extent_columns import (
     drafts_of,
     goes_into_columns,
 )
+from sparklog.metadata.model.action import ActionRefusedError
+from sparklog.metadata.model.columns import Column, column_of, expanded
 from sparklog.metadata.model.numbers import Int64
+
+_NO_TIMESTAMP_MS = -1
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,6 +53,19 @@ class _Writer(_Part, frozen=True, kw_only=True):
     content: str = ""
 
 
+class _Acting(_Part, frozen=True, kw_only=True):
+    """Whose drafts they are, and what must hold for each; see AcceptedDraft.
+
+    `sent_timestamp_ms` is left out where it is the max_timestamp_ms of each draft; -1: only the time of the
+    append is known.
+    """
+
+    node_id: Int64
+    broker_epoch: Int64
+    leader_epoch: Column
+    sent_timestamp_ms: Column | None = None
+
+
 class _Request(_Part, frozen=True, kw_only=True):
     """What a publisher asks others to publish."""
 
@@ -54,6 +73,24 @@ class _Request(_Part, frozen=True, kw_only=True):
     columns: DraftColumns | None = None  # instead of `drafts`
     topics: tuple[_Topic, ...] = ()
     writer_txn: _Writer | None = None
+    act_as_broker: _Acting | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterAsks:
+    """What a writer that is no broker asks for: all of it, but for topics that have its version."""
+
+    staged: StagedAppend
+    writer: WriterVersion | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAsks:
+    """What a broker asks for: those of its drafts that hold."""
+
+    accepted: tuple[AcceptedDraft, ...]
+    node_id: int
+    broker_epoch: int
 
 
 def encode_payload(
@@ -90,14 +127,34 @@ def payload_version(staged: Sequence[StagedAppend], *, most: int = VERSION) -> i
     return COLUMNS_VERSION if in_columns else REQUEST_VERSION
 
 
-def decode_payload(payload: bytes) -> tuple[StagedAppend, WriterVersion | None]:
+def encode_broker_payload(asks: BrokerAsks) -> bytes:
+    """The JSON from which anybody can plan what this broker would."""
+    drafts = tuple(one.draft for one in asks.accepted)
+    columns = draft_columns(drafts)
+    newest = [draft.max_timestamp_ms for draft in drafts]
+    sent = [
+        _NO_TIMESTAMP_MS if one.sent_timestamp_ms is None else one.sent_timestamp_ms for one in asks.accepted
+    ]
+    acting = _Acting(
+        node_id=asks.node_id,
+        broker_epoch=asks.broker_epoch,
+        leader_epoch=column_of([one.leader_epoch for one in asks.accepted]),
+        sent_timestamp_ms=None if sent == newest else column_of(sent),
+    )
+    request = _Request(drafts=drafts if columns is None else (), columns=columns, act_as_broker=acting)
+    return msgspec.json.encode(request)
+
+
+def decode_payload(payload: bytes) -> WriterAsks | BrokerAsks:
     """What another publisher asks for; CorruptLogError if it cannot be understood."""
     try:
         request = msgspec.json.decode(payload, type=_Request)
         drafts = request.drafts
         if request.columns is not None:
             drafts += drafts_of(request.columns)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if request.act_as_broker is not None:
+            return _broker_asks(request, request.act_as_broker, drafts)
+    except (msgspec.DecodeError, UnicodeDecodeError, ActionRefusedError) as error:
         raise CorruptLogError(
             "CORRUPT_METADATA_REQUEST",
             f"a request to publish cannot be decoded: {error}",
@@ -117,4 +174,25 @@ def decode_payload(payload: bytes) -> tuple[StagedAppend, WriterVersion | None]:
     writer = None
     if one is not None:
         writer = WriterVersion(application=one.application, version=one.version, content=one.content)
-    return StagedAppend(drafts=drafts, planned=planned), writer
+    return WriterAsks(staged=StagedAppend(drafts=drafts, planned=planned), writer=writer)
+
+
+def _broker_asks(request: _Request, acting: _Acting, drafts: Sequence[DraftExtent]) -> BrokerAsks:
+    if request.topics or request.writer_txn is not None:
+        raise msgspec.ValidationError("a broker's request with topics or a writer's version")
+    epochs = expanded(acting.leader_epoch, len(drafts), "leader_epoch")
+    sent: Sequence[int] = [draft.max_timestamp_ms for draft in drafts]
+    if acting.sent_timestamp_ms is not None:
+        sent = expanded(acting.sent_timestamp_ms, len(drafts), "sent_timestamp_ms")
+    return BrokerAsks(
+        accepted=tuple(
+            AcceptedDraft(
+                draft=draft,
+                leader_epoch=epoch,
+                sent_timestamp_ms=None if timestamp_ms == _NO_TIMESTAMP_MS else timestamp_ms,
+            )
+            for draft, epoch, timestamp_ms in zip(drafts, epochs, sent, strict=True)
+        ),
+        node_id=acting.node_id,
+        broker_epoch=acting.broker_epoch,
+    )

@@ -27,6 +27,7 @@ from sparklog.metadata.model.brokers import RegisterBroker, plan_register_broker
 from sparklog.metadata.model.capacity import DEFAULT_MAX_PARTITIONS, MAX_PARTITIONS_KEY, validate_room
 from sparklog.metadata.model.columns import MAX_PARTITIONS_OF_ACTION
 from sparklog.metadata.model.compacting import CLEANED_VERSION, NoteCleaned, plan_note_cleaned
+from sparklog.metadata.model.conditions import AcceptedDraft, plan_accepted, which_hold
 from sparklog.metadata.model.controller import (
     ElectController,
     plan_elect_controller,
@@ -145,6 +146,7 @@ __all__ = [
     "UNASSIGNED",
     "VERSION",
     "WRITERS_VERSION",
+    "AcceptedDraft",
     "AcceptedPart",
     "ActAsBroker",
     "Action",
@@ -211,6 +213,7 @@ __all__ = [
     "mergeable",
     "new_id",
     "partitions_led_by",
+    "plan_accepted",
     "plan_act_as_broker",
     "plan_add_partitions",
     "plan_advance_log_start",
@@ -239,6 +242,7 @@ __all__ = [
     "validate_broker",
     "validate_controller",
     "validate_room",
+    "which_hold",
     "why_illegal_topic_name",
     "why_illegal_writer_txn",
 ]

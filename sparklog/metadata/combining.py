@@ -15,7 +15,8 @@ Invariants:
        sequence, which no image takes twice, and none takes too late (publishers.py); and a publisher goes on
        to the next sequence only when this one is settled, or takes it out of the world with its next commit
        (`fencing_actions`).
-    2. It is applied whole, to the actions that its own publisher would plan against the same image.
+    2. It is applied as its own publisher would plan it against the same image: a writer's whole, a broker's
+       without the parts that do not hold any more (model/conditions.py).
     3. What does not apply is left to its publisher, which gets the error, after it has made sure that
        nobody applies the request later. Any error before that is PUBLISH_UNRESOLVED.
     4. Who has posted a later request has given up the earlier one: that is not applied any more.
@@ -28,7 +29,7 @@ Sources: adr/0007; group commit.
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
@@ -43,7 +44,7 @@ from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.publishers import RequestApplied, can_settle
 from sparklog.metadata.others import OtherRequests, Plan, SharedPlan, image_after
-from sparklog.metadata.posted import Posted, find_outcome
+from sparklog.metadata.posted import Posted, find_outcome, image_before
 from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket
 from sparklog.storage import Store
 
@@ -62,21 +63,29 @@ _BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """How a request ended: the newest image, the commit, its actions, and whether we made the commit."""
+    """How a request ended: the newest image, the commit, its actions, and whether we made the commit.
+
+    `planned_against`: the image that the actions were planned against, if that can be told.
+    """
 
     image: Image
     commit: int
     actions: tuple[Action, ...]
     made: bool
+    planned_against: Callable[[], Image | None]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """What one call of `publish` learns while it waits."""
+    """What one call of `publish` learns while it waits.
+
+    `unsettled`: the last image that did not have the request settled.
+    """
 
     posted: Posted
     plan: Plan
     others: OtherRequests
+    unsettled: Image
 
 
 class Combiner:
@@ -176,7 +185,8 @@ class Combiner:
             return None
         self.sequence = posted.sequence
         self._open = posted  # and what an earlier call gave up: this sequence, once settled, settles that too
-        one = _Round(posted=posted, plan=plan, others=OtherRequests(box, shared.interpret))
+        others = OtherRequests(box, shared.interpret)
+        one = _Round(posted=posted, plan=plan, others=others, unsettled=image)
         name: str | None = None
         try:
             start_ms = self._clock.monotonic_ms()
@@ -204,6 +214,7 @@ class Combiner:
         losses = 0
         waiting = self._look_who_waits(image, box)
         while not one.posted.is_over(image):
+            one.unsettled = image
             if self._clock.monotonic_ms() > deadline_ms:
                 raise self._unresolved(one, f"{losses} races lost, until the time was up")
             until_ms = self._patience_with_others(image, waiting, one)
@@ -299,7 +310,13 @@ class Combiner:
         self._open = None
         if error is not None:
             raise error
-        return Settled(image=candidate.image, commit=candidate.image.commit, actions=own, made=True)
+        return Settled(
+            image=candidate.image,
+            commit=candidate.image.commit,
+            actions=own,
+            made=True,
+            planned_against=lambda: image,
+        )
 
     def _marked(self, image: Image, one: _Round, own: Sequence[Action]) -> list[Action]:
         """Our actions as what the request asked for; or, where there was room for one more publisher when we
@@ -340,7 +357,14 @@ class Combiner:
                 f"commit {commit}",
                 fix="Publish again",
             )
-        return Settled(image=image, commit=commit, actions=own, made=False)
+        followed = tuple(self._follower.followed)
+        return Settled(
+            image=image,
+            commit=commit,
+            actions=own,
+            made=False,
+            planned_against=lambda: image_before(self._store, one.unsettled, commit, one.posted, followed),
+        )
 
     def _checked(self, found: tuple[Image, SparklogError | None]) -> Image:
         image, error = found

@@ -23,7 +23,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from sparklog.clock import Clock
@@ -55,10 +55,16 @@ class PublishResult:
     """What publish did: the actions as applied, in commit `commit`.
 
     Without actions nothing was published, and `commit` is the one that the plan looked at.
+
+    Fields:
+        planned_against: the image for which the plan, or its shared form, gave these actions; by it whoever
+            publishes less than was asked for can be told why. Not always the one of the plan's last call,
+            where others published for us; None if nobody can tell any more. May read commits again.
     """
 
     commit: int
     actions: tuple[Action, ...]
+    planned_against: Callable[[], Image | None] = field(compare=False, repr=False)
 
 
 class MetadataLog:
@@ -309,21 +315,25 @@ class MetadataLog:
             if not actions:
                 if look:
                     self._show_durably(image)
-                    return PublishResult(commit=image.commit, actions=()), False
+                    return _result(image.commit, (), image), False
                 look = True
                 continue
             if shared is not None and self.combiner.is_crowded:
                 settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
                     self._show_durably(settled.image)
-                    return PublishResult(commit=settled.commit, actions=settled.actions), settled.made
+                    return PublishResult(
+                        commit=settled.commit,
+                        actions=settled.actions,
+                        planned_against=settled.planned_against,
+                    ), settled.made
                 shared = None
                 continue
             self._before_linking(image)
             if self._creator.create(candidate, deadline_ms):
                 self.combiner.note_fenced()
                 self._image = candidate.image  # and all before it: the put has synced the directory
-                return PublishResult(commit=candidate.image.commit, actions=actions), True
+                return _result(candidate.image.commit, actions, image), True
             losses, look = losses + 1, True
             self._note_company()
             if shared is not None:
@@ -354,6 +364,10 @@ class MetadataLog:
         self._creator.forget_open_put()
         self.combiner.start_anew()
         self._upkeep.runner.start_anew()
+
+
+def _result(commit: int, actions: tuple[Action, ...], planned_against: Image) -> PublishResult:
+    return PublishResult(commit=commit, actions=actions, planned_against=lambda: planned_against)
 
 
 _all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()

@@ -1,4 +1,5 @@
-"""A request of our own that is out: until when it may be applied, by which words, and how we find out.
+"""A request of our own that is out: until when it may be applied, by which words, how we find out, and what
+it was planned against, by which what was left out of it can be judged as it was there.
 
 Invariants:
     - once posted, it counts as out until a commit has settled its sequence, or until none may any more;
@@ -12,11 +13,15 @@ Sources: FORMAT.md#metadata-log, requests.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sparklog.errors import NotFoundError
 from sparklog.metadata.loading import Commit, read_commits
 from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.publishers import RequestApplied, last_commit_for, remembers_all_of
 from sparklog.storage import Store
+
+_MOST_TO_REPLAY = 256  # commits, to see what the image was that somebody else planned against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,11 @@ class Posted:
                 return tuple(actions[number + 1 : number + 1 + action.actions])
         return None
 
+    def actions_before(self, actions: Sequence[Action]) -> tuple[Action, ...]:
+        """What comes before it in a commit that is about it."""
+        markers = [isinstance(one, RequestApplied) and one.nonce == self.nonce for one in actions]
+        return tuple(actions[: markers.index(True)])
+
 
 def find_outcome(
     store: Store, image: Image, request: Posted, followed: Iterable[Commit]
@@ -90,3 +100,30 @@ def find_outcome(
             if found is not None:
                 return header.commit, found
     return None
+
+
+def image_before(
+    store: Store, seen: Image, commit: int, request: Posted, followed: Sequence[Commit]
+) -> Image | None:
+    """The image that whoever applied the request in `commit` planned it against: after all that comes before
+    its marker. None if it cannot be told any more, since commits were cleaned, or are too many.
+
+    Args:
+        seen: an image in which the request was not settled yet.
+        followed: commits that need not be read again.
+    """
+    if not 0 <= commit - seen.commit - 1 <= _MOST_TO_REPLAY:
+        return None
+    known = {header.commit: (header, actions) for header, actions in followed}
+    missing = [number for number in range(seen.commit + 1, commit + 1) if number not in known]
+    try:
+        for header, actions in read_commits(store, missing, seen.cluster_id):
+            known[header.commit] = header, actions
+    except NotFoundError:
+        return None
+    image = seen
+    for number in range(seen.commit + 1, commit):
+        header, actions = known[number]
+        image = apply_actions(image, actions, commit=number, commit_uuid=header.uuid)
+    before = request.actions_before(known[commit][1])
+    return apply_actions(image, before, commit=commit, commit_uuid="planned")

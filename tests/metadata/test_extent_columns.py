@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.client.appender import StagedAppend
-from sparklog.client.request_payload import decode_payload, encode_payload, payload_version
+from sparklog.client.request_payload import WriterAsks, decode_payload, encode_payload, payload_version
 from sparklog.errors import CorruptLogError
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Extent, SetConfigs
 from sparklog.metadata.documents import extent_columns
@@ -130,7 +130,7 @@ def test_drafts_come_back(extents: list[Extent], cut: int) -> None:
     ]
     staged = [StagedAppend(drafts=tuple(drafts[:cut])), StagedAppend(drafts=tuple(drafts[cut:]))]
     payload = encode_payload(staged, None)
-    assert decode_payload(payload)[0].drafts == tuple(drafts)
+    assert decode_payload(payload) == WriterAsks(staged=StagedAppend(drafts=tuple(drafts)), writer=None)
     in_columns = len(drafts) >= MIN_COLUMN_EXTENTS
     assert ("columns" in json.loads(payload)) == in_columns
     assert payload_version(staged) == (COLUMNS_VERSION if in_columns else REQUEST_VERSION)
@@ -243,7 +243,7 @@ def test_more_drafts_than_a_request_may_have_stay_objects() -> None:
     drafts = tuple(draft(number) for number in range(MAX_REQUEST_EXTENTS + 1))
     staged = [StagedAppend(drafts=drafts)]
     assert payload_version(staged) == REQUEST_VERSION
-    assert decode_payload(encode_payload(staged, None))[0].drafts == drafts
+    assert decode_payload(encode_payload(staged, None)) == WriterAsks(staged=staged[0], writer=None)
 
 
 def test_the_command_of_format_md_names_fields_that_there_are() -> None:

@@ -5,13 +5,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.models.combining import Combining
+from tests.models.conditions import Conditions
 from tests.models.explorer import Model, Next, Violation, explore, replaced, resolve, step, world
 from tests.models.hours_on_object_store import Hours
 from tests.models.opening import Opening
 from tests.models.publish_on_directory import Directory
 from tests.models.sweeping import Sweeping
 
-MODELS = [Combining, Directory, Hours, Opening, Sweeping]
+MODELS = [Combining, Conditions, Directory, Hours, Opening, Sweeping]
 
 
 class Clerk(NamedTuple):

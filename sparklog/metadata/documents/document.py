@@ -32,6 +32,9 @@ from sparklog.metadata.model.numbers import Int64
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
 # Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
 REQUEST_VERSION = 4
+# Requests of brokers say what must hold for their drafts. Whoever does not know that would append them all
+# the same.
+CONDITIONS_VERSION = 8
 # What stands in a commit: extents may be in columns there, and nowhere else.
 WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns)
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -87,6 +90,7 @@ class _Asked(msgspec.Struct, frozen=True):
     """Of what a request asks for, that which not every version may say."""
 
     columns: msgspec.Raw = msgspec.Raw()
+    act_as_broker: msgspec.Raw = msgspec.Raw()
 
 
 _Body = TypeVar("_Body", CommitBody, ManifestBody, RequestBody)
@@ -172,20 +176,23 @@ def decode_request(data: bytes, *, where: str, sequence: int, cluster_id: str) -
             fix="Nothing: its publisher goes on by itself; upgrade sparklog on its machine",
         )
     body = _decode_body(second, RequestBody, where=where, code=code)
-    if header.version < COLUMNS_VERSION and _has_columns(body.publish):
+    required, what = _required_of_request(body.publish)
+    if header.version < required:
         raise corrupt(
-            code,
-            f"{where}@0",
-            f"found version {header.version}, expected {COLUMNS_VERSION} for a request with columns",
+            code, f"{where}@0", f"found version {header.version}, expected {required} for a request {what}"
         )
     return header, body
 
 
-def _has_columns(asked: msgspec.Raw) -> bool:
+def _required_of_request(asked: msgspec.Raw) -> tuple[int, str]:
+    """The version of a request that asks for this, and what takes it."""
     try:
-        return bool(msgspec.json.decode(asked, type=_Asked).columns)
+        found = msgspec.json.decode(asked, type=_Asked)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return False  # whoever interprets it will say so
+        return REQUEST_VERSION, ""  # whoever interprets it will say so
+    if found.act_as_broker:
+        return CONDITIONS_VERSION, "of a broker"
+    return (COLUMNS_VERSION, "with columns") if found.columns else (REQUEST_VERSION, "")
 
 
 def corrupt(code: str, where: str, problem: str) -> CorruptLogError:

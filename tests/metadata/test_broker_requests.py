@@ -1,0 +1,306 @@
+"""Brokers that publish for each other: what holds is taken, the rest is left out, and each is told so."""
+
+import json
+
+import pytest
+
+from sparklog.client.appender import StagedAppend
+from sparklog.client.publish import publish, share_accepted
+from sparklog.errors import FencedError
+from sparklog.metadata import (
+    METADATA_VERSION_KEY,
+    ActAsBroker,
+    AppendExtents,
+    Image,
+    MetadataLog,
+    RequestApplied,
+    SetConfigs,
+    plan_delete_topic,
+    posted,
+    which_hold,
+)
+from sparklog.metadata.documents import document
+from sparklog.metadata.documents.paths import REQUESTS, commit_name
+from sparklog.metadata.loading import Commit, read_commit
+from sparklog.metadata.posted import image_before
+from sparklog.storage import MemoryStore
+from tests.metadata.broker_requests import Broker, accepted, cluster, draft, ends, taken
+from tests.metadata.combining_publishers import REMOTE, SleepyClock, requests_left
+
+
+@pytest.fixture
+def clock() -> SleepyClock:
+    return SleepyClock()
+
+
+@pytest.fixture
+def store(clock: SleepyClock) -> MemoryStore:
+    return MemoryStore("brokers", clock=clock, traits=REMOTE)
+
+
+@pytest.fixture
+def brokers(store: MemoryStore, clock: SleepyClock) -> list[Broker]:
+    return cluster(store, clock, 1, 1, 2)
+
+
+def kinds(log: MetadataLog, commit: int) -> list[type]:
+    return [type(action) for action in read_commit(log.store, commit, log.cluster_id)[1]]
+
+
+def test_one_broker_publishes_for_another(brokers: list[Broker]) -> None:
+    one, two, _ = brokers
+    request = one.leave([accepted(0), accepted(1, producer=(7, 0, 0))])
+    result = two.publish([accepted(2)])
+    assert ends(one.log) == [1, 1, 1]
+    assert kinds(one.log, result.commit) == [RequestApplied, ActAsBroker, AppendExtents] * 2
+    assert taken(result) == [(2, 0)]
+    assert one.log.image.has_settled(request.publisher, 0)
+
+
+def test_a_broker_that_waits_finds_its_own(
+    brokers: list[Broker], store: MemoryStore, clock: SleepyClock
+) -> None:
+    one, two, three = brokers
+    three.leave([])  # is ahead, and stands still
+    clock.meanwhile.append(lambda: two.publish([accepted(2)]))
+    result = one.publish([accepted(0), accepted(1), accepted(0)])
+    assert taken(result) == [(0, 0), (1, 0), (0, 1)]
+    assert kinds(one.log, result.commit) == [RequestApplied, ActAsBroker, AppendExtents] * 2
+    assert ends(two.log) == [2, 1, 1]
+    assert requests_left(store) == 1
+
+
+def test_writers_and_brokers_publish_for_each_other(
+    brokers: list[Broker], store: MemoryStore, clock: SleepyClock
+) -> None:
+    one, two, _ = brokers
+    writer = MetadataLog.open(store, clock)
+    one.leave([accepted(0)])
+    writer.combiner.note_crowd()
+    result = publish(writer, [StagedAppend(drafts=(draft(0), draft(2)))])
+    assert result.ranges["orders", 0].base_offset == 0
+    assert ends(writer) == [2, 0, 1]
+    two.leave([accepted(2)])
+    writer.combiner.note_crowd()
+    publish(writer, [StagedAppend(drafts=(draft(1),))])
+    assert ends(writer) == [2, 1, 2]
+
+
+def test_what_was_lost_is_left_out_and_the_rest_is_taken(brokers: list[Broker], clock: SleepyClock) -> None:
+    one, two, three = brokers
+
+    def meanwhile() -> None:
+        three.lead(p0=2)
+        two.publish([accepted(2), accepted(0, epoch=2)])
+
+    three.leave([])
+    clock.meanwhile.append(meanwhile)
+    parts = [accepted(0), accepted(1), accepted(0)]
+    plans = one.plans
+    result = one.publish(parts)
+    assert taken(result) == [(1, 0)]
+    assert ends(one.log) == [1, 1, 1]
+    before = result.planned_against()
+    assert before is not None
+    assert which_hold(before, parts, node_id=1) == [1]
+    assert one.plans > plans
+
+
+def test_a_leadership_that_came_back_is_another(brokers: list[Broker]) -> None:
+    one, two, three = brokers
+    one.leave([accepted(0), accepted(1), accepted(0, epoch=3)])
+    three.lead(p0=2)
+    three.lead(p0=1)
+    two.publish([accepted(2)])
+    assert ends(two.log) == [0, 1, 1]  # nor what was accepted since: it was accepted behind the other
+
+
+def test_nothing_of_a_fenced_broker_applies(brokers: list[Broker], store: MemoryStore) -> None:
+    one, two, three = brokers
+    request = one.leave([accepted(0), accepted(1)])
+    three.fence(1)
+    two.publish([accepted(2)])
+    one.join()  # another registration
+    three.lead(p0=1, p1=1)
+    two.publish([accepted(2)])
+    assert ends(two.log) == [0, 0, 2]
+    assert not two.log.image.has_settled(request.publisher, 0)
+
+
+def test_a_broker_that_is_fenced_while_it_waits(brokers: list[Broker], clock: SleepyClock) -> None:
+    one, two, three = brokers
+
+    def meanwhile() -> None:
+        three.fence(1)
+        two.publish([accepted(2)])
+
+    three.leave([])
+    clock.meanwhile.append(meanwhile)
+    with pytest.raises(FencedError, match="BROKER_FENCED"):
+        one.publish([accepted(0)])
+    assert ends(two.log) == [0, 0, 1]
+    (marker,) = read_commit(two.log.store, two.log.image.commit, two.log.cluster_id)[1]
+    assert isinstance(marker, RequestApplied)
+    assert (marker.publisher, marker.actions) == (one.log.combiner.publisher, 0)
+
+
+def test_a_topic_that_is_gone_takes_its_parts_only(brokers: list[Broker]) -> None:
+    one, two, _ = brokers
+    one.leave([accepted(0, topic_id="B" * 22), accepted(7), accepted(1)])
+    two.publish([accepted(2)])
+    assert ends(two.log) == [0, 1, 1]
+    two.log.publish(lambda image: [plan_delete_topic(image, "orders")])
+    assert two.publish([accepted(2)]).actions == ()
+
+
+def test_a_batch_that_two_requests_have_is_taken_once(brokers: list[Broker]) -> None:
+    """As after a request that was given up: its client has sent the batch again."""
+    one, two, _ = brokers
+    one.leave([accepted(0, producer=(7, 0, 0))])
+    one.leave([accepted(0, producer=(7, 0, 0)), accepted(0, producer=(7, 0, 1)), accepted(1)])
+    two.publish([accepted(2)])
+    assert ends(two.log) == [1, 1, 1]
+
+
+def test_what_was_left_out_is_judged_as_whoever_published_did(
+    brokers: list[Broker], clock: SleepyClock
+) -> None:
+    """After all that came before it in that commit, and before all that has come since."""
+    one, two, three = brokers
+    given_up = accepted(0, producer=(7, 0, 0))
+    one.leave([given_up])
+
+    def meanwhile() -> None:
+        two.publish([accepted(2)])
+        three.lead(p0=2)
+        two.publish([accepted(2), accepted(0, epoch=2, producer=(7, 0, 1))])
+
+    parts = [accepted(0, producer=(7, 0, 0)), accepted(1)]
+    clock.meanwhile.append(meanwhile)
+    result = one.publish(parts)
+    assert taken(result) == [(1, 0)]
+    before = result.planned_against()
+    assert before is not None
+    state = before.topic("orders").partitions[0]
+    assert (state.log_end_offset, state.leadership.leader, state.leadership.leader_epoch) == (1, 1, 1)
+    now = one.log.refresh(force=True).topic("orders").partitions[0]
+    assert (now.log_end_offset, now.leadership.leader) == (2, 2)
+    assert before.topic("orders").partitions[1].log_end_offset == 0
+
+
+def test_the_image_that_it_was_planned_against(brokers: list[Broker], store: MemoryStore) -> None:
+    one, two, _ = brokers
+    before = one.log.image
+    alone = one.publish([accepted(0)], crowded=False)
+    assert alone.planned_against() is before
+    before = one.log.image
+    combined = one.publish([accepted(0)])
+    assert combined.planned_against() is before
+    two.log.refresh(force=True)
+    nothing = two.publish([accepted(0)])
+    assert (nothing.actions, nothing.planned_against()) == ((), two.log.image)
+
+
+def test_an_image_that_nobody_can_tell_any_more(
+    brokers: list[Broker], store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, _ = brokers
+    seen = one.log.image
+    one.publish([accepted(1)], crowded=False)
+    request = one.leave([accepted(0)])
+    commit = two.publish([accepted(2)]).commit
+    commits = [
+        read_commit(store, number, one.log.cluster_id) for number in range(seen.commit + 1, commit + 1)
+    ]
+
+    def found(*followed: Commit) -> list[int] | None:
+        image = image_before(store, seen, commit, request, followed)
+        if image is None:
+            return None
+        return [state.log_end_offset for state in image.topic("orders").partitions]
+
+    assert found() == found(*commits[1:]) == [0, 1, 1]
+    monkeypatch.setattr(posted, "_MOST_TO_REPLAY", 0)
+    assert found(*commits) is None
+    monkeypatch.undo()
+    store.delete(commit_name(seen.commit + 1))
+    assert found(*commits[1:]) is None
+    assert found(*commits) == [0, 1, 1]
+
+
+def test_a_request_of_a_broker_is_of_version_8(brokers: list[Broker], store: MemoryStore) -> None:
+    one, *_ = brokers
+    one.leave([accepted(0)])
+    (name,) = [file.name for file in store.list(REQUESTS)]
+    header, body = map(json.loads, store.read(name).splitlines())
+    assert header["version"] == 8
+    assert body["publish"]["act_as_broker"] == {
+        "node_id": 1,
+        "broker_epoch": one.broker_epoch,
+        "leader_epoch": 1,
+    }
+
+
+def test_conditions_in_a_request_of_version_7_are_refused(
+    brokers: list[Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever knows version 7 only would take it for a writer's."""
+    one, two, _ = brokers
+    one.leave([accepted(0)], version=7)
+    two.publish([accepted(2)])
+    assert ends(two.log) == [0, 0, 1]
+    assert "found version 7, expected 8 for a request of a broker" in caplog.text
+
+
+def test_an_older_sparklog_passes_over_it(
+    brokers: list[Broker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two, _ = brokers
+    one.leave([accepted(0)])
+    caplog.set_level("INFO")
+    monkeypatch.setattr(document, "VERSION", 7)
+    two.log.combiner.note_crowd()
+    publish(two.log, [StagedAppend(drafts=(draft(1),))])
+    monkeypatch.undo()
+    assert "passing over a request" in caplog.text
+    assert ends(two.log) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("agreed", "is_shared"), [("7", False), ("", False), ("8", True)])
+def test_it_is_posted_only_where_the_root_agreed_to_that(agreed: str, is_shared: bool) -> None:
+    image = Image(
+        commit=0,
+        commit_uuid="u",
+        cluster_id="C" * 22,
+        topics={},
+        topic_by_id={},
+        writer_txns={},
+        configs={METADATA_VERSION_KEY: agreed} if agreed else {},
+    )
+    shared = share_accepted(image, list, node_id=1, broker_epoch=1)
+    assert (shared is not None) == is_shared
+
+
+def test_a_lone_broker_posts_nothing(brokers: list[Broker], store: MemoryStore) -> None:
+    one, *_ = brokers
+    names: list[str] = []
+    store.hook = lambda operation, name: names.append(name) if operation.startswith("put") else None
+    for _ in range(3):
+        one.publish([accepted(0)], crowded=False)
+    store.hook = None
+    puts = sorted(set(names))
+    assert puts == [commit_name(one.log.image.commit - ago) for ago in (2, 1, 0)]
+
+
+def test_a_lost_race_makes_a_broker_post(brokers: list[Broker], store: MemoryStore) -> None:
+    one, two, _ = brokers
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "put_if_absent":
+            store.hook = None
+            two.log.publish(lambda _: [SetConfigs(configs={"x": "1"})])
+
+    store.hook = hook
+    result = one.publish([accepted(0)], crowded=False)
+    assert kinds(one.log, result.commit) == [RequestApplied, ActAsBroker, AppendExtents]
+    assert ends(two.log) == [1, 0, 0]
