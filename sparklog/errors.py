@@ -24,6 +24,7 @@ E = TypeVar("E", bound=BaseException)
 
 # Code -> (SQLSTATE, meaning). One line each, sorted; docs/errors.md is generated from it.
 CODES: dict[str, tuple[str, str]] = {
+    "API_NOT_SERVED": ("0A000", "a broker does not serve what is asked of it"),
     "APPEND_TOO_LARGE": ("54000", "one append is larger than a segment can be"),
     "BATCH_TOO_LARGE": ("54000", "a record batch is larger than the limit"),
     "BROKER_COORDINATES": ("55006", "a broker has served the root, and knows whether its groups are at work"),
@@ -39,6 +40,7 @@ CODES: dict[str, tuple[str, str]] = {
     "CONFIG_OUT_OF_BOUNDS": ("22023", "a setting's value is outside its bounds"),
     "CONSUMER_OFFSET_STRING_TOO_LONG": ("22001", "a group, topic or note is too long for __consumer_offsets"),
     "CONTROLLER_FENCED": ("40001", "a newer controller decides; this one must not"),
+    "CONTROLLER_UNREACHABLE": ("08001", "no controller of the brokers answered"),
     "COORDINATOR_CLOSED": ("57P01", "a coordinator stops or starts over; ask again"),
     "COORDINATOR_MOVED": ("40001", "another broker coordinates this, or does so anew"),
     "CORRUPT_BATCH": ("XX001", "the bytes of a record batch break FORMAT.md"),
@@ -75,6 +77,7 @@ CODES: dict[str, tuple[str, str]] = {
     "INVALID_GROUP": ("42602", "a consumer group's name is not legal"),
     "INVALID_OPTION": ("22023", "an option's value is malformed, or contradicts another"),
     "INVALID_PARTITION_COUNT": ("22023", "a number of partitions that is not possible"),
+    "INVALID_PARTITION_FILE": ("22023", "a file of partitions is not what Kafka's tools write"),
     "INVALID_ROWS": ("42K09", "the rows have a column of the wrong name or type"),
     "INVALID_STREAM_OFFSET": ("22023", "a checkpoint's offset is not one of this source"),
     "INVALID_TOPIC_CONFIG": ("22023", "a topic or root setting that is not text"),
@@ -86,6 +89,7 @@ CODES: dict[str, tuple[str, str]] = {
     "NOT_A_SPARKLOG_BROKER": ("08004", "a bootstrap server is no sparklog broker"),
     "NOT_COMPACTED": ("22023", "a topic that is to be compacted keeps all records"),
     "NOT_LEADER": ("40001", "another broker leads the partition, or this one in a later epoch"),
+    "NO_BROKER_RUNS": ("55000", "what only brokers can do, where none runs"),
     "OFFSET_OUT_OF_RANGE": ("22003", "the offset is outside the log's start and end"),
     "OUT_OF_ORDER_SEQUENCE": ("22023", "a producer's batch does not follow its last one"),
     "PARTITION_MISSING": ("42704", "no such partition"),

@@ -6,6 +6,7 @@ Not here: what a broker leads in detail (partitions.py), who is controller in de
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -78,6 +79,26 @@ def describe(node_id: int) -> None:
     assert isinstance(listeners, list)
     for one in listeners:
         click.echo(f"{'Listener:':<21}{one['host']}:{one['port']}")
+
+
+@brokers.command("unregister")
+@click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@common_options
+def unregister(node_id: int, yes: bool) -> None:
+    """Forget a broker that will not come back."""
+    log = current().open_log()
+    require_broker(log.image, node_id)
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Unregister broker {node_id}?", abort=True, err=True)
+    answer = current().controller(log).unregister(node_id)
+    if answer.error_code:
+        message = f": {answer.message}" if answer.message else ""
+        raise click.ClickException(f"broker {node_id}: {answer.error}{message}")
+    if current().json:
+        show_json({"unregistered": node_id})
+    else:
+        click.echo(f"Broker {node_id} is no longer registered.")
 
 
 def broker_row(one: BrokerView) -> Document:

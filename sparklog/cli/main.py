@@ -28,8 +28,8 @@ COMMANDS = {
     "metadata": LazyCommand(
         "sparklog.cli.metadata", "metadata", "Brokers, topics and leaders at any commit: tree, log, show."
     ),
-    "brokers": LazyCommand("sparklog.cli.brokers", "brokers", "Brokers of a root: list, describe."),
-    "partitions": LazyCommand("sparklog.cli.partitions", "partitions", "Leaders and replicas: list."),
+    "brokers": LazyCommand("sparklog.cli.brokers", "brokers", "Brokers: list, describe, unregister."),
+    "partitions": LazyCommand("sparklog.cli.partitions", "partitions", "Leaders: list, reassign, elect."),
     "controller": LazyCommand(
         "sparklog.cli.controller", "controller", "Who controls the brokers, and what waits for it."
     ),
@@ -54,6 +54,12 @@ COMMANDS = {
         "sparklog.cli.kafka_aliases", "kafka_consumer_groups", "", hidden=True
     ),
     "kafka-configs": LazyCommand("sparklog.cli.kafka_configs", "kafka_configs", "", hidden=True),
+    "kafka-reassign-partitions": LazyCommand(
+        "sparklog.cli.kafka_cluster_aliases", "kafka_reassign_partitions", "", hidden=True
+    ),
+    "kafka-leader-election": LazyCommand(
+        "sparklog.cli.kafka_cluster_aliases", "kafka_leader_election", "", hidden=True
+    ),
     "kafka-get-offsets": LazyCommand("sparklog.cli.offsets", "get", "", hidden=True),
     "kafka-console-producer": LazyCommand("sparklog.cli.produce", "produce", "", hidden=True),
     "kafka-console-consumer": LazyCommand("sparklog.cli.consume", "consume", "", hidden=True),

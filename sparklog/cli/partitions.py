@@ -1,7 +1,7 @@
-"""`sparklog partitions`: who leads partitions and who may; reassigning and electing.
+"""`sparklog partitions`: who leads partitions, and who may.
 
 What is shown is the root's; what is changed is asked of the controller, which alone may decide it.
-Not here: Kafka's JSON of reassignments (reassignment_files.py), the requests (sparklog/client/controller.py).
+Not here: what asks the controller (reassign.py, elect.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.group import LazyGroup
+from sparklog.cli.group import LazyCommand, LazyGroup
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import Column, show_rows
 from sparklog.cli.settings import common_options, current
@@ -34,7 +34,18 @@ PARTITION_COLUMNS = (
 Document = dict[str, object]
 
 
-@click.group("partitions", cls=LazyGroup)
+class PartitionsGroup(LazyGroup):
+    """Those that ask the controller are in modules of their own."""
+
+    lazy = {  # noqa: RUF012 - as declared there
+        "reassign": LazyCommand(
+            "sparklog.cli.reassign", "reassign", "Have other brokers as replicas. Nothing is copied."
+        ),
+        "elect": LazyCommand("sparklog.cli.elect", "elect", "Have leaders elected."),
+    }
+
+
+@click.group("partitions", cls=PartitionsGroup)
 def partitions() -> None:
     """Who leads partitions, and who may: list, reassign, elect."""
 

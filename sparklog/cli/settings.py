@@ -15,6 +15,7 @@ import click
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
+    from sparklog.client.controller import ControllerClient
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -65,6 +66,14 @@ class Settings:
         show_warnings()
         return open_log(self.required_root(), create=create, cluster_id=self.cluster_id)
 
+    def controller(self, log: SparkLog) -> ControllerClient:
+        """Who may decide for the brokers of a log that is open: asked for by the broker that was named, or by
+        those that the root knows.
+        """
+        from sparklog.client.controller import ControllerClient
+
+        return ControllerClient(log.image, log.clock, bootstrap_servers=self.bootstrap_server)
+
 
 def current() -> Settings:
     """The settings of the command that runs."""
@@ -87,6 +96,15 @@ def _allow_unsafe(_ctx: click.Context, _parameter: click.Parameter, value: objec
 
 def common_options(function: F) -> F:
     """Add --root, --bootstrap-server, --cluster-id, --allow-unsafe-filesystem, --output and --debug."""
+    return _with_options(function, "--bootstrap-server", "--broker-list")
+
+
+def common_options_without_broker_list(function: F) -> F:
+    """The same for a command that has a --broker-list of its own: ids of brokers, as Kafka has it there."""
+    return _with_options(function, "--bootstrap-server")
+
+
+def _with_options(function: F, *names_of_servers: str) -> F:
     for option in reversed(
         (
             click.option(
@@ -121,8 +139,7 @@ def common_options(function: F) -> F:
                 "docs/filesystems.md. [env: SPARKLOG_ALLOW_UNSAFE_FILESYSTEM]",
             ),
             click.option(
-                "--bootstrap-server",
-                "--broker-list",
+                *names_of_servers,
                 metavar="HOST:PORT",
                 callback=_store,
                 expose_value=False,

@@ -1,4 +1,6 @@
-"""What a broker answers to the two requests that ask for its root (broker_root.py): a stranger's bytes.
+"""What a broker answers: fields of Kafka's protocol, and of the two requests that ask for its root.
+
+They are a stranger's bytes.
 
 Invariants: whatever the bytes are, either the fields or NotKafkaError; no length is believed before it is
     compared with what there is.
@@ -6,6 +8,12 @@ Not here: the requests, and what is made of the fields.
 Concurrency: no state; any thread.
 Sources: Kafka's MetadataResponse v2, DescribeLogDirsResponse v1, after their headers.
 """
+
+import struct
+from typing import NamedTuple
+
+METADATA, METADATA_VERSION = 3, 2
+NO_TOPICS = struct.pack(">i", 0)  # null would mean all of them
 
 
 class NotKafkaError(Exception):
@@ -34,8 +42,38 @@ class AnswerReader:
 
     def string(self) -> str | None:
         length = self.int16()
-        if length < 0:
-            return None
+        return None if length < 0 else self._text(length)
+
+    # --- of flexible versions -------------------------------------------------------------------------
+
+    def varint(self) -> int:
+        """An unsigned one, of at most five bytes."""
+        found = 0
+        for place in range(5):
+            byte = self._take(1)[0]
+            found |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return found
+        raise NotKafkaError("found a number of more than five bytes")
+
+    def compact_count(self) -> int:
+        """Of an array; null is 0. Bounded as `count`."""
+        found = self.varint() - 1
+        if found > len(self._data) - self._position:
+            raise NotKafkaError(f"found an array of {found} in {len(self._data)} bytes")
+        return max(found, 0)
+
+    def compact_string(self) -> str | None:
+        length = self.varint() - 1
+        return None if length < 0 else self._text(length)
+
+    def skip_tags(self) -> None:
+        """Tagged fields, which are not known here."""
+        for _ in range(self.varint()):
+            self.varint()
+            self._take(self.varint())
+
+    def _text(self, length: int) -> str:
         try:
             return self._take(length).decode()
         except UnicodeDecodeError as error:
@@ -52,14 +90,23 @@ class AnswerReader:
         return taken
 
 
-def read_cluster_id(metadata: AnswerReader) -> str | None:
+class Cluster(NamedTuple):
+    """What Metadata says of the brokers."""
+
+    addresses: dict[int, tuple[str, int]]
+    cluster_id: str | None
+    controller_id: int
+
+
+def read_cluster(metadata: AnswerReader) -> Cluster:
     """Of MetadataResponse v2."""
-    for _ in range(metadata.count()):  # brokers: node id, host, port, rack
-        metadata.skip(4)
-        metadata.string()
-        metadata.skip(4)
-        metadata.string()
-    return metadata.string()
+    addresses = {}
+    for _ in range(metadata.count()):
+        node_id = metadata.int32()
+        host = metadata.string() or ""
+        addresses[node_id] = (host, metadata.int32())
+        metadata.string()  # rack
+    return Cluster(addresses, metadata.string(), metadata.int32())
 
 
 def read_log_dirs(response: AnswerReader) -> list[str]:

@@ -7,19 +7,25 @@ Whoever answers at the address chooses what this process opens next, with the cr
 place is judged by rules (storage/root_rules.py) before anything of it is looked at.
 Invariants: what is returned is a root that this machine sees, and it is the broker's: the cluster id in
     its meta.properties is the one that the broker told. Every wait and every answer's size is bounded.
-Not here: what the answers' bytes say (broker_answers.py); reading and writing of records, which go to the
-    storage; TLS and SASL.
+Not here: the connection (broker_connection.py), what the answers' bytes say (broker_answers.py); reading and
+    writing of records, which go to the storage.
 Concurrency: no state; any thread or process.
 Sources: Kafka's MetadataRequest v2, DescribeLogDirsRequest v1 (requests with header v1, responses v0).
 """
 
 import dataclasses
 import os
-import socket
-import struct
 import time
 
-from sparklog.client.broker_answers import AnswerReader, NotKafkaError, read_cluster_id, read_log_dirs
+from sparklog.client.broker_answers import (
+    METADATA,
+    METADATA_VERSION,
+    NO_TOPICS,
+    NotKafkaError,
+    read_cluster,
+    read_log_dirs,
+)
+from sparklog.client.broker_connection import BrokerConnection, parse_servers
 from sparklog.errors import (
     CorruptLogError,
     InvalidRequestError,
@@ -34,12 +40,8 @@ from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog.storage.root_rules import RootRules, root_rules
 
 DEFAULT_TIMEOUT_MS = 10_000
-_METADATA, _METADATA_VERSION = 3, 2
 _DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION = 35, 1
-_CLIENT_ID = b"sparklog"
-_MAX_RESPONSE_BYTES = 1 << 20
 _MAX_QUOTED = 500
-_NO_TOPICS = struct.pack(">i", 0)  # null would mean all of them
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ def find_broker_root(
     """
     rules = root_rules(None, None, os.environ) if rules is None else rules
     failures = []
-    for server, address in _parse_servers(bootstrap_servers):
+    for server, address in parse_servers(bootstrap_servers):
         try:
             cluster_id, log_dirs = _ask(address, time.monotonic() + timeout_ms / 1000)
         except NotKafkaError as error:
@@ -91,76 +93,13 @@ def find_broker_root(
     )
 
 
-def _parse_servers(text: str) -> list[tuple[str, tuple[str, int]]]:
-    servers = []
-    for part in text.split(","):
-        server = part.strip()
-        if "://" in server:  # Kafka takes PLAINTEXT://host:port
-            server = server.partition("://")[2]
-        host, colon, port = server.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not server and not part.strip():
-            continue
-        if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
-            raise InvalidRequestError(
-                "INVALID_OPTION",
-                f"bootstrap servers {shown('servers', text)}: found {shown('server', part.strip())}, "
-                "expected host:port",
-                fix="write host:port, several separated by commas",
-            )
-        servers.append((server, (host, int(port))))
-    if not servers:
-        raise InvalidRequestError(
-            "INVALID_OPTION",
-            f"bootstrap servers {shown('servers', text)}: none is named",
-            fix="write host:port",
-        )
-    return servers
-
-
 def _ask(address: tuple[str, int], deadline: float) -> tuple[str | None, list[str]]:
     """The cluster id and the log directories that one server tells."""
-    with socket.create_connection(address, timeout=_remaining(deadline)) as connection:
-        metadata = _exchange(connection, deadline, 1, _METADATA, _METADATA_VERSION)
-        cluster_id = read_cluster_id(metadata)
-        log_dirs = _exchange(connection, deadline, 2, _DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION)
+    with BrokerConnection(address, deadline) as connection:
+        metadata = connection.ask(METADATA, METADATA_VERSION, NO_TOPICS)
+        cluster_id = read_cluster(metadata).cluster_id
+        log_dirs = connection.ask(_DESCRIBE_LOG_DIRS, _DESCRIBE_LOG_DIRS_VERSION, NO_TOPICS)
         return cluster_id, read_log_dirs(log_dirs)
-
-
-def _exchange(
-    connection: socket.socket, deadline: float, correlation_id: int, key: int, version: int
-) -> AnswerReader:
-    head = struct.pack(">hhih", key, version, correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
-    body = head + _NO_TOPICS
-    connection.settimeout(_remaining(deadline))
-    connection.sendall(struct.pack(">i", len(body)) + body)
-    (size,) = struct.unpack(">i", _receive(connection, deadline, 4))
-    if not 4 <= size <= _MAX_RESPONSE_BYTES:
-        raise NotKafkaError(
-            f"found a response of {size} bytes; it does not speak Kafka's protocol in the clear"
-        )
-    reader = AnswerReader(_receive(connection, deadline, size))
-    if (found := reader.int32()) != correlation_id:
-        raise NotKafkaError(f"found correlation id {found}, expected {correlation_id}")
-    return reader
-
-
-def _receive(connection: socket.socket, deadline: float, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        connection.settimeout(_remaining(deadline))
-        data = connection.recv(size - len(received))
-        if not data:
-            raise NotKafkaError("it closed the connection instead of answering (does it expect TLS or SASL?)")
-        received += data
-    return bytes(received)
-
-
-def _remaining(deadline: float) -> float:
-    seconds = deadline - time.monotonic()
-    if seconds <= 0:
-        raise TimeoutError("timed out")
-    return seconds
 
 
 def _root_of(server: str, log_dirs: list[str]) -> str:

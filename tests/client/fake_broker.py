@@ -34,8 +34,17 @@ def broker_of(root_url: str, cluster_id: str | None) -> Answer:
 
 
 @contextmanager
-def fake_broker(answer: Answer, *, raw: bytes | None = None, silent: bool = False) -> Iterator[str]:
-    """host:port of a server that gives `answer(key)`, or sends `raw` bytes and closes, or says nothing."""
+def fake_broker(
+    answer: Answer,
+    *,
+    raw: bytes | None = None,
+    silent: bool = False,
+    seen: Callable[[bytes], None] = lambda _: None,
+) -> Iterator[str]:
+    """host:port of a server that gives `answer(key)`, or sends `raw` bytes and closes, or says nothing.
+
+    `seen` is told each request, from its API key on, before it is answered.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         stop = threading.Event()
 
@@ -51,7 +60,7 @@ def fake_broker(answer: Answer, *, raw: bytes | None = None, silent: bool = Fals
                         connection.recv(4096)
                         connection.sendall(raw)
                     else:
-                        _answer_all(connection, answer)
+                        _answer_all(connection, answer, seen)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -64,10 +73,11 @@ def fake_broker(answer: Answer, *, raw: bytes | None = None, silent: bool = Fals
             thread.join()
 
 
-def _answer_all(connection: socket.socket, answer: Answer) -> None:
+def _answer_all(connection: socket.socket, answer: Answer, seen: Callable[[bytes], None]) -> None:
     stream = connection.makefile("rb")
     while head := stream.read(4):
         request = stream.read(struct.unpack(">i", head)[0])
+        seen(request)
         key, _version, correlation_id = struct.unpack_from(">hhi", request)
         body = struct.pack(">i", correlation_id) + answer(key)
         connection.sendall(struct.pack(">i", len(body)) + body)

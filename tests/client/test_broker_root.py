@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparklog
-from sparklog.client.broker_answers import AnswerReader, NotKafkaError, read_cluster_id, read_log_dirs
+from sparklog.client.broker_answers import AnswerReader, NotKafkaError, read_cluster, read_log_dirs
 from sparklog.client.broker_root import find_broker_root
 from sparklog.errors import InvalidRequestError, RetriableError
 from tests.client.fake_broker import broker_of, fake_broker, log_dirs, metadata
@@ -150,6 +150,6 @@ def test_an_ipv6_address_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.binary(max_size=64))
 def test_hostile_answers_end_in_an_error_of_ours(body: bytes) -> None:
-    for read in (read_cluster_id, read_log_dirs):
+    for read in (read_cluster, read_log_dirs):
         with contextlib.suppress(NotKafkaError):
             read(AnswerReader(body))

@@ -34,12 +34,13 @@ class ClusterRoot:
         *,
         controller: int = 1,
         ports: Mapping[int, int] | None = None,
+        racks: Mapping[int, str] | None = None,
     ) -> None:
         self.log = log
         if log.image.commit == NO_COMMIT:
             log.alter_root(set={METADATA_VERSION_KEY: str(VERSION)})
         for node in nodes:
-            self.join(node, (ports or {}).get(node, 9090 + node))
+            self.join(node, (ports or {}).get(node, 9090 + node), rack=(racks or {}).get(node, ""))
         self.elect(controller)
 
     @property

@@ -1,0 +1,351 @@
+"""What the command line asks of the controller: reassign, elect, unregister."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.client.controller_requests import ALTER_REASSIGNMENTS, ELECT_LEADERS, UNREGISTER_BROKER
+from sparklog.metadata import PartitionLeadership
+from tests.cli.conftest import Run
+from tests.client.fake_controller import FakeController, elected, reassigned
+from tests.support.cluster_root import ClusterRoot
+
+RunJson = Callable[..., Any]
+
+
+@pytest.fixture
+def log(root: Path) -> sparklog.SparkLog:
+    return sparklog.open(root)
+
+
+@pytest.fixture
+def controller(log: sparklog.SparkLog) -> Iterator[FakeController]:
+    controller = FakeController(log.cluster_id)
+    with controller.serving():
+        yield controller
+
+
+@pytest.fixture
+def cluster(log: sparklog.SparkLog, controller: FakeController) -> ClusterRoot:
+    """Topic orders: partition n is led by broker n + 1, its first replica. Broker 1 is the controller."""
+    cluster = ClusterRoot(log, ports={1: int(controller.address.rpartition(":")[2])})
+    log.create_topic("orders", partitions=3)
+    cluster.assign("orders", (1, 2), (2, 3), (3, 1))
+    cluster.lead("orders", 1, 2, 3)
+    return cluster
+
+
+def asked(controller: FakeController) -> Any:
+    ((_, request),) = controller.asked
+    return request
+
+
+def targets(controller: FakeController) -> dict[tuple[str, int], tuple[int, ...] | None]:
+    return {
+        (topic.name, one.partition_index): one.replicas
+        for topic in asked(controller).topics
+        for one in topic.partitions
+    }
+
+
+def file_of(tmp_path: Path, *partitions: tuple[int, list[int]], topic: str = "orders") -> str:
+    path = tmp_path / "moves.json"
+    entries = [{"topic": topic, "partition": number, "replicas": replicas} for number, replicas in partitions]
+    path.write_text(json.dumps({"version": 1, "partitions": entries}))
+    return str(path)
+
+
+# --- reassign -----------------------------------------------------------------------------------------
+
+
+def test_partitions_of_a_topic_are_reassigned_at_once(
+    cluster: ClusterRoot, controller: FakeController, run: Run
+) -> None:
+    controller.answers = {
+        ALTER_REASSIGNMENTS: reassigned(*(("orders", number, 0, None) for number in range(3)))
+    }
+    shown = run("partitions", "reassign", "--topic", "orders", "--replicas", "3,2")
+    assert targets(controller) == {("orders", number): (3, 2) for number in range(3)}
+    assert shown.stdout.splitlines()[-1] == (
+        "Successfully started partition reassignments for orders-0,orders-1,orders-2"
+    )
+
+
+def test_some_partitions_are_reassigned_through_a_broker_that_is_named(
+    cluster: ClusterRoot, controller: FakeController, run_json: RunJson
+) -> None:
+    controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 2, 0, None))}
+    found = run_json("partitions", "reassign", "-t", "orders", "-p", "2", "--replicas", "1")
+    assert targets(controller) == {("orders", 2): (1,)}
+    assert found == {
+        "current": {"version": 1, "partitions": [{"topic": "orders", "partition": 2, "replicas": [3, 1]}]},
+        "partitions": [{"topic": "orders", "partition": 2, "error": None, "message": None}],
+    }
+
+
+def test_what_is_generated_is_executed_and_undone(
+    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    words = ("--generate", "--topics", "orders", "--broker-list", "2,3")
+    lines = run("partitions", "reassign", *words).stdout.splitlines()
+    assert lines[0] == "Current partition replica assignment"
+    assert lines[3] == "Proposed partition reassignment configuration"
+    proposed = {one["partition"]: one["replicas"] for one in json.loads(lines[4])["partitions"]}
+    assert proposed == {0: [2, 3], 1: [3, 2], 2: [2, 3]}
+    assert run_json("partitions", "reassign", *words)["proposed"] == json.loads(lines[4])
+    controller.answers = {
+        ALTER_REASSIGNMENTS: reassigned(*(("orders", number, 0, None) for number in range(3)))
+    }
+    (tmp_path / "new.json").write_text(lines[4])
+    begun = run("partitions", "reassign", "--execute", str(tmp_path / "new.json")).stdout.splitlines()
+    assert begun[0] == lines[0]
+    assert json.loads(begun[2]) == json.loads(lines[1])  # what it was, to go back to
+    assert targets(controller) == {("orders", number): tuple(ids) for number, ids in proposed.items()}
+
+
+def racks(partitions: list[dict[str, Any]]) -> list[int]:
+    """How many racks each has: brokers 1 and 2 are in one, 3 and 4 in another."""
+    return [len({node_id > 2 for node_id in one["replicas"]}) for one in partitions]
+
+
+def test_a_proposal_spreads_over_racks_and_takes_kafkas_file(
+    log: sparklog.SparkLog, run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    cluster = ClusterRoot(log, (1, 2, 3, 4), racks={1: "a", 2: "a", 3: "b", 4: "b"})
+    log.create_topic("wide", partitions=8)
+    cluster.assign("wide", *[(1, 2)] * 8)
+    (tmp_path / "topics.json").write_text('{"topics": [{"topic": "wide"}], "version": 1}')
+    words = ("partitions", "reassign", "--generate", "--broker-list", "1,2,3,4")
+    named = ("--topics-to-move-json-file", str(tmp_path / "topics.json"))
+    proposed = run_json(*words, *named)["proposed"]["partitions"]
+    assert racks(proposed) == [2] * 8
+    assert sorted(one["replicas"][0] for one in proposed) == [1, 1, 2, 2, 3, 3, 4, 4]
+    wider = run_json(*words, "--topics", "wide", "--replication-factor", "4")["proposed"]["partitions"]
+    assert all(sorted(one["replicas"]) == [1, 2, 3, 4] for one in wider)
+    anyhow = run_json(*words, "--topics", "wide", "--disable-rack-aware")["proposed"]["partitions"]
+    assert 1 in racks(anyhow)
+    few = ("partitions", "reassign", "--generate", "--topics", "wide", "--broker-list")
+    assert "found 1 brokers, expected 2" in run(*few, "1", exit_code=1).stderr
+    assert "BROKER_MISSING" in run(*few, "1,9", exit_code=1).stderr
+
+
+def test_what_the_controller_refuses_ends_the_command(
+    cluster: ClusterRoot, controller: FakeController, run: Run, tmp_path: Path
+) -> None:
+    controller.answers = {
+        ALTER_REASSIGNMENTS: reassigned(("orders", 0, 0, None), ("orders", 1, 39, "broker 9 is none"))
+    }
+    path = file_of(tmp_path, (0, [1]), (1, [9]))
+    shown = run("partitions", "reassign", "--execute", path, exit_code=1)
+    assert "1 of 2 partitions: orders-1: INVALID_REPLICA_ASSIGNMENT: broker 9 is none" in shown.stderr
+    assert shown.stdout.splitlines()[-1] == "Successfully started partition reassignment for orders-0"
+    controller.answers = {ALTER_REASSIGNMENTS: reassigned(error_code=31, error_message="no")}
+    refused = run("partitions", "reassign", "--execute", path, "--output", "json", exit_code=1)
+    assert json.loads(refused.stderr)["error"]["message"] == "CLUSTER_AUTHORIZATION_FAILED: no"
+
+
+def test_how_far_it_is_is_verified(cluster: ClusterRoot, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    cluster.assign("orders", (1, 2), PartitionLeadership((3, 1, 2), adding=(1,), removing=(2,)))
+    path = file_of(tmp_path, (0, [1, 2]), (1, [3, 1]), (2, [1, 3]), (7, [1]))
+    assert run("partitions", "reassign", "--verify", path).stdout.splitlines() == [
+        "Status of partition reassignment:",
+        "Reassignment of partition orders-0 is completed.",
+        "Reassignment of partition orders-1 is still in progress.",
+        "There is no active reassignment of partition orders-2, but replica set is 3,1 rather than 1,3.",
+        "There is no partition orders-7.",
+    ]
+    found = run_json("partitions", "reassign", "--verify", path)
+    assert [one["state"] for one in found] == ["completed", "in progress", "different", "missing"]
+    assert found[1] == {
+        "topic": "orders",
+        "partition": 1,
+        "state": "in progress",
+        "replicas": [3, 1, 2],
+        "wanted": [3, 1],
+    }
+
+
+def test_what_is_not_over_is_listed_and_called_off(
+    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    path = file_of(tmp_path, (0, [1]), (1, [3, 1]))
+    assert run("partitions", "reassign", "--list").stdout == "No partition reassignments found.\n"
+    assert "None of the specified" in run("partitions", "reassign", "--cancel", path).stdout
+    assert run_json("partitions", "reassign", "--cancel", path) == []
+    cluster.assign("orders", (1, 2), PartitionLeadership((3, 1, 2), adding=(1,), removing=(2,)))
+    assert run("partitions", "reassign", "--list").stdout.splitlines() == [
+        "Current partition reassignments:",
+        "orders-1: replicas: 3,1,2. adding: 1. removing: 2.",
+    ]
+    (listed,) = run_json("partitions", "reassign", "--list")
+    assert (listed["partition"], listed["adding"], listed["removing"]) == (1, [1], [2])
+    controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 1, 0, None))}
+    shown = run("partitions", "reassign", "--cancel", path).stdout
+    assert shown == "Successfully cancelled partition reassignment for: orders-1\n"
+    assert targets(controller) == {("orders", 1): None}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "exactly one of"),
+        (("--list", "--generate"), "exactly one of"),
+        (("--replicas", "1"), "--replicas wants --topic"),
+        (("--list", "--topic", "orders"), "--replicas wants --topic"),
+        (("--list", "--partition", "1"), "--replicas wants --topic"),
+        (("--generate", "--topics", "orders"), "--generate wants"),
+        (("--generate", "--broker-list", "1"), "--generate wants"),
+        (("--list", "--broker-list", "1"), "--generate wants"),
+        (("--topic", "orders", "--replicas", "1,x"), "expected ids of brokers"),
+        (("--topic", "orders", "--replicas", "1,1"), "expected each broker once"),
+        (("--execute", "/nowhere"), "No such file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(run: Run, words: tuple[str, ...], told: str) -> None:
+    assert told in run("partitions", "reassign", *words, exit_code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
+        ("[]", "found no list of partitions"),
+        ('{"partitions": []}', "found no list of partitions"),
+        ('{"version": 2, "partitions": [{}]}', "found version 2, expected 1"),
+        ('{"partitions": [1]}', "partitions[0]: expected an object"),
+        ('{"partitions": [{"topic": "t", "replicas": [1]}]}', "found partition None"),
+        ('{"partitions": [{"topic": "t", "partition": true, "replicas": [1]}]}', "found partition True"),
+        ('{"partitions": [{"topic": 1, "partition": 0, "replicas": [1]}]}', "found topic 1"),
+        ('{"partitions": [{"topic": "t", "partition": 0}]}', "found replicas None"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "found replicas []"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, -1]}]}', "found replicas [1, -1]"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "found a broker twice"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/a"]}]}',
+            "found log_dirs",
+        ),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": 3}]}',
+            "found log_dirs",
+        ),
+        (
+            '{"partitions": [%s, %s]}' % (('{"topic": "t", "partition": 0, "replicas": [1]}',) * 2),
+            "found t-0 again",
+        ),
+    ],
+)
+def test_files_that_are_not_kafkas_are_refused(
+    cluster: ClusterRoot, run: Run, tmp_path: Path, text: str, told: str
+) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    shown = run("partitions", "reassign", "--execute", str(tmp_path / "bad.json"), exit_code=1).stderr
+    assert "INVALID_PARTITION_FILE" in shown
+    assert told in shown
+
+
+def test_any_log_directory_will_do_since_there_is_one(
+    cluster: ClusterRoot, controller: FakeController, run: Run
+) -> None:
+    controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 0, 0, None))}
+    text = '{"partitions": [{"topic": "orders", "partition": 0, "replicas": [2], "log_dirs": ["any"]}]}'
+    run("partitions", "reassign", "--execute", "-", stdin=text)
+    assert targets(controller) == {("orders", 0): (2,)}
+
+
+# --- elect --------------------------------------------------------------------------------------------
+
+
+def test_leaders_are_elected(
+    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    controller.answers = {ELECT_LEADERS: elected(("orders", 0, 0), ("orders", 1, 84))}
+    shown = run("partitions", "elect", "--preferred", "--topic", "orders", "-p", "1", "-p", "0")
+    assert shown.stdout.splitlines() == [
+        "Successfully completed leader election (PREFERRED) for partitions orders-0",
+        "Valid replica already elected for partitions orders-1",
+    ]
+    assert [(one.topic, one.partitions) for one in asked(controller).topic_partitions] == [("orders", (0, 1))]
+    assert asked(controller).election_type == 0
+    controller.asked.clear()
+    found = run_json("partitions", "elect", "--offline", "--file", file_of(tmp_path, (1, [1]), (1, [1])))
+    assert found[1] == {"topic": "orders", "partition": 1, "error": "ELECTION_NOT_NEEDED", "message": None}
+    assert asked(controller).election_type == 1
+    assert [(one.topic, one.partitions) for one in asked(controller).topic_partitions] == [("orders", (1,))]
+    controller.asked.clear()
+    run("partitions", "elect", "--preferred", "--all")
+    assert asked(controller).topic_partitions is None
+
+
+def test_an_election_that_cannot_be_is_told(
+    cluster: ClusterRoot, controller: FakeController, run: Run
+) -> None:
+    controller.answers = {ELECT_LEADERS: elected(("orders", 0, 0), ("orders", 1, 80))}
+    shown = run("partitions", "elect", "--preferred", "--topic", "orders", exit_code=1).stderr
+    assert "1 of 2 partitions: orders-1: PREFERRED_LEADER_NOT_AVAILABLE" in shown
+    for words in (("--all",), ("--preferred",), ("--preferred", "--all", "--topic", "t")):
+        assert "give --" in run("partitions", "elect", *words, exit_code=2).stderr
+
+
+# --- unregister ---------------------------------------------------------------------------------------
+
+
+def test_a_broker_is_unregistered(
+    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson
+) -> None:
+    controller.answers = {UNREGISTER_BROKER: {"error_code": 0, "error_message": None}}
+    assert run("brokers", "unregister", "3").stdout == "Broker 3 is no longer registered.\n"
+    assert asked(controller).broker_id == 3
+    assert run_json("brokers", "unregister", "3", "--yes") == {"unregistered": 3}
+    controller.answers = {UNREGISTER_BROKER: {"error_code": 42, "error_message": "it runs"}}
+    assert "broker 3: INVALID_REQUEST: it runs" in run("brokers", "unregister", "3", exit_code=1).stderr
+    assert "BROKER_MISSING" in run("brokers", "unregister", "9", exit_code=1).stderr
+
+
+def test_where_no_broker_runs_nothing_can_be_decided(cluster: ClusterRoot, run: Run) -> None:
+    for node in (3, 2, 1):
+        cluster.fence(node)
+    for words in (
+        ("brokers", "unregister", "3"),
+        ("partitions", "elect", "--preferred", "--all"),
+        ("partitions", "reassign", "--topic", "orders", "--replicas", "1"),
+    ):
+        assert "NO_BROKER_RUNS" in run(*words, exit_code=1).stderr
+
+
+# --- in Kafka's grammar -------------------------------------------------------------------------------
+
+
+def test_kafkas_reassigning(
+    cluster: ClusterRoot, controller: FakeController, run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    kafka = ("kafka-reassign-partitions",)
+    controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 0, 0, None))}
+    path = file_of(tmp_path, (0, [2]))
+    run(*kafka, "--execute", "--reassignment-json-file", path)
+    assert targets(controller) == {("orders", 0): (2,)}
+    shown = run(*kafka, "--verify", "--reassignment-json-file", path).stdout
+    assert shown.endswith("orders-0, but replica set is 1,2 rather than 2.\n")
+    assert "None of the specified" in run(*kafka, "--cancel", "--reassignment-json-file", path).stdout
+    assert run(*kafka, "--list").stdout == "No partition reassignments found.\n"
+    (tmp_path / "topics.json").write_text('{"topics": [{"topic": "orders"}], "version": 1}')
+    generating = (*kafka, "--generate", "--topics-to-move-json-file", str(tmp_path / "topics.json"))
+    proposed = run_json(*generating, "--broker-list", "1,3")["proposed"]["partitions"]
+    assert {node_id for one in proposed for node_id in one["replicas"]} == {1, 3}
+    assert "give one of" in run(*kafka, exit_code=2).stderr
+    assert "--reassignment-json-file" in run(*kafka, "--execute", exit_code=2).stderr
+
+
+def test_kafkas_elections(cluster: ClusterRoot, controller: FakeController, run: Run) -> None:
+    kafka = ("kafka-leader-election", "--election-type")
+    controller.answers = {ELECT_LEADERS: elected(("orders", 1, 0))}
+    run(*kafka, "unclean", "--topic", "orders", "--partition", "1")
+    assert (asked(controller).election_type, len(asked(controller).topic_partitions)) == (1, 1)
+    controller.asked.clear()
+    run(*kafka, "PREFERRED", "--all-topic-partitions")
+    assert (asked(controller).election_type, asked(controller).topic_partitions) == (0, None)
+    assert "give --topic" in run(*kafka, "PREFERRED", exit_code=2).stderr
