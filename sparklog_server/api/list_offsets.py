@@ -2,7 +2,7 @@
 
 Does: latest (-1: the high watermark, under both isolation levels), earliest (-2), max timestamp (-3),
     earliest local (-4: as earliest, everything is local), latest tiered (-5: none is), and the first offset
-    at or after a time.
+    at or after a time. Only the leader answers, as in Kafka: of all brokers it knows best where its log ends.
 Does not: followers, throttling.
 Versions: 2 isolation level; 4 leader epoch (KIP-320); 6 flexible; 7 -3 (KIP-734); 8 -4 (KIP-405); 9 -5
     (KIP-1005). A special timestamp in a version before its own: UNSUPPORTED_VERSION for that partition.
@@ -88,7 +88,7 @@ def _list_offset(name: str, one: Any, version: int, services: Services) -> _Answ
     if topic is None or not 0 <= one.partition_index < len(topic.partitions):
         return _failed(ErrorCode.unknown_topic_or_partition)
     state = topic.partitions[one.partition_index]
-    error = services.leadership.epoch_error(state, field(one, "current_leader_epoch", NO_EPOCH))
+    error = services.leadership.leader_error(state, field(one, "current_leader_epoch", NO_EPOCH))
     if error is not ErrorCode.none:
         return _failed(error)
     if one.timestamp < 0 and version < _FIRST_VERSION.get(one.timestamp, version + 1):

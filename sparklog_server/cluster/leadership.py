@@ -34,6 +34,14 @@ class Leader:
     node_id: int
     epoch: int
 
+    def epoch_error(self, current_leader_epoch: int) -> ErrorCode:
+        """What to answer a client that takes `current_leader_epoch` for the leader's; -1: it does not say."""
+        if current_leader_epoch in (NO_EPOCH, self.epoch):
+            return ErrorCode.none
+        if current_leader_epoch < self.epoch:
+            return ErrorCode.fenced_leader_epoch
+        return ErrorCode.unknown_leader_epoch
+
 
 class Leadership:
     """See the module's docstring."""
@@ -73,11 +81,10 @@ class Leadership:
         """Who coordinates what an internal topic says in this partition; NO_NODE: nobody does now."""
         return self.leader_of(partition).node_id
 
-    def epoch_error(self, partition: PartitionState, current_leader_epoch: int) -> ErrorCode:
-        """What to answer a client that takes `current_leader_epoch` for the leader's; -1: it does not say."""
-        epoch = self.leader_of(partition).epoch
-        if current_leader_epoch in (NO_EPOCH, epoch):
-            return ErrorCode.none
-        if current_leader_epoch < epoch:
-            return ErrorCode.fenced_leader_epoch
-        return ErrorCode.unknown_leader_epoch
+    def leader_error(self, partition: PartitionState, current_leader_epoch: int) -> ErrorCode:
+        """Why this broker does not answer as the partition's leader; see `Leader.epoch_error`."""
+        leader = self.leader_of(partition)
+        error = leader.epoch_error(current_leader_epoch)
+        if error is ErrorCode.none and leader.node_id != self.node_id:
+            return ErrorCode.not_leader_or_follower
+        return error

@@ -149,8 +149,9 @@ class StoredReader:
         return BatchBlock(data=data, position=table.position, base_offset=base, end_offset=end_offset)
 
     def _region(self, piece: _Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
-        """Offsets and epochs are stored as they are: the network layer may send the bytes from the file.
+        """Offsets are stored as they are: the network layer may send the bytes from the file.
 
+        So are epochs, which may be those of older leaders, as they are in Kafka's logs.
         Only headers are read: their pages are few where batches are large. None: read the bytes instead.
         """
         lease = self.segments.lease(piece.span)
@@ -188,7 +189,7 @@ def _walk_region(lease: Lease, piece: _Piece, max_bytes: int, leader_epoch: int)
     first = extent.base_offset if piece.position == span.position else None
     within = (extent.base_offset, extent.end_offset)
     for position, header in lease.segment.headers(span, piece.position, first, within=within):
-        if header.partition_leader_epoch != leader_epoch:
+        if not 0 <= header.partition_leader_epoch <= leader_epoch:
             return None
         if position + header.size - piece.position > max_bytes:
             break

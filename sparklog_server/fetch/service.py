@@ -1,8 +1,9 @@
 """Reading partitions for consumers: from the hot tail, else from storage; waiting where there is nothing.
 
-Order of things in a fetch: check every partition against the newest image; if there is too little to read,
-wait (purgatory) until there is, or the time is over; then read once, in the order given, until the bytes
-allowed are used up. The first partition that has records returns at least one batch, however large (KIP-74).
+Order of things in a fetch: check every partition against the newest image (checking.py); if there is too
+little to read, wait (purgatory) until there is, or the time is over; then read once, in the order given,
+until the bytes allowed are used up. The first partition that has records returns at least one batch, however
+large (KIP-74).
 
 Invariants: nothing is returned from beyond the log end of the image that the answer is checked against, so
     high watermark = last stable offset = log end; a partition whose bytes are damaged or gone is answered
@@ -32,11 +33,12 @@ from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.fetch.batches import FetchedBatches
 from sparklog_server.fetch.cache import TailCache
+from sparklog_server.fetch.checking import Wanted, check
 from sparklog_server.fetch.followed import FollowedPartitions
 from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
-from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes
+from sparklog_server.fetch.waiting import DelayedFetch
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.root.live_root import LiveRoot
@@ -65,15 +67,7 @@ class Fetched:
             self.releases.pop()()
 
 
-@dataclass(slots=True)
-class _Wanted:
-    fetch: PartitionFetch
-    state: PartitionState | None
-    answer: PartitionAnswer
-    readable: int = 0  # as far as it matters for min_bytes; 0: nothing
-
-
-_Round = list[tuple[_Wanted, FetchedBatches | None]]
+_Round = list[tuple[Wanted, FetchedBatches | None]]
 
 
 class FetchService:
@@ -134,12 +128,17 @@ class FetchService:
         max_bytes: int,
         max_wait_ms: int,
         is_read_committed: bool = False,
+        rack: str | None = None,
     ) -> Fetched:
-        """One answer per partition, in the order given. The caller releases it after sending."""
+        """One answer per partition, in the order given. The caller releases it after sending.
+
+        Args:
+            rack: the consumer's, "" if it has none; None: it must be served by leaders.
+        """
         max_bytes = min(max_bytes, self._settings.fetch_max_bytes)
         min_bytes = min(min_bytes, max_bytes)
         image = self._root.image  # before the check: it may advance at any time, in other threads
-        wanted = await self._checked(fetches, min_bytes)
+        wanted = await self._checked(fetches, min_bytes, rack)
         if not self._is_enough(wanted, min_bytes, max_wait_ms):
             if self._is_crowded_by(len(wanted)):
                 wanted.clear()
@@ -147,7 +146,7 @@ class FetchService:
             else:
                 await self._wait(wanted, min_bytes, max_wait_ms)
             if not wanted or self._root.image is not image or not self._membership.is_in_charge:
-                wanted = await self._checked(fetches, min_bytes)
+                wanted = await self._checked(fetches, min_bytes, rack)
         fetched = Fetched([one.answer for one in wanted])
         for one in wanted:
             one.answer.is_read_committed = is_read_committed
@@ -160,50 +159,40 @@ class FetchService:
 
     # --- checking and waiting -----------------------------------------------------------------------
 
-    async def _checked(self, fetches: Sequence[PartitionFetch], min_bytes: int) -> list[_Wanted]:
-        """Every partition against the image. Offsets beyond the log's end may only mean an old image."""
-        wanted = [self._check(fetch, min_bytes) for fetch in fetches]
-        if any(_is_beyond(one) for one in wanted):
-            await self._root.look()
-            wanted = [self._check(fetch, min_bytes) for fetch in fetches]
+    async def _checked(
+        self, fetches: Sequence[PartitionFetch], min_bytes: int, rack: str | None
+    ) -> list[Wanted]:
+        """Every partition against the image; and again, if an older one may be the reason for a refusal."""
+        wanted = self._check_all(fetches, min_bytes, rack)
+        if any(one.is_unsure for one in wanted):
+            failure = await self._root.look(force=True)
+            wanted = self._check_all(fetches, min_bytes, rack)
+            if failure is not None:  # nobody knows: the client shall ask again
+                wanted = [_not_led(one.fetch) if one.is_unsure else one for one in wanted]
         if not self._membership.is_in_charge:
             wanted = [_not_led(fetch) for fetch in fetches]
         return wanted
 
-    def _check(self, fetch: PartitionFetch, min_bytes: int) -> _Wanted:
-        image, topic_id = self._root.image, fetch.topic_id
-        topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)
-        name = fetch.topic if topic is None else topic.name
-        answer = PartitionAnswer(topic=name, topic_id=topic_id, partition=fetch.partition)
-        if topic is None or not 0 <= fetch.partition < len(topic.partitions):
-            is_id_unknown = topic is None and topic_id
-            answer.error_code = (
-                ErrorCode.unknown_topic_id if is_id_unknown else ErrorCode.unknown_topic_or_partition
-            ).value
-            return _Wanted(fetch, None, answer)
-        state = topic.partitions[fetch.partition]
-        answer.error_code = self._leadership.epoch_error(state, fetch.leader_epoch).value
-        if answer.error_code:
-            return _Wanted(fetch, None, answer)
-        answer.high_watermark = answer.last_stable_offset = state.log_end_offset
-        answer.log_start_offset = state.log_start_offset
-        if not state.log_start_offset <= fetch.offset <= state.log_end_offset:
-            answer.error_code = ErrorCode.offset_out_of_range.value
-            return _Wanted(fetch, state, answer)
-        return _Wanted(fetch, state, answer, countable_bytes(state, fetch, min_bytes))
+    def _check_all(self, fetches: Sequence[PartitionFetch], min_bytes: int, rack: str | None) -> list[Wanted]:
+        image, is_rack_aware = self._root.image, self._settings.is_rack_aware
+        return [
+            check(image, self._leadership, one, min_bytes=min_bytes, rack=rack, is_rack_aware=is_rack_aware)
+            for one in fetches
+        ]
 
-    def _is_enough(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> bool:
+    def _is_enough(self, wanted: Sequence[Wanted], min_bytes: int, max_wait_ms: int) -> bool:
         if max_wait_ms <= 0 or not wanted:
             return True
         return (
-            any(one.answer.error_code for one in wanted) or sum(one.readable for one in wanted) >= min_bytes
+            any(one.answer.error_code or one.answer.preferred_read_replica >= 0 for one in wanted)
+            or sum(one.readable for one in wanted) >= min_bytes
         )
 
     def _is_crowded_by(self, partitions: int) -> bool:
         """Would it be too much to wait for so many partitions more?"""
         return self.waiting_bytes + WAITING_BYTES * partitions > self._settings.fetch_waiting_bytes
 
-    async def _wait(self, wanted: Sequence[_Wanted], min_bytes: int, max_wait_ms: int) -> None:
+    async def _wait(self, wanted: Sequence[Wanted], min_bytes: int, max_wait_ms: int) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = [(one.fetch, one.state, one.readable) for one in wanted if one.state is not None]
         operation = DelayedFetch(waiting, min_bytes, lambda: self._root.image, done)
@@ -218,7 +207,7 @@ class FetchService:
 
     # --- reading ------------------------------------------------------------------------------------
 
-    async def _read_all(self, wanted: Sequence[_Wanted], max_bytes: int, fetched: Fetched) -> None:
+    async def _read_all(self, wanted: Sequence[Wanted], max_bytes: int, fetched: Fetched) -> None:
         """Read what there is, within the bytes that all fetches together may hold."""
         todo = [one for one in wanted if one.readable]
         possible = min(max_bytes, sum(max(0, one.fetch.max_bytes) for one in todo))
@@ -229,7 +218,7 @@ class FetchService:
         finally:
             self.in_flight_bytes -= reserved
 
-    async def _read_in_turn(self, todo: Sequence[_Wanted], left: int, fetched: Fetched) -> None:
+    async def _read_in_turn(self, todo: Sequence[Wanted], left: int, fetched: Fetched) -> None:
         """Read partition after partition; from the first that is not in memory on, in storage threads."""
         at_least_one = True
         index = 0
@@ -249,7 +238,7 @@ class FetchService:
                 left -= batches.size
                 at_least_one = False
 
-    async def _read_in_thread(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:
+    async def _read_in_thread(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> _Round:
         """A client that goes away meanwhile must not leave files open."""
         reading = asyncio.ensure_future(self._root.run(self._read_round, todo, left, at_least_one))
         try:
@@ -261,7 +250,7 @@ class FetchService:
             self._metrics.cache_miss(0 if batches is None else batches.size)
         return results
 
-    def _read_cached(self, one: _Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
+    def _read_cached(self, one: Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
         assert one.state is not None
         limit = min(left, one.fetch.max_bytes)
         self._followed.note(one.state.topic_id, one.state.partition)
@@ -287,7 +276,7 @@ class FetchService:
         size = found.size
         return 2 * size < limit and state.extents.bytes_from(found.next_offset, size + 1) > size
 
-    def _read_round(self, todo: Sequence[_Wanted], left: int, at_least_one: bool) -> _Round:
+    def _read_round(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> _Round:
         """In a storage thread: some partitions, until enough is read for one turn."""
         results: _Round = []
         size = 0
@@ -302,7 +291,7 @@ class FetchService:
                 size += batches.size
         return results
 
-    def _read_one(self, one: _Wanted, limit: int, at_least_one: bool) -> FetchedBatches | None:
+    def _read_one(self, one: Wanted, limit: int, at_least_one: bool) -> FetchedBatches | None:
         assert one.state is not None
         topic, state, offset = one.answer.topic, one.state, one.fetch.offset
         misses = 0
@@ -376,16 +365,11 @@ def _partition_of(topic: Topic | None, partition: int) -> PartitionState | None:
     return topic.partitions[partition] if topic is not None and partition < len(topic.partitions) else None
 
 
-def _not_led(fetch: PartitionFetch) -> _Wanted:
+def _not_led(fetch: PartitionFetch) -> Wanted:
     """Another broker may lead the partition: the client shall ask who does."""
     answer = PartitionAnswer(topic=fetch.topic, topic_id=fetch.topic_id, partition=fetch.partition)
     answer.error_code = ErrorCode.not_leader_or_follower.value
-    return _Wanted(fetch, None, answer)
-
-
-def _is_beyond(one: _Wanted) -> bool:
-    """Is the offset after the log's end that we know?"""
-    return one.state is not None and one.fetch.offset > one.state.log_end_offset
+    return Wanted(fetch, None, answer)
 
 
 def _release_round(reading: asyncio.Future[_Round]) -> None:

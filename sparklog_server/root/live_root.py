@@ -11,6 +11,7 @@ Sources: Kafka MetadataCache, MetadataPublisher.
 
 import asyncio
 import concurrent.futures
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -104,10 +105,14 @@ class LiveRoot:
 
     # --- news ---------------------------------------------------------------------------------------
 
-    async def look(self) -> SparklogError | OSError | None:
-        """Look for commits of others now, for somebody who may know of one; what went wrong, if it did."""
+    async def look(self, *, force: bool = False) -> SparklogError | OSError | None:
+        """Look for commits of others now, for somebody who may know of one; what went wrong, if it did.
+
+        Args:
+            force: also where the store is set to be asked every so often only: the answer depends on it.
+        """
         try:
-            await self.run(self.log.refresh)
+            await self.run(functools.partial(self.log.refresh, force=force))
         except (SparklogError, OSError) as error:
             _log.info("looking for commits failed: %s", error)
             return error

@@ -7,7 +7,7 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.metadata import NO_NODE, Image, plan_fence_broker
 from sparklog_server.cluster.leadership import Leader, Leadership
-from tests.metadata.cluster_roots import applied, cluster, epoch_of, led
+from tests.metadata.cluster_roots import applied, cluster, epoch_of, fenced, led
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_an_epoch_that_clients_name_is_compared_with_the_leaders(
     log: SparkLog, theirs: int, error: str
 ) -> None:
     partition = log.image.topics["orders"].partitions[0]
-    assert Leadership(7, log).epoch_error(partition, theirs).name == error
+    assert Leadership(7, log).leader_error(partition, theirs).name == error
 
 
 def test_one_broker_is_everything(log: SparkLog) -> None:
@@ -57,3 +57,30 @@ def test_the_last_of_several_leads_nothing_once_it_is_fenced() -> None:
     assert not leadership.is_alone
     assert not leadership.leads(image.topic("orders").partitions[0])
     assert leadership.controller_id == NO_NODE
+
+
+@pytest.mark.parametrize(
+    ("node_id", "theirs", "error"),
+    [
+        (2, -1, "none"),
+        (2, 1, "none"),
+        (2, 0, "fenced_leader_epoch"),
+        (2, 2, "unknown_leader_epoch"),
+        (1, -1, "not_leader_or_follower"),
+        (1, 1, "not_leader_or_follower"),
+        (1, 0, "fenced_leader_epoch"),
+        (1, 2, "unknown_leader_epoch"),
+    ],
+)
+def test_one_of_several_answers_for_what_it_leads(node_id: int, theirs: int, error: str) -> None:
+    image = led(cluster(), {0: 2})
+    partition = image.topic("orders").partitions[0]
+    assert Leadership(node_id, One(image)).leader_error(partition, theirs).name == error
+
+
+def test_an_epoch_of_nobody_is_answered_by_nobody() -> None:
+    image = fenced(led(cluster(), {0: 2}), 2)
+    partition = image.topic("orders").partitions[0]
+    leadership = Leadership(2, One(image))
+    assert leadership.leader_of(partition) == Leader(NO_NODE, 2)
+    assert leadership.leader_error(partition, 2).name == "not_leader_or_follower"

@@ -130,26 +130,36 @@ def test_what_is_read_is_a_block_for_the_cache(stored: StoredLog) -> None:
     assert block.end_offset == found.next_offset == 60
 
 
-class LaterTerm(Leadership):
-    """Others have led before."""
+class Term(Leadership):
+    """Of so many leaders before."""
+
+    def __init__(self, stored: StoredLog, epoch: int) -> None:
+        super().__init__(1, stored.log)
+        self._epoch = epoch
 
     def leader_of(self, _partition: PartitionState) -> Leader:
-        return Leader(1, 7)
+        return Leader(1, self._epoch)
 
 
-@pytest.mark.parametrize("is_merged", [False, True])
-def test_batches_carry_their_leaders_epoch(stored: StoredLog, is_merged: bool) -> None:
-    """Those that could be sent from the file as well: they are stored with another."""
-    for _ in range(2):
-        stored.append(500, value_bytes=200)
+@pytest.mark.parametrize(("is_merged", "epoch", "fetched"), [(False, 7, 7), (True, 7, 0), (True, -1, -1)])
+def test_batches_carry_their_leaders_epoch(
+    stored: StoredLog, is_merged: bool, epoch: int, fetched: int
+) -> None:
+    """But for those that are sent from the file, if it has an older one: never one that is to come."""
+    for _ in range(4):
+        stored.append(500 if is_merged else 50, value_bytes=200)
     if is_merged:
         stored.merge()
-    reader = StoredReader(stored.log.store, LaterTerm(1, stored.log))
+    reader = StoredReader(stored.log.store, Term(stored, epoch))
     found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
+    data = bytes_of(found.chunks)
+    assert isinstance(found.chunks[0], FileRegion) is (fetched == 0)
+    if found.release is not None:
+        found.release()
     reader.close()
-    table = scan_batches(bytes_of(found.chunks), where="fetched")
+    table = scan_batches(data, where="fetched")
     assert len(table.partition_leader_epoch) > 2
-    assert set(table.partition_leader_epoch.tolist()) == {7}
+    assert set(table.partition_leader_epoch.tolist()) == {fetched}
 
 
 # --- merged segments ---------------------------------------------------------------------------------
