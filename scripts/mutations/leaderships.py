@@ -4,6 +4,11 @@ from scripts.mutations.mutant import Mutant
 
 PUBLISH = "sparklog_server/publish"
 OF_PUBLISH = "tests/server/publish/test_leaderships.py"
+CHECKING, OF_CHECKING = "sparklog_server/fetch/checking.py", "tests/server/fetch/test_checking.py"
+EPOCHS, OF_EPOCHS = (
+    "sparklog_server/api/offset_for_leader_epoch.py",
+    "tests/server/api/test_offset_for_leader_epoch.py",
+)
 
 MUTANTS = (
     Mutant(
@@ -61,5 +66,82 @@ MUTANTS = (
         "            return change.failed(Outcome(fenced, str(error)) if is_fenced else outcome_of(error))\n",
         "            return change.failed(outcome_of(error))\n",
         "tests/server/admin/test_changes.py",
+    ),
+    Mutant(
+        "several brokers: who has no replica of a partition serves nobody",
+        CHECKING,
+        "    if not is_leader and (rack is None or leadership.node_id not in state.leadership.replicas):\n",
+        "    if not is_leader and rack is None:\n",
+        OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: a replica serves only who may be sent to one",
+        CHECKING,
+        "    if not is_leader and (rack is None or leadership.node_id not in state.leadership.replicas):\n",
+        "    if not is_leader and leadership.node_id not in state.leadership.replicas:\n",
+        OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: a replica says of no offset that it is beyond the log",
+        CHECKING,
+        "        can_tell = is_leader or not is_beyond\n",
+        "        can_tell = True\n",
+        OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: an offset beyond the log is looked for",
+        CHECKING,
+        "        return Wanted(fetch, state, answer, is_unsure=is_beyond)\n",
+        "        return Wanted(fetch, state, answer)\n",
+        OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: a later epoch than is known is looked for",
+        CHECKING,
+        "is_unsure=error is ErrorCode.unknown_leader_epoch)",
+        "is_unsure=False)",
+        OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: consumers are not sent to who is fenced, or about to stop",
+        CHECKING,
+        " and not (one.is_fenced or one.in_controlled_shutdown)\n",
+        "\n",
+        OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: consumers in the leader's rack stay there",
+        CHECKING,
+        "    if leader is None or leader.rack == rack:\n",
+        "    if leader is None:\n",
+        OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: who cannot look refuses no offset",
+        "sparklog_server/fetch/service.py",
+        "            if failure is not None:  # nobody knows: the client shall ask again\n",
+        "            if False:\n",
+        "tests/server/api/test_fetch.py",
+    ),
+    Mutant(
+        "several brokers: a fetch does not wait for a leader that is another one by now",
+        "sparklog_server/fetch/waiting.py",
+        " or state.leadership != self._leaderships[key]:\n",
+        ":\n",
+        "tests/server/fetch/test_waiting.py",
+    ),
+    Mutant(
+        "several brokers: an epoch ends with the log of now",
+        EPOCHS,
+        "    failure = await services.root.look(force=True)\n",
+        "    failure = None\n",
+        OF_EPOCHS,
+    ),
+    Mutant(
+        "several brokers: who cannot look does not say where an epoch ends",
+        EPOCHS,
+        "    refusal = ErrorCode.none if failure is None else error_code(failure)\n",
+        "    refusal = ErrorCode.none\n",
+        OF_EPOCHS,
     ),
 )

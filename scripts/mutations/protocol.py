@@ -33,9 +33,9 @@ MUTANTS = (
     ),
     Mutant(
         "protocol: what was fetched by id is of the topic of this id",
-        "sparklog_server/fetch/service.py",
-        "        topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)\n",
-        "        topic = next(iter(image.topics.values())) if topic_id else image.topics.get(fetch.topic)\n",
+        "sparklog_server/fetch/checking.py",
+        "    topic = image.topic_by_id.get(topic_id) if topic_id else image.topics.get(fetch.topic)\n",
+        "    topic = next(iter(image.topics.values())) if topic_id else image.topics.get(fetch.topic)\n",
         OF_IDS,
     ),
     Mutant(

@@ -3,9 +3,11 @@
 Does: record batches as stored (compressed ones stay so), long poll by min_bytes and max_wait_ms, limits per
     request and per partition, fetch sessions, both isolation levels (there are no open transactions: the
     last stable offset is the high watermark, no transaction is aborted), leader epoch checks; topics by id
-    (UNKNOWN_TOPIC_ID when there is none of this id, as after a deletion, whatever has its name now).
+    (UNKNOWN_TOPIC_ID when there is none of this id, as after a deletion, whatever has its name now); reading
+    from replicas (KIP-392): consumers of version 11 on may read where there is one, and are sent to one in
+    their rack with replica.selector.class.
 Does not: followers (a replica id of a broker is refused, CVE-2018-1288; they do not exist here),
-    rack-aware reading, throttling, tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE is for followers).
+    throttling, tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE is for followers).
 Versions: 5 log start offset; 7 sessions (KIP-227); 9 current leader epoch (KIP-320); 11 rack id (KIP-392);
     12 flexible, last fetched epoch (KIP-595; epochs never diverge here); 13 topic ids (KIP-516); 14 as 13;
     15 the replica id is tagged (KIP-903); 16 who leads what is not led here, and where (KIP-951); 17 the
@@ -22,6 +24,7 @@ from sparklog_server.api.services import Services
 from sparklog_server.cluster.leadership import NO_EPOCH
 from sparklog_server.fetch.response import (
     LEADER_HINT_VERSION,
+    PREFERRED_REPLICA_VERSION,
     TOPIC_ID_VERSION,
     PartitionAnswer,
     encode_fetch_response,
@@ -79,6 +82,7 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
         max_bytes=request.max_bytes,
         max_wait_ms=0 if refused else field(request, "max_wait", 0),
         is_read_committed=request.isolation_level == READ_COMMITTED,
+        rack=request.rack_id if version >= PREFERRED_REPLICA_VERSION else None,
     )
     del request, wanted  # it may wait for weeks
     fetched = await waiting

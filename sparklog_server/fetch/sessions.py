@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sparklog_server.fetch.response import NO_OFFSET, PartitionAnswer
+from sparklog_server.fetch.response import NO_OFFSET, NO_REPLICA, PartitionAnswer
 from sparklog_server.protocol.errors import ErrorCode
 
 NO_SESSION = 0
@@ -68,6 +68,7 @@ class _Followed:
         news = bool(
             answer.size
             or answer.error_code
+            or answer.preferred_read_replica != NO_REPLICA
             or answer.high_watermark != self.high_watermark
             or answer.log_start_offset != self.log_start_offset
         )

@@ -1,7 +1,7 @@
 """How much a fetch could be answered with, from the metadata alone, and the wait until that is enough.
 
 Invariants: the sum over an operation's partitions is kept up to date by looking only at the partition that
-    changed; an error or a deleted topic ends the wait at once.
+    changed; an error, a deleted topic or another leader ends the wait at once.
 Not here: reading (service.py), waking up (runtime/purgatory.py).
 Concurrency: event loop only.
 Sources: Kafka DelayedFetch.
@@ -23,7 +23,7 @@ def countable_bytes(state: PartitionState, fetch: PartitionFetch, min_bytes: int
 class DelayedFetch(DelayedOperation):
     """A fetch that waits until its partitions have `min_bytes`."""
 
-    __slots__ = ("_bytes", "_fetches", "_get_image", "_min_bytes", "_total", "done")
+    __slots__ = ("_bytes", "_fetches", "_get_image", "_leaderships", "_min_bytes", "_total", "done")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class DelayedFetch(DelayedOperation):
         self._fetches: Mapping[WatchKey, PartitionFetch] = {
             (state.topic_id, state.partition): fetch for fetch, state, _ in fetches
         }
+        self._leaderships = {(state.topic_id, state.partition): state.leadership for _, state, _ in fetches}
         self._bytes: dict[WatchKey, int] = {}
         self._total = sum(size for _, _, size in fetches)
         for _, state, size in fetches:
@@ -56,7 +57,7 @@ class DelayedFetch(DelayedOperation):
         if topic is None or key[1] >= len(topic.partitions):
             return True
         state, fetch = topic.partitions[key[1]], self._fetches[key]
-        if fetch.offset < state.log_start_offset:
+        if fetch.offset < state.log_start_offset or state.leadership != self._leaderships[key]:
             return True
         size = countable_bytes(state, fetch, self._min_bytes)
         self._total += size - self._bytes.get(key, 0)

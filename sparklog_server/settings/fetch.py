@@ -1,12 +1,15 @@
 """Settings of fetching: what answers, sessions, waiting fetches and the cache may take.
 
-Sources: Kafka ServerConfigs (fetch.max.bytes), KIP-227.
+Sources: Kafka ServerConfigs (fetch.max.bytes), KIP-227, KIP-392.
 """
 
 import dataclasses
 
 from sparklog.log.setting import LONG_MAX, setting
 from sparklog_server.settings.units import INT_MAX, MIB
+
+_SELECTORS = "org.apache.kafka.common.replica."
+LEADER_SELECTOR, RACK_AWARE_SELECTOR = f"{_SELECTORS}LeaderSelector", f"{_SELECTORS}RackAwareReplicaSelector"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +71,17 @@ class FetchSettings:
         doc="""Memory for the newest batches of the partitions that were read in the last five minutes.
         Larger: consumers may lag further behind without touching the disk; smaller: less memory.""",
     )
+    replica_selector_class: str = setting(
+        "replica.selector.class",
+        default=LEADER_SELECTOR,
+        choices=(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+        doc="""Who serves a consumer that says its rack (client.rack): the leader of the partition, or, with
+        RackAwareReplicaSelector, a broker in that rack (broker.rack) that has a replica. The names are
+        Kafka's; no class is loaded. RackAwareReplicaSelector: nobody pays for records that leave a zone;
+        LeaderSelector: they come sooner, by up to sparklog.metadata.poll.ms.""",
+    )
+
+    @property
+    def is_rack_aware(self) -> bool:
+        """Are consumers sent to replicas in their racks?"""
+        return self.replica_selector_class == RACK_AWARE_SELECTOR

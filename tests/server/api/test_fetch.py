@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sparklog.errors import StorageError
 from sparklog.metadata import plan_advance_log_start
 from sparklog_server.api import fetch as fetch_api
 from tests.server.api.fetching import FETCH, asked, fetch, offsets, partitions_of
@@ -156,6 +157,22 @@ def test_an_offset_that_only_another_process_knows_is_looked_up(
     assert partitions_of(fetch(client, asked((0, 10))))[0].error_code == 0
     assert partitions_of(fetch(client, asked((0, 11))))[0].error_code == 1
     client.close()
+
+
+def test_an_offset_that_cannot_be_looked_up_is_nobodys_to_refuse(
+    client: WireClient, stored: StoredLog, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OFFSET_OUT_OF_RANGE would have the consumer do what auto.offset.reset says."""
+
+    def refresh(*, force: bool = False) -> None:
+        raise StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")
+
+    stored.append(10)
+    monkeypatch.setattr(broker.broker.root.log, "refresh", refresh)
+    answers = [partitions_of(fetch(client, asked((0, offset))))[0].error_code for offset in (10, 11)]
+    epochs = partitions_of(fetch(client, asked((0, 10), epoch=1)))[0].error_code
+    monkeypatch.undo()
+    assert (answers, epochs) == ([0, 6], 6)
 
 
 def test_a_forged_replica_id_is_refused(client: WireClient, stored: StoredLog) -> None:

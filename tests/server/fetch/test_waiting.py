@@ -1,13 +1,14 @@
 """What a fetch could be answered with, and when a wait is over."""
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.metadata import Extent, ExtentList, PartitionState
+from sparklog.metadata import Extent, ExtentList, PartitionLeadership, PartitionState
 from sparklog_server.fetch.sessions import PartitionFetch
 from sparklog_server.fetch.waiting import DelayedFetch, countable_bytes
 
@@ -128,6 +129,20 @@ def test_a_wait_ends_with_its_partition(topics: Topics) -> None:
     assert operation.try_complete(("id", 0))
     topics.show(state((20, 10, 100), log_start=20))
     assert operation.try_complete(("id", 0))  # out of range: to be told
+
+
+@pytest.mark.parametrize("leadership", [PartitionLeadership((1, 2), 2, 5), PartitionLeadership((1, 2), 1, 6)])
+def test_a_wait_ends_with_the_leadership(topics: Topics, leadership: PartitionLeadership) -> None:
+    """Nothing has arrived; but the client shall look for the leader now, or learn of the epoch."""
+    before = dataclasses.replace(state((0, 10, 100)), leadership=PartitionLeadership((1, 2), 1, 5))
+    fetch = PartitionFetch(topic="t", partition=0, offset=10, max_bytes=1000)
+    loop = asyncio.new_event_loop()
+    operation = DelayedFetch([(fetch, before, 0)], 1, lambda: topics, loop.create_future())  # type: ignore[arg-type, return-value]
+    loop.close()
+    topics.show(dataclasses.replace(before))
+    assert not operation.try_complete(("id", 0))
+    topics.show(dataclasses.replace(before, leadership=leadership))
+    assert operation.try_complete(("id", 0))
 
 
 def test_the_future_is_set_once(topics: Topics) -> None:
