@@ -76,6 +76,13 @@ MUTANTS = (
         "tests/server/coordination/test_epochs.py",
     ),
     Mutant(
+        "broker: who looks for a coordinator that is about to be there waits a moment",
+        "sparklog_server/coordination/shards.py",
+        "            if left_ms <= 0 or not self.is_active or NO_NODE not in nodes.values():\n",
+        "            if True:\n",
+        "tests/server/groups/test_moving_groups.py",
+    ),
+    Mutant(
         "broker: the loop has its turns while a long log is loaded",
         "sparklog_server/coordination/state_log.py",
         " and number % APPLIED_AT_ONCE == 0:\n",

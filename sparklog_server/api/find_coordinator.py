@@ -1,14 +1,18 @@
 """FindCoordinator (key 10), versions 0-4.
 
-Does: this services, for every group; creates __consumer_offsets if there is none yet, as Kafka does.
+Does: for each group the broker that leads its partition of __consumer_offsets, and where clients reach it;
+    creates the topic if there is none yet, as Kafka does. COORDINATOR_NOT_AVAILABLE while nobody leads it,
+    which is waited for a moment: the topic may have been made just now.
 Does not: transactions: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients show and do not retry, with a
     message that says why.
 Versions: 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-699).
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from sparklog_server.api.nodes import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
@@ -20,13 +24,60 @@ from sparklog_server.protocol.errors import ErrorCode
 GROUP, TRANSACTION = 0, 1
 _log = logging.getLogger("sparklog_server.coordinator")
 _BATCHED_SINCE = 4
+_Where = dict[str, Any]
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=range(5))
+@api(ApiKey.FIND_COORDINATOR, versions=range(5), waits=True)
 async def handle_find_coordinator(request: Any, context: RequestContext, services: Services) -> Any:
     """Say where groups are."""
-    key_type = field(request, "key_type", GROUP)
-    error, message = await _refuse(key_type, services)
+    types = context.types
+    if context.api_version < _BATCHED_SINCE:
+        (where,) = await _find([request.key], field(request, "key_type", GROUP), context, services)
+        return make(types.FindCoordinatorResponse, **where)
+    keys = list(dict.fromkeys(request.coordinator_keys))
+    found = await _find(keys, request.key_type, context, services)
+    makers: dict[int, Callable[[str], Any]] = {
+        id(where): maker(types.Coordinator, "key", **where) for where in _each(found)
+    }
+    pieces = (makers[id(where)](key) for key, where in zip(keys, found, strict=True))
+    return make(types.FindCoordinatorResponse, coordinators=await in_slices(pieces))
+
+
+async def _find(
+    keys: Sequence[str], key_type: int, context: RequestContext, services: Services
+) -> list[_Where]:
+    """What to answer for each key; those of one broker share it."""
+    error, message = await _refuse(key_type, context, services)
+    if error:
+        return [_nowhere(error, message)] * len(keys)
+    nodes = await services.groups.shards.coordinators_of(keys)
+    told = {node_id: _told(node_id, context, services) for node_id in set(nodes)}
+    return [told[node_id] for node_id in nodes]
+
+
+def _told(node_id: int, context: RequestContext, services: Services) -> _Where:
+    node = node_of(services, context.listener, node_id)
+    if node is None:
+        return _nowhere(ErrorCode.coordinator_not_available, "nobody leads its partition now; ask again")
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "node_id": node.node_id,
+        "host": node.host,
+        "port": node.port,
+    }
+
+
+def _nowhere(error: ErrorCode, message: str | None) -> _Where:
+    return {"error_code": error, "error_message": message, "node_id": -1, "host": "", "port": -1}
+
+
+def _each(found: Sequence[_Where]) -> list[_Where]:
+    """Each that occurs, once."""
+    return list({id(where): where for where in found}.values())
+
+
+async def _refuse(key_type: int, context: RequestContext, services: Services) -> tuple[ErrorCode, str | None]:
     if key_type == TRANSACTION:
         _log.warning(
             "client %r asked for transactions, which this broker does not have; it is told "
@@ -34,25 +85,6 @@ async def handle_find_coordinator(request: Any, context: RequestContext, service
             "configuration; idempotence works without it",
             context.client_id,
         )
-    where: dict[str, Any] = {"error_code": error, "error_message": message}
-    if error:
-        where |= {"node_id": -1, "host": "", "port": -1}
-    else:
-        node_id = services.node_id
-        where |= {"node_id": node_id, "host": context.listener.host, "port": context.listener.port}
-    types = context.types
-    if context.api_version < _BATCHED_SINCE:
-        return make(types.FindCoordinatorResponse, **where)
-    return make(
-        types.FindCoordinatorResponse,
-        coordinators=await in_slices(
-            map(maker(types.Coordinator, "key", **where), dict.fromkeys(request.coordinator_keys))
-        ),
-    )
-
-
-async def _refuse(key_type: int, services: Services) -> tuple[ErrorCode, str | None]:
-    if key_type == TRANSACTION:
         message = "transactions are not supported by this broker; use an idempotent producer without an id"
         return ErrorCode.transactional_id_authorization_failed, message
     if key_type != GROUP:

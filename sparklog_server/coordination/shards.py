@@ -23,14 +23,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, Generic
 
 from sparklog.errors import FencedError, SparklogError
-from sparklog.metadata import Action, Image, PartitionState, Topic, new_id, plan_create_topic
+from sparklog.metadata import NO_NODE, Action, Image, PartitionState, Topic, new_id, plan_create_topic
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
 from sparklog_server.coordination.state_log import LedPartition, LogStatus, StateLog, StateT
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.errors import ErrorCode
 
 _log = logging.getLogger("sparklog_server.coordinator")
 LOADED_AT_ONCE: Final = 4  # storage threads are there for others, too
+LEADER_WAIT_MS: Final = 500
 
 
 class Shards(Generic[RecordT, StateT]):
@@ -61,6 +63,7 @@ class Shards(Generic[RecordT, StateT]):
         self._logs: dict[int, StateLog[RecordT, StateT]] = {}
         self._load_turns = asyncio.Semaphore(LOADED_AT_ONCE)
         self._creating: asyncio.Task[None] | None = None
+        self._wanting_news: set[asyncio.Future[None]] = set()
 
     # Life
 
@@ -91,6 +94,9 @@ class Shards(Generic[RecordT, StateT]):
         before = old.topics.get(self._topic.name)
         if self.is_active and before is not new.topics.get(self._topic.name):
             self._adopt(new, before)
+            for news in self._wanting_news:
+                if not news.done():
+                    news.set_result(None)
 
     # Asking
 
@@ -101,6 +107,43 @@ class Shards(Generic[RecordT, StateT]):
     def partition_of(self, name: str) -> int:
         """The partition in which `name` lies, once there is a topic."""
         return self._topic.partition_of(name, self.count)
+
+    async def coordinators_of(self, names: Sequence[str]) -> list[int]:
+        """Who coordinates each of these as of the newest image; NO_NODE: nobody does now.
+
+        A partition that is nobody's is waited for a moment: the topic may have been made just now, and the
+        controller, which may be another broker, is about to assign it; or a leader has died. Who is told that
+        there is no coordinator comes back much later, some clients after a second.
+        """
+        if not self.count:
+            return [NO_NODE] * len(names)
+        partitions = await in_slices(map(self.partition_of, names))
+        wanted = set(partitions)
+        clock = self._host.clock
+        until_ms = clock.monotonic_ms() + LEADER_WAIT_MS
+        while True:
+            nodes = {one: self._coordinator_of(one) for one in wanted}
+            left_ms = until_ms - clock.monotonic_ms()
+            if left_ms <= 0 or not self.is_active or NO_NODE not in nodes.values():
+                return [nodes[one] for one in partitions]
+            await self._news(left_ms)
+
+    def _coordinator_of(self, partition: int) -> int:
+        topic = self._host.root.image.topics.get(self._topic.name)
+        if topic is None or partition >= len(topic.partitions):
+            return NO_NODE
+        return self._host.leadership.coordinator_of(topic.partitions[partition])
+
+    async def _news(self, timeout_ms: int) -> None:
+        """Until an image is shown that has something new of the topic, or it takes too long."""
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        alarm = self._host.timer.schedule(timeout_ms, lambda: None if news.done() else news.set_result(None))
+        self._wanting_news.add(news)
+        try:
+            await news
+        finally:
+            self._wanting_news.discard(news)
+            alarm.cancel()
 
     def find(self, name: str) -> StateLog[RecordT, StateT] | None:
         """The log in which `name` lies, if it is open here."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.metadata import NO_NODE
+from sparklog_server.coordination.shards import LEADER_WAIT_MS
 from sparklog_server.groups.messages import Leaving
 from sparklog_server.groups.transitions import GroupState
 from tests.server.coordination.controller import Controller
@@ -219,3 +221,80 @@ def test_offsets_that_were_committed_without_a_broker_are_everybodys(roots: Root
         assert second.groups.leave("g", [Leaving(member_id=me["member_id"])])[0] == ErrorCode.none
 
     roots.run_two(scenario)
+
+
+class TestFinding:
+    def test_each_group_is_where_its_partition_is_led(self, roots: Roots) -> None:
+        async def scenario(first: Host, second: Host, controller: Controller) -> None:
+            names = [f"g{number}" for number in range(9)]
+            controller.elect(2, [0])
+            for host in (first, second):
+                await host.look()
+                found = await host.groups.shards.coordinators_of(names)
+                assert found == [2 if partition_of(host, name) == 0 else 1 for name in names]
+                assert set(found) == {1, 2}
+
+        roots.run_two(scenario)
+
+    def test_a_partition_without_a_leader_is_waited_for(self, roots: Roots) -> None:
+        async def scenario(_first: Host, second: Host, controller: Controller) -> None:
+            controller.elect(NO_NODE)
+            await second.look()
+            finding = asyncio.ensure_future(second.groups.shards.coordinators_of(["g"]))
+            await second.settle()
+            second.log.create_topic("news", 1)  # of something else
+            await second.advance(LEADER_WAIT_MS - 1)
+            assert not finding.done()
+            controller.elect(1)
+            await second.look()
+            assert await finding == [1]
+
+        roots.run_two(scenario)
+
+    def test_but_not_for_long(self, roots: Roots) -> None:
+        async def scenario(_first: Host, second: Host, controller: Controller) -> None:
+            controller.elect(NO_NODE, [partition_of(second, "g")])
+            await second.look()
+            finding = asyncio.ensure_future(second.groups.shards.coordinators_of(["g"]))
+            await second.settle()
+            await second.advance(LEADER_WAIT_MS - 1)
+            assert not finding.done()
+            await second.advance(20)
+            assert finding.done()
+            assert await finding == [NO_NODE]
+
+        roots.run_two(scenario)
+
+    def test_others_need_not_wait(self, roots: Roots) -> None:
+        async def scenario(_first: Host, second: Host, controller: Controller) -> None:
+            controller.elect(NO_NODE, [partition_of(second, "g0")])
+            await second.look()
+            other = next(
+                name
+                for name in (f"g{number}" for number in range(9))
+                if partition_of(second, name) != partition_of(second, "g0")
+            )
+            assert await second.groups.shards.coordinators_of([other]) == [1]
+
+        roots.run_two(scenario)
+
+    def test_who_gives_up_leaves_nothing_behind(self, roots: Roots) -> None:
+        async def scenario(_first: Host, second: Host, controller: Controller) -> None:
+            controller.elect(NO_NODE)
+            await second.look()
+            finding = asyncio.ensure_future(second.groups.shards.coordinators_of(["g"]))
+            await second.settle()
+            finding.cancel()
+            await second.settle()
+            assert finding.cancelled()
+            assert not second.groups.shards._wanting_news
+
+        roots.run_two(scenario)
+
+    def test_without_the_topic_there_is_nobody(self, roots: Roots) -> None:
+        async def scenario(host: Host) -> None:
+            assert await host.groups.shards.coordinators_of(["g", "h"]) == [NO_NODE, NO_NODE]
+            assert not await host.groups.ensure_topic()
+            assert await host.groups.shards.coordinators_of(["g", "h"]) == [1, 1]
+
+        roots.run(scenario)
