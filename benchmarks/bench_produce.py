@@ -132,15 +132,17 @@ def bench(options: argparse.Namespace, codec: str) -> dict:
         if options.pyspy:
             profiler = subprocess.Popen(
                 ["py-spy", "record", "-d", "600", "-r", "200", "-f", "raw", "-t",
-                 *options.pyspy_args.split(), "-o", f"{options.pyspy}.{codec}", "-p", str(server.process.pid)]
+                 *options.pyspy_args.split(), "-o", f"{options.pyspy}.{codec}", "-p", str(server.process.pid)],
+                stdout=subprocess.PIPE,
             )  # fmt: skip
-            time.sleep(1)
+            assert profiler.stdout is not None
+            profiler.stdout.readline()  # "Sampling process ...": it has attached
         cpu, stolen = server.cpu(), steal()
         found = _run(start, words, options.megabytes / options.clients, options.clients, first=0)
         cpu = server.cpu() - cpu
         if profiler is not None:
             profiler.send_signal(2)
-            profiler.wait(60)
+            profiler.communicate(timeout=60)
         offsets = _count(server.bootstrap)
     finally:
         server.close()

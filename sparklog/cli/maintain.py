@@ -165,7 +165,7 @@ def _note(log: SparkLog, report: RoundReport) -> None:
     from sparklog.client.round_state import RoundStates
 
     now_ms = log.clock.now_ms()
-    RoundStates(log.url, log.cluster_id).change(
+    RoundStates(log.url, log.cluster_id, patience=log.clock).change(
         lambda state: found_uncleanable(state, RoundAnswer(report=report), now_ms)
     )
 
@@ -177,7 +177,8 @@ def _without_uncleanable(log: SparkLog, terms: Terms) -> Terms:
     from sparklog.client.round_state import RoundStates
     from sparklog.maintenance import keys_of, still_remembered
 
-    known = still_remembered(RoundStates(log.url, log.cluster_id).read().uncleanable, log.clock.now_ms())
+    states = RoundStates(log.url, log.cluster_id, patience=log.clock)
+    known = still_remembered(states.read().uncleanable, log.clock.now_ms())
     return dataclasses.replace(terms, but=keys_of(known))
 
 

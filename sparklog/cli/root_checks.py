@@ -204,7 +204,8 @@ def check_uncleanable(log: SparkLog) -> Finding:
     from sparklog.client.round_state import RoundStates
     from sparklog.maintenance import still_remembered
 
-    known = still_remembered(RoundStates(log.url, log.cluster_id).read().uncleanable, log.clock.now_ms())
+    states = RoundStates(log.url, log.cluster_id, patience=log.clock)
+    known = still_remembered(states.read().uncleanable, log.clock.now_ms())
     ids = {topic.topic_id for topic in log.image.topics.values()}
     found = [one.found for one in known if one.found.topic_id in ids]
     if not found:

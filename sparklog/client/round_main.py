@@ -87,7 +87,7 @@ def _answer(request: "RoundRequest", stop: threading.Event) -> "RoundAnswer":
             storage_options=request.storage_options,
             cluster_id=request.cluster_id,
         ) as log:
-            states = RoundStates(log.url, log.cluster_id)
+            states = RoundStates(log.url, log.cluster_id, patience=log.clock)
             held = states.hold_round()
             if held.holder is not None:
                 return RoundAnswer(error="another process of this machine does it", is_busy=True)

@@ -9,7 +9,9 @@ Invariants: nothing but the pace depends on it: a file that is lost, damaged, or
     nothing known, and so is a time that is further away than it can be (a clock was set back).
     Only a directory and a file of our own are used, whatever somebody else has put in their place.
 Not here: what follows from it (round_pace.py); one round at a time (`hold_round`, and maintenance/alone.py).
-Concurrency: any number of processes of a user: each change is made under a lock on the file.
+Concurrency: any number of processes of a user: each change is made under a lock on the file. A sink asks in
+    the midst of a commit, and the holder may have been stopped with it: so nobody waits for the lock who has
+    not said for how long, and who does not get it goes by what it knew last.
 After a crash in the midst of a write: nothing known.
 """
 
@@ -24,11 +26,14 @@ from pathlib import Path
 
 import msgspec
 
+from sparklog.clock import Clock
 from sparklog.maintenance import Remembered
 from sparklog.storage.base import Hold
 from sparklog.storage.holding import hold_file
 from sparklog.storage.local_files import open_regular
 
+PATIENCE_MS = 1_000  # of who waits; the lock is held for a small file's writing, by a niced process at worst
+_TRY_MS = 5
 _MAX_BYTES = 4 << 20
 
 
@@ -58,10 +63,12 @@ Change = Callable[[RoundState], RoundState]
 class RoundStates:
     """The file of one root; where there can be none, this process's memory."""
 
-    def __init__(self, url: str, cluster_id: str) -> None:
+    def __init__(self, url: str, cluster_id: str, *, patience: Clock | None = None) -> None:
+        """`patience`: by this clock, others are waited for, for PATIENCE_MS; None: nobody is."""
         directory = _directory()
         name = hashlib.sha256(f"{url}\n{cluster_id}".encode()).hexdigest()[:32]
         self._path = None if directory is None else directory / f"{name}.json"
+        self._patience = patience
         self._memory = UNKNOWN
 
     @property
@@ -76,7 +83,7 @@ class RoundStates:
     def change(self, change: Change) -> RoundState:
         """Replace it by what `change` makes of it; returns that."""
         if self._path is not None:
-            with contextlib.suppress(OSError), _locked(self._path) as descriptor:
+            with contextlib.suppress(OSError), _locked(self._path, self._patience) as descriptor:
                 before = _decoded(os.pread(descriptor, _MAX_BYTES, 0))
                 after = change(before)
                 if after is not before:
@@ -96,13 +103,25 @@ class RoundStates:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int]:
+def _locked(path: Path, patience: Clock | None) -> Iterator[int]:
+    """Raises: OSError, BlockingIOError if another has it."""
     descriptor = open_regular(str(path), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, patience)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, patience: Clock | None) -> None:
+    tries = 0 if patience is None else PATIENCE_MS // _TRY_MS
+    for _ in range(tries):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        assert patience is not None
+        patience.sleep_ms(_TRY_MS)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _decoded(data: bytes) -> RoundState:

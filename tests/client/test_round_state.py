@@ -1,14 +1,18 @@
 """What is known on a machine of a root's rounds: kept between processes, and trusted for nothing."""
 
+import fcntl
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sparklog.client.round_pace import MAX_WAIT_MS, begun, ended, found_nothing, may_look
 from sparklog.client.round_process import RoundAnswer
-from sparklog.client.round_state import UNKNOWN, RoundState, RoundStates
+from sparklog.client.round_state import PATIENCE_MS, UNKNOWN, RoundState, RoundStates
+from sparklog.clock import ManualClock
 from sparklog.maintenance import RoundReport, StepReport, Uncleanable
 from sparklog.maintenance.maintain import Amount
 
@@ -59,6 +63,48 @@ def test_a_damaged_file_is_as_none(temporary: Path, damage: bytes) -> None:
     assert states().read() == UNKNOWN
     states().change(lambda _: RoundState(in_vain=4))
     assert states().read().in_vain == 4
+
+
+@contextmanager
+def locked(temporary: Path) -> Iterator[Callable[[], None]]:
+    """By somebody who was stopped in the midst of a change; until the function is called."""
+    (path,) = temporary.glob("sparklog-*/*.json")
+    with path.open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield lambda: fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@pytest.mark.timeout(30)
+def test_a_sink_waits_for_nobody(temporary: Path) -> None:
+    """Who has the file may have been stopped with it."""
+    mine, other = states(), states()
+    mine.change(lambda _: RoundState(in_vain=3))
+    with locked(temporary) as release:
+        assert other.read() == UNKNOWN  # nothing known
+        assert mine.read() == RoundState(in_vain=3)  # what it knew last
+        assert mine.change(lambda _: RoundState(in_vain=4)).in_vain == 4
+        assert mine.read().in_vain == 4
+        release()
+    assert [one.read().in_vain for one in (mine, other)] == [3, 3]
+
+
+def test_a_round_waits_for_a_while(temporary: Path) -> None:
+    states().change(lambda _: RoundState(in_vain=3))
+
+    class Patience(ManualClock):
+        def sleep_ms(self, duration_ms: float) -> None:
+            super().sleep_ms(duration_ms)
+            if self.monotonic_ms() >= until_ms:
+                release()
+
+    for until_ms, noted in ((100, True), (10 * PATIENCE_MS, False)):
+        with locked(temporary) as release:
+            clock = Patience()
+            patient = RoundStates(URL, CLUSTER, patience=clock)
+            assert patient.change(lambda _: RoundState(in_vain=7)).in_vain == 7
+            assert clock.monotonic_ms() == min(until_ms, PATIENCE_MS)
+        assert (states().read().in_vain == 7) == noted
+        states().change(lambda _: RoundState(in_vain=3))
 
 
 def test_it_is_nobody_elses_to_read_or_write(temporary: Path) -> None:
