@@ -132,7 +132,8 @@ def bench(options: argparse.Namespace, codec: str) -> dict:
         if options.pyspy:
             profiler = subprocess.Popen(
                 ["py-spy", "record", "-d", "600", "-r", "200", "-f", "raw", "-t",
-                 *options.pyspy_args.split(), "-o", f"{options.pyspy}.{codec}", "-p", str(server.process.pid)],
+                 *options.pyspy_args.split(), "-o", f"{options.pyspy}.{codec}", "-p",
+                 str(server.process.pid)],
                 stdout=subprocess.PIPE,
             )  # fmt: skip
             assert profiler.stdout is not None

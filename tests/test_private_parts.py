@@ -32,6 +32,7 @@ REACHES = {
         "_settled",
         "_show_durably",
     },
+    "simulation/compaction_mutants.py": {"_cleanable"},
 }
 PATCHES = ("setattr", "getattr", "patch", "patch.object")
 

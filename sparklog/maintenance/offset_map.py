@@ -16,7 +16,7 @@ from sparklog.format.key_hashes import Hashes
 
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.9
-_MIN_SLOTS = 16
+MIN_SLOTS = 16
 _U = np.uint64
 
 
@@ -26,7 +26,7 @@ class OffsetMap:
     def __init__(self, buffer_bytes: int, most_keys: int) -> None:
         """`most_keys`: so many keys may come; fewer than the buffer has room for spare memory."""
         wanted = min(buffer_bytes // SLOT_BYTES, 2 * most_keys)
-        slots = max(_MIN_SLOTS, 1 << max(0, wanted.bit_length() - 1))
+        slots = max(MIN_SLOTS, 1 << max(0, wanted.bit_length() - 1))
         if slots < wanted and 2 * slots * SLOT_BYTES <= buffer_bytes:
             slots *= 2
         self._mask = _U(slots - 1)

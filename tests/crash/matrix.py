@@ -8,6 +8,7 @@ Checked in the end, from the stored bytes and what each writer was told:
     reordered    a writer's values are not in its order; offsets are not dense
     stuck        a life without progress within 30 seconds
     replay       some snapshot with the commits after it gives another image than the newest one has
+    compacted    a key's last record is gone, or a deleted key is back (tables.py)
 and by the history checker, from what every life wrote down.
 Not here: what writers do (matrix_worker.py), which rows need more than a kill (test_matrix.py).
 """
@@ -34,6 +35,7 @@ from sparklog.metadata.documents.paths import DIRECTORY, manifest_of
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.loading import follow
 from tests.crash.matrix_worker import PARTITIONS, ROWS, read_acked, values_of
+from tests.crash.tables import TABLES, table_problems
 from tests.history.checker import check
 from tests.history.events import read_history
 from tests.history.recorder import HistoryWriter
@@ -302,8 +304,8 @@ class Matrix:
 def problems_of(
     log: SparkLog, role: str, acked: list[dict[str, Any]], attempted: int | None = None
 ) -> list[str]:
-    """What is wrong with a writer's topic, and its group's offsets, after it was told `acked`; `attempted`
-    operations may be there.
+    """What is wrong with a writer's topic, its table, and its group's offsets, after it was told `acked`;
+    `attempted` operations may be there.
     """
     problems = []
     most = len(acked) + 1 if attempted is None else attempted
@@ -330,6 +332,8 @@ def problems_of(
         lowest = len(acked) - (2 if role == "embedded" else 1)
         if not lowest <= offset <= most:
             problems.append(f"{role}-{p}: committed offset {offset} after {len(acked)} operations")
+    if role in TABLES:
+        problems += table_problems(log, role, len(acked), most)
     return problems
 
 

@@ -42,6 +42,8 @@ from sparklog_server.broker import Broker
 from sparklog_server.groups.coordinator import OffsetToCommit
 from sparklog_server.publish.parts import AppendPart
 from sparklog_server.settings.config import ServerConfig
+from tests.crash.tables import CONFIGS, TABLES, records_of, table_of, table_rows
+from tests.crash.tables import ROWS as TABLE_ROWS
 from tests.history.recorder import HistoryWriter
 from tests.server.publish.batches import batch, part
 
@@ -160,6 +162,7 @@ def embedded(life: Life) -> None:
     for number in range(life.first, life.first + life.command.operations):
 
         def append(number: int = number) -> Ranges:
+            log.append(table_of(role), table_rows(role, number), txn=(role, number))
             return ranges_of(log.append(role, rows_of(role, number), txn=(role, number)), role)
 
         life.operate(number, append)
@@ -172,7 +175,7 @@ def embedded(life: Life) -> None:
             optimize(
                 log.metadata, log.clock, limits=MergeLimits(fan_in=6, shared_bytes=number % 4 // 2 << 20)
             )
-        else:  # __consumer_offsets, of everybody's groups; with a small map in many rounds
+        else:  # tables, and __consumer_offsets of everybody's groups; with a small map in many rounds
             buffer_bytes = 400 if number % 4 else 1 << 20
             compact(log.metadata, log.clock, limits=CompactionLimits(dedupe_buffer_bytes=buffer_bytes))
             vacuum(log.metadata, log.clock, retain_ms=SWEEP_OLDER_MS, force=True)
@@ -230,10 +233,12 @@ async def _serve(life: Life) -> None:
         values = {f"{role}-{p}": values_of(role, p, number) for p in range(PARTITIONS)}
         sending = life.history.send(values)
         parts = [_part(topic_id, role, p, number) for p in range(PARTITIONS)]
-        for p, outcome in enumerate(await running.publisher.submit(parts)):
+        outcomes = await running.publisher.submit([*parts, _table_part(log, role, number)])
+        for p, outcome in enumerate(outcomes):
             if outcome.error is not None:
                 raise outcome.error
             ranges[p] = outcome.base_offset
+        assert ranges.pop(PARTITIONS) == number * TABLE_ROWS
         sending.ok(
             {
                 f"{role}-{p}": (values[f"{role}-{p}"], list(range(base, base + ROWS)))
@@ -277,6 +282,15 @@ def _part(topic_id: str, topic: str, partition: int, number: int) -> AppendPart:
         base_sequence=number * ROWS,
     )
     return part(data, topic_id=topic_id, topic=topic, partition=partition)
+
+
+def _table_part(log: SparkLog, role: str, number: int) -> AppendPart:
+    topic = table_of(role)
+    keys, values = zip(*records_of(role, number), strict=True)
+    data = batch(
+        values, keys=keys, producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=number * TABLE_ROWS
+    )
+    return part(data, topic_id=log.image.topics[topic].topic_id, topic=topic, count=TABLE_ROWS)
 
 
 def bystander(life: Life) -> None:
@@ -352,6 +366,8 @@ def _create(root: str, topics: Sequence[str]) -> None:
         log.alter_root({"offsets.topic.num.partitions": "1"})
         for topic in topics:
             log.create_topic(topic, PARTITIONS)
+            if topic in TABLES:
+                log.create_topic(table_of(topic), 1, CONFIGS)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Invariants: rows keep the order of the events; a value's record (`identity`) is 
 Not here: judging (checker.py and what it calls).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,7 @@ class History:
     read_seeks: Ints  # how many seeks of this key its process had made before
     value_record: Ints  # value -> the record of which it is an attempt
     truncated: Ints  # per key: the log start, as far as anybody moved it
+    compacted: Bools  # per key: may records go?
     others: list[Event] = field(default_factory=list)  # neither send nor poll, done
     unit_of_op: dict[int, str] = field(default_factory=dict)
 
@@ -93,12 +94,12 @@ def record_of(value: str) -> str:
     return "/".join((*parts[:4], parts[5])) if len(parts) == 6 else value
 
 
-def build_history(events: Sequence[Event]) -> History:
+def build_history(events: Sequence[Event], compacted: Collection[str] = ()) -> History:
     """Columns of completed events (events.completed)."""
     builder = _Builder()
     for event in events:
         builder.add(event)
-    return builder.history()
+    return builder.history(compacted)
 
 
 class _Builder:
@@ -166,7 +167,7 @@ class _Builder:
             self.op_rows.append((proc, event.i, type_, event.t_inv, done, commit, event.final, seeks))
         return op
 
-    def history(self) -> History:
+    def history(self, compacted: Collection[str]) -> History:
         table: Any = np.array(self.op_rows, np.int64).reshape(-1, 8).T
         sent = Rows(*(np.array(column, np.int64) for column in self.columns["sent"]))
         *read, read_seeks = (np.array(column, np.int64) for column in self.columns["read"])
@@ -191,6 +192,7 @@ class _Builder:
             read_seeks=read_seeks,
             value_record=np.array([records.number(record_of(text)) for text in self.values.texts], np.int64),
             truncated=truncated,
+            compacted=np.array([topic_of(key) in compacted for key in self.keys.texts], bool),
             others=self.others,
             unit_of_op=self.units,
         )

@@ -18,10 +18,11 @@ def check_polls(history: History, versions: Versions, verdict: Verdict) -> None:
     version, op = versions.of_read[order], read.op[order]
     step, same = _steps(group[:, order], version)
     inner = op[1:] == op[:-1]
+    skips = (step > 1) & ~history.compacted[read.key[order]][1:]
     for name, bad in (
-        (Name.POLL_SKIP, same & ~inner & (step > 1)),
+        (Name.POLL_SKIP, same & ~inner & skips),
         (Name.NONMONOTONIC_POLL, same & ~inner & (step < 1)),
-        (Name.INT_POLL_SKIP, same & inner & (step > 1)),
+        (Name.INT_POLL_SKIP, same & inner & skips),
         (Name.INT_NONMONOTONIC_POLL, same & inner & (step < 1)),
     ):
         _report(history, versions, verdict, name, version, op, bad)

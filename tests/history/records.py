@@ -134,6 +134,7 @@ def _find_lost(history: History, writers: Writers, versions: Versions, verdict: 
     sent, known = history.sent, history.sent.offset >= 0
     whole = ~_may_be_truncated(history)[sent.key]
     kept = np.where(known, sent.offset >= history.truncated[sent.key], whole)
+    kept &= ~history.compacted[sent.key]
     missing = (history.op_type[sent.op] == OK) & ~records_seen[history.value_record[sent.value]] & kept
     lost = missing & known & (sent.offset <= bound[sent.key])
     _each(verdict, Name.LOST_WRITE, sent, lost, history)
@@ -150,7 +151,7 @@ def _find_lost(history: History, writers: Writers, versions: Versions, verdict: 
 
 def _find_gaps(history: History, verdict: Verdict) -> None:
     final = history.read.where(history.op_final[history.read.op])
-    places = np.unique(_place(final))
+    places = np.unique(_place(final.where(~history.compacted[final.key])))
     jumps = np.flatnonzero((np.diff(places) != 1) & (np.diff(places >> _OFFSET_BITS) == 0))
     for at in jumps:
         first, second = (_name_place(history, int(one)) for one in places[at : at + 2])
@@ -160,7 +161,8 @@ def _find_gaps(history: History, verdict: Verdict) -> None:
 def _find_partial(history: History, records_seen: Bools, verdict: Verdict) -> None:
     """Atomic units of unknown outcome that are there in part, and declared ones that are incomplete."""
     sent = history.sent
-    open_rows = np.flatnonzero((history.op_type[sent.op] != OK) & ~_may_be_truncated(history)[sent.key])
+    may_be_gone = _may_be_truncated(history) | history.compacted
+    open_rows = np.flatnonzero((history.op_type[sent.op] != OK) & ~may_be_gone[sent.key])
     acknowledged = {history.unit_of_op.get(int(op), int(op)) for op in np.unique(sent.op)
                     if history.op_type[op] == OK}  # fmt: skip
     visible: dict[str | int, set[bool]] = {}

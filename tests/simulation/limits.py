@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+from sparklog.maintenance import compacted_batches, offset_map
 from sparklog.metadata.model import publishers, sequences
 from tests.simulation.setting import Setting
 
@@ -14,7 +15,12 @@ from tests.simulation.setting import Setting
 @contextmanager
 def small_limits(setting: Setting) -> Iterator[None]:
     """Within: the limits that the history's dice have thrown."""
+    joined_bytes = compacted_batches.JOINED_BYTES
+    if setting.compaction is not None:
+        joined_bytes = setting.compaction.joined_bytes
     with (
+        mock.patch.object(offset_map, "MIN_SLOTS", 4),
+        mock.patch.object(compacted_batches, "JOINED_BYTES", joined_bytes),
         mock.patch.object(publishers, "REQUEST_WINDOW", setting.request_window),
         mock.patch.object(publishers, "MAX_PUBLISHERS", setting.publishers_remembered),
         mock.patch.object(sequences, "MAX_PRODUCERS", setting.producers_remembered),

@@ -36,7 +36,7 @@ from sparklog.metadata.model.publishers import RequestApplied
 from sparklog.metadata.model.writers import WriterTxn, plan_writer_txn
 from sparklog.metadata.posted import Posted
 from sparklog.storage import IndefinitePutError, Store, s3_errors
-from tests.simulation import setting
+from tests.simulation import compaction_mutants, setting
 from tests.simulation.directory_store import DirectoryAppendFile, DirectoryStore, Disk
 from tests.simulation.remote_store import RemoteStore
 
@@ -49,6 +49,7 @@ class Mutant:
     kind: str
     apply: Callable[[], AbstractContextManager[object]]
     focus: tuple[str, ...] = ()  # strikes of the nemesis that make it show soon
+    first: int = 1  # the seed to begin with: one that showed it once
 
 
 @contextmanager
@@ -338,5 +339,42 @@ MUTANTS = (
         "segments are swept at once",
         "directory",
         lambda: mock.patch.object(setting, "SWEEP_AFTER_MS", 0),
+    ),
+    Mutant(
+        "a tombstone goes with the next round, however soon",
+        "directory",
+        compaction_mutants.no_horizon,
+        first=12,
+    ),
+    Mutant(
+        "records are compacted before min.compaction.lag.ms",
+        "directory",
+        compaction_mutants.no_lag,
+        first=13,
+    ),
+    Mutant(
+        "the last batch of a round goes when it is empty",
+        "directory",
+        compaction_mutants.no_last_batch,
+        first=7,
+    ),
+    Mutant("a round of compaction is published in part", "directory", compaction_mutants.in_part, first=76),
+    Mutant(
+        "keys that the map has no room for are passed over",
+        "directory",
+        compaction_mutants.no_room,
+        first=13,
+    ),
+    Mutant(
+        "a round counts what it has not seen as compacted",
+        "directory",
+        compaction_mutants.to_the_end,
+        first=5,
+    ),
+    Mutant(
+        "producers of merged and compacted extents are forgotten",
+        "directory",
+        compaction_mutants.no_memory,
+        first=56,
     ),
 )

@@ -23,11 +23,12 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.log.writer import LogWriter
-from sparklog.maintenance import MergeLimits, optimize, vacuum
-from sparklog.metadata import Action, ExpireProducers, Image, MetadataLog, plan_advance_log_start
+from sparklog.metadata import MetadataLog
 from tests.history.recorder import History, Operation
-from tests.simulation.setting import HOUR_MS, MINUTE_MS, TOPICS, Setting
-from tests.simulation.world import START_MS, SimProcess
+from tests.simulation.compacted import Look
+from tests.simulation.keyed import KEYED, keyed_rows, texts_in
+from tests.simulation.setting import HOUR_MS, MINUTE_MS, Setting
+from tests.simulation.world import SimProcess
 
 MAX_IDLE_MS = 10_000
 
@@ -118,12 +119,14 @@ class Reader(Role):
 
     def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
         dice = self.setting.dice
-        place = dice.choice(TOPICS), dice.randrange(self.setting.partitions)
+        place = self.setting.throw_topic(), dice.randrange(self.setting.partitions)
         try:
             if place not in self.positions:
                 self.positions[place] = self._committed(log, history, place)
             elif dice.random() < 0.2:
                 self._commit(log, history, place)
+            elif place[0] == KEYED:
+                return self._look(log, history, place)
             else:
                 return self._poll(log, history, place)
         except UnknownTopicError:
@@ -155,9 +158,27 @@ class Reader(Role):
             self.positions[place] = offsets[-1] + 1
         return bool(table.num_rows)
 
-    def _seek_start(self, log: SparkLog, history: History, place: tuple[str, int]) -> None:
+    def _look(self, log: SparkLog, history: History, place: tuple[str, int]) -> bool:
+        """Poll the compacted topic; now and then from its start on."""
+        if self.setting.dice.random() < 0.3:
+            self._seek_start(log, history, place, begins_anew=True)
+        start = self.positions[place]
+        most = self.setting.dice.choice((2, 5, 1000))
+        try:
+            self.positions[place] = look_at(log, history, place, self.setting, start, most=most)
+        except OffsetOutOfRangeError:
+            self._seek_start(log, history, place)
+        except DataLossError:
+            if start >= log.metadata.refresh().partition(*place).log_start_offset:
+                raise
+            self._seek_start(log, history, place)
+        return self.positions[place] > start
+
+    def _seek_start(
+        self, log: SparkLog, history: History, place: tuple[str, int], *, begins_anew: bool = False
+    ) -> None:
         start = log.log_start_offset(*place)
-        if self.positions[place] > start:
+        if self.positions[place] > start and not begins_anew:
             raise AssertionError(f"{key_of(place)}: position {self.positions[place]}, start {start}, no end")
         self.positions[place] = start
         history.seek(key_of(place))
@@ -183,108 +204,39 @@ class Reader(Role):
         committing.ok()
 
 
-@dataclass
-class Keeper(Role):
-    """Snapshots, cleans, sweeps, merges, moves log starts; all that is due, after idle hours."""
+def look_at(
+    log: SparkLog, history: History, place: tuple[str, int], setting: Setting, start: int, *, most: int
+) -> int:
+    """Read the compacted topic from an offset on, and note what was there; where to go on.
 
-    due: list[str] = field(default_factory=list)
-    dawn_us: int = 0
-
-    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
-        if self.dawn_us < self.setting.idle_until_us <= process.world.now_us:
-            self.dawn_us = self.setting.idle_until_us
-            self.due = ["clean", "snapshot", "refresh", "snapshot"]
-        actions: tuple[str, ...] = ("snapshot", "clean", "clean", "sweep", "expire", "refresh")
-        if self.setting.merges:
-            actions += ("merge", "merge", "merge")
-        if self.setting.forgets and self.setting.producers:
-            actions += ("mark", "forget", "forget")
-        action = self.due.pop() if self.due else self.setting.dice.choice(actions)
-        if action == "snapshot":
-            log.metadata.write_snapshot()
-        elif action == "clean":
-            log.metadata.clean(grace_ms=self.setting.dice.choice((-HOUR_MS, 0, 100, HOUR_MS)))
-        elif action == "sweep":
-            log.store.sweep_temporary(older_than_ms=0)
-            if self.setting.vacuums:
-                self._vacuum(log, process)
-            else:
-                sweep_segments(log, self.setting)
-        elif action == "merge":
-            self._merge(log, process)
-        elif action in {"mark", "forget"}:
-            forgetting = ExpireProducers(time_ms=0, marks_only=action == "mark")
-            log.metadata.publish(lambda _: [forgetting])
-        elif action == "expire" and self.setting.expires:
-            self._expire(log, history)
-        else:
-            log.refresh()
-        return True
-
-    def _merge(self, log: SparkLog, process: SimProcess) -> None:
-        dice = self.setting.dice
-        limits = MergeLimits(fan_in=dice.choice((None, 2, 4)), shared_bytes=dice.choice((0, 1 << 20)))
-        for topic in optimize(log.metadata, process, limits=limits).topics.values():
-            self.setting.world.met["merged extents"] += topic.merged_extents
-            self.setting.world.met["merged in vain"] += topic.left_out
-
-    def _vacuum(self, log: SparkLog, process: SimProcess) -> None:
-        retain_ms = self.setting.dice.choice((0, 0, 1000, HOUR_MS))
-        report = vacuum(log.metadata, process, retain_ms=retain_ms, force=True)
-        self.setting.world.met["files vacuumed"] += report.dead.files
-
-    def _expire(self, log: SparkLog, history: History) -> None:
-        place = self.setting.dice.choice(TOPICS), self.setting.dice.randrange(self.setting.partitions)
-        try:
-            state = log.refresh().partition(*place)
-        except UnknownTopicError:
-            return
-        start, end = state.log_start_offset, state.log_end_offset
-        target = min(end, start + self.setting.dice.randrange(4))
-        moving = history.begin("truncate", key=key_of(place), offset=target)
-        moving.invoked({key_of(place): []})
-
-        def plan(image: Image) -> list[Action]:
-            action = plan_advance_log_start(image, state.topic_id, place[1], target)
-            return [] if action is None else [action]
-
-        log.metadata.publish(plan)
-        moving.ok(key=key_of(place), offset=target)
-
-
-def sweep_segments(log: SparkLog, setting: Setting) -> None:
-    """By age, which is not how sparklog does it, in histories without `vacuum`: old, by the storage's clock,
-    and unused for as long; who still reads, or writes to, what was merged has given up by then.
-
-    First the listing, then the image: whatever the listing shows, and a later commit refers to, is in it.
+    Raises: as SparkLog.read.
     """
-    listed = log.store.list("segments", recursive=True)
-    image = log.metadata.refresh(force=True) if setting.lags else log.refresh()
-    used = {
-        extent.segment
-        for topic in image.topics.values()
-        for state in topic.partitions
-        for extent in state.extents
-    }
-    now_ms = log.store.storage_now_ms(log.clock.now_ms())
-    if setting.is_directory:
-        now_ms = START_MS + setting.world.now_us // 1000  # the storage's own clock
-    for stored in listed:
-        segment = stored.name.removesuffix(".index").removesuffix(".log") + ".log"
-        if segment in used:
-            setting.unused_since_ms.pop(segment, None)
-            continue
-        since_ms = max(stored.modified_ms, setting.unused_since_ms.setdefault(segment, now_ms))
-        if since_ms < now_ms - setting.sweep_after_ms:
-            setting.world.faults["segments swept"] += 1
-            log.store.delete(stored.name)
+    polling = history.poll()
+    end = log.log_end_offset(*place)
+    table = log.read(*place, start, max_records=most, include_headers=True)
+    texts, offsets = texts_in(table, setting.witness.stamps), table["offset"].to_pylist()
+    if offsets:
+        polling.ok({key_of(place): (texts, offsets)})
+        end = offsets[-1] + 1 if len(offsets) == most else max(end, offsets[-1] + 1)
+    setting.witness.looks.append(
+        Look(
+            who=f"{polling.proc}#{polling.i}",
+            key=key_of(place),
+            start=start,
+            end=end,
+            began_us=polling.t_inv,
+            done_us=history.now_us(),
+            found=dict(zip(offsets, texts, strict=True)),
+        )
+    )
+    return end
 
 
-def stage(log: SparkLog, writer: LogWriter, values: dict[str, list[str]], partitions: int) -> StagedAppend:
-    """Write the rows of one topic; `partitions`, if it has to be created."""
-    options = AppendOptions(num_partitions=partitions)
+def stage(setting: Setting, log: SparkLog, writer: LogWriter, values: dict[str, list[str]]) -> StagedAppend:
+    """Write the rows of one topic, which is created if it is not there."""
+    options = AppendOptions(num_partitions=setting.partitions)
     with PartitionedAppender(log.image, writer, log.clock, options) as appender:
-        appender.add(rows_of(values), topic_of(values))
+        appender.add(rows_of(setting, log, values), topic_of(values))
         return appender.finish()
 
 
@@ -306,9 +258,14 @@ def topic_of(values: dict[str, list[str]]) -> str:
     return next(iter(values)).rpartition("-")[0]
 
 
-def rows_of(values: dict[str, list[str]]) -> pa.RecordBatch:
+def rows_of(setting: Setting, log: SparkLog, values: dict[str, list[str]]) -> pa.RecordBatch:
+    """As they are appended; what is appended again has the time that it had at first."""
     texts = [text for one in values.values() for text in one]
     partitions = [int(key.rpartition("-")[2]) for key, one in values.items() for _ in one]
+    if topic_of(values) == KEYED:
+        for text in texts:
+            setting.witness.stamps.setdefault(text, log.clock.now_ms())
+        return keyed_rows(texts, partitions, setting.witness.stamps)
     return pa.RecordBatch.from_pydict({"value": texts, "partition": pa.array(partitions, pa.int32())})
 
 

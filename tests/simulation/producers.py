@@ -15,6 +15,7 @@ from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.metadata import Action, AppendExtents, DraftExtent, Image, appended_offset, plan_append
 from tests.history.recorder import History
+from tests.simulation.keyed import KEYED
 from tests.simulation.processes import Role, end_open, key_of, stage
 from tests.simulation.setting import TOPICS
 from tests.simulation.world import SimProcess
@@ -44,7 +45,7 @@ class Producer(Role):
 
     def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
         if self.pending is None:
-            place = TOPICS[0], self.setting.dice.randrange(min(2, self.setting.partitions))
+            place = self._topic(), self.setting.dice.randrange(min(2, self.setting.partitions))
             if place[0] not in log.refresh().topics:
                 return False
             self.pending = self._next_batch(place, process)
@@ -53,18 +54,24 @@ class Producer(Role):
         self._produce(log, history, self.pending)
         return True
 
+    def _topic(self) -> str:
+        if self.setting.compaction is None or self.setting.dice.random() < 0.3:
+            return TOPICS[0]
+        return KEYED
+
     def _next_batch(self, place: tuple[str, int], process: SimProcess) -> _Batch:
         count = self.setting.dice.choice((1, 1, 3))
-        values = [f"{place[0]}/{self.name}/{self.sent + number}" for number in range(count)]
+        values = [self.setting.new_text(place[0], self.name, self.sent + number) for number in range(count)]
         self.sent += count
         time_ms = process.now_ms() if self.setting.producers_of_now else 0
+        self.setting.witness.stamps.update(dict.fromkeys(values, time_ms))
         return _Batch(place, self.sequences.get(place, 0), values, time_ms)
 
     def _produce(self, log: SparkLog, history: History, batch: _Batch) -> None:
         values = {key_of(batch.place): batch.values}
         sending = history.send(values, txn=f"{self.producer_id}/{batch.place}/{batch.sequence}")
         try:
-            drafts = stage(log, log.writer, values, self.setting.partitions).drafts
+            drafts = stage(self.setting, log, log.writer, values).drafts
             log.writer.sync(drafts)
             base_offset = self._publish(log, batch, self._marked(drafts, batch))
         except InvalidRequestError as error:

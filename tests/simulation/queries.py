@@ -8,7 +8,8 @@ Then batches are planned again, from the same places on, and may end elsewhere.
 import zlib
 from dataclasses import dataclass, field, replace
 
-from tests.simulation.setting import TOPICS, Setting
+from tests.simulation.keyed import KEYED, text_of
+from tests.simulation.setting import Setting
 
 _SIZES = (1, 1, 2, 4)
 
@@ -66,8 +67,8 @@ class Query:
             end = self.position + setting.dice.choice(_SIZES)
             values: dict[str, list[str]] = {}
             for number in range(self.position, end):
-                topic, partition = _place_of(f"{self.name}/{number}", setting.partitions)
-                values.setdefault(f"{topic}-{partition}", []).append(f"{topic}/{self.name}/{number}")
+                key, text = _record(self.name, number, setting)
+                values.setdefault(key, []).append(text)
             topics = tuple(dict.fromkeys(key.rpartition("-")[0] for key in values))
             writes = (topics,) if setting.dice.random() < 0.5 else tuple((topic,) for topic in topics)
             self.pending = Batch(self.version, self.position, end, values, writes)
@@ -97,6 +98,15 @@ class Query:
         self.starts.clear()
 
 
-def _place_of(record: str, partitions: int) -> tuple[str, int]:
-    number = zlib.crc32(record.encode())
-    return TOPICS[number % len(TOPICS)], number // len(TOPICS) % partitions
+def _record(name: str, number: int, setting: Setting) -> tuple[str, str]:
+    """A record of the source: where it goes, and its text. It follows from its number alone."""
+    thrown = zlib.crc32(f"{name}/{number}".encode())
+    topic = setting.topics[thrown % len(setting.topics)]
+    thrown //= len(setting.topics)
+    place = f"{topic}-{thrown % setting.partitions}"
+    if topic != KEYED:
+        return place, f"{topic}/{name}/{number}"
+    assert setting.compaction is not None
+    thrown //= setting.partitions
+    key = f"k{thrown % setting.compaction.keys}"
+    return place, text_of(name, number, key, is_tombstone=thrown // setting.compaction.keys % 4 == 0)

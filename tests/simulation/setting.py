@@ -3,10 +3,13 @@
 import random
 from dataclasses import dataclass, field
 
+from sparklog.log.setting import LONG_MAX
 from sparklog.metadata import MetadataSettings
 from sparklog.storage import Store
 from tests.history.events import Event
+from tests.simulation.compacted import Rules, Witness
 from tests.simulation.directory_store import DirectoryStore, Disk
+from tests.simulation.keyed import KEYED, text_of
 from tests.simulation.remote_store import RemoteStore, Server
 from tests.simulation.world import SimProcess, World
 
@@ -14,6 +17,34 @@ TOPICS = ("a", "b")
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 SWEEP_AFTER_MS = 24 * HOUR_MS  # longer than all pauses of a process together, and than a segment is open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """Of a history that has a compacted topic: its settings, and how it is written and compacted."""
+
+    rules: Rules
+    segment_bytes: int
+    compression_type: str
+    keys: int
+    keyless: float  # records; above 0 the topic is not compacted at first, and not always
+    tombstones: float
+    small_maps: bool  # rounds end before what is there
+    joined_bytes: int
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Of the topic, as it is created."""
+        return {
+            "cleanup.policy": "delete" if self.keyless else "compact",
+            "delete.retention.ms": str(self.rules.delete_retention_ms),
+            "min.compaction.lag.ms": str(self.rules.min_compaction_lag_ms),
+            "segment.bytes": str(self.segment_bytes),
+            "compression.type": self.compression_type,
+            "message.timestamp.after.max.ms": str(
+                LONG_MAX
+            ),  # clocks that are wrong by hours are no news here
+        }
 
 
 @dataclass
@@ -42,12 +73,35 @@ class Setting:
     sweep_after_ms: int
     merges: bool
     vacuums: bool  # data files go by commit numbers; else by age
+    compaction: Compaction | None
+    witness: Witness
     unused_since_ms: dict[str, int] = field(default_factory=dict)  # segments, when a sweep saw it first
     operations: int = 0
     is_over: bool = False
     idle_until_us: int = 0  # nobody begins anything until then
     has_damage: bool = False  # a snapshot's
     events: list[Event] = field(default_factory=list)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All of them; the compacted one last."""
+        return TOPICS if self.compaction is None else (*TOPICS, KEYED)
+
+    def throw_topic(self) -> str:
+        """To be written to, or read: mostly the compacted one, which needs several records of a key."""
+        if self.compaction is not None and self.dice.random() < 0.6:
+            return KEYED
+        return self.dice.choice(self.topics)
+
+    def new_text(self, topic: str, sender: str, number: int, *, may_lack_key: bool = False) -> str:
+        """Of a record that was never sent before."""
+        if topic != KEYED:
+            return f"{topic}/{sender}/{number}"
+        assert self.compaction is not None
+        has_key = not may_lack_key or self.dice.random() >= self.compaction.keyless
+        key = f"k{self.dice.randrange(self.compaction.keys)}" if has_key else ""
+        is_tombstone = bool(key) and self.dice.random() < self.compaction.tombstones
+        return text_of(sender, number, key, is_tombstone=is_tombstone)
 
     @property
     def is_directory(self) -> bool:
@@ -72,6 +126,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
     expires = dice.random() < 0.5
     is_directory = kind == "directory"
     merges = world.seed % 2 == 0
+    compaction = _compaction(world.seed) if world.seed // 4 % 2 else None
     return Setting(
         world=world,
         disk=Disk(world) if is_directory else None,
@@ -96,6 +151,8 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         sweep_after_ms=SWEEP_AFTER_MS,
         merges=merges,
         vacuums=world.seed % 3 == 0,
+        compaction=compaction,
+        witness=Witness(Rules(0, 0) if compaction is None else compaction.rules),
         refresh_interval_ms=0 if is_directory else dice.choice((0, 0, 100)),
         settings=MetadataSettings(
             snapshot_bytes=4096 * dice.choice((2, 3, 7, 1000)),
@@ -104,4 +161,22 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
             snapshots_kept=dice.choice((1, 2)),
             publish_timeout_ms=dice.choice((5_000, 60_000)),
         ),
+    )
+
+
+def _compaction(seed: int) -> Compaction:
+    """By dice of its own: whether there is a compacted topic does not change what else a seed means."""
+    dice = random.Random(f"compaction {seed}")
+    return Compaction(
+        rules=Rules(
+            delete_retention_ms=dice.choice((0, 1_000, HOUR_MS, 24 * HOUR_MS)),
+            min_compaction_lag_ms=dice.choice((0, 0, 0, 1_000, HOUR_MS)),
+        ),
+        segment_bytes=dice.choice((100, 500, 1 << 30)),
+        compression_type=dice.choice(("producer", "lz4")),
+        keys=dice.choice((1, 3, 6)),
+        keyless=dice.choice((0.0, 0.0, 0.0, 0.2)),
+        tombstones=dice.choice((0.1, 0.3)),
+        small_maps=dice.random() < 0.5,
+        joined_bytes=dice.choice((100, 64 << 10)),
     )

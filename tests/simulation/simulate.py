@@ -1,6 +1,6 @@
 """One simulated history: run, heal, read everything, judge.
 
-Judged by the history checker, and besides:
+Judged by the history checker, by what compaction promises (compacted.py), and besides:
     commit numbers   none is ever taken by two different commits that both could be relied on
     progress         after the last fault every process gets something done within PROGRESS_US
     errors           none but those that the faults explain
@@ -10,18 +10,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sparklog.client import SparkLog
 from tests.history.checker import check
 from tests.history.events import Event
-from tests.history.recorder import History
 from tests.history.verdict import Verdict
+from tests.simulation.compacted import problems_of
 from tests.simulation.determinism import deterministic
+from tests.simulation.keeper import Keeper
+from tests.simulation.keyed import KEYED
+from tests.simulation.last_looks import create_compacted, read_everything
 from tests.simulation.limits import small_limits
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.processes import Keeper, Reader, Role, key_of
+from tests.simulation.processes import Reader, Role
 from tests.simulation.producers import Producer
-from tests.simulation.setting import TOPICS, Setting, throw
-from tests.simulation.world import HOUR_US, SimProcess, StuckError, World
+from tests.simulation.setting import Setting, throw
+from tests.simulation.world import HOUR_US, StuckError, World
 from tests.simulation.writers import Writer
 
 PROGRESS_US = 30_000_000
@@ -79,7 +81,8 @@ def simulate(seed: int, kind: str, *, target: int | None = None, focus: Sequence
     outcome.faults = world.faults
     outcome.met = world.met
     outcome.events = setting.events
-    outcome.verdict = check(setting.events)
+    outcome.verdict = check(setting.events, compacted={KEYED})
+    outcome.problems += problems_of(setting.witness, setting.events, lags=setting.lags)
     store = setting.disk or setting.server
     assert store is not None
     outcome.problems += store.violations
@@ -92,6 +95,9 @@ def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
     roles += [Reader(f"r{number}", setting) for number in range(setting.readers)]
     roles += [Producer(f"p{number}", setting, producer_id=number) for number in range(setting.producers)]
     roles.append(Keeper("k0", setting))
+    if setting.compaction is not None:
+        roles.append(Keeper("k1", setting))
+        create_compacted(setting)
     nemesis = Nemesis(setting, roles, focus)
     nemesis.start()
 
@@ -116,7 +122,7 @@ def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
         stuck = [role.name for role in roles if not role.has_recovered]
         outcome.problems.append(f"stuck: {error}; without progress: {stuck}")
     if not world.failed and not outcome.problems:
-        _read_everything(setting, outcome)
+        outcome.problems += read_everything(setting)
     for process in world.failed:
         outcome.problems.append(f"{process.name}: {type(process.failure).__name__}: {process.failure}")
         outcome.error = process.failure
@@ -133,34 +139,3 @@ def _heal(setting: Setting, nemesis: Nemesis) -> None:
         setting.server.network.heal()
     if setting.disk is not None:
         setting.disk.heal()
-
-
-def _read_everything(setting: Setting, outcome: Outcome) -> None:
-    """When even the latest put has landed: by a process that has seen nothing before."""
-    world = setting.world
-    world.drain(3 * HOUR_US)
-    world.spawn("last", lambda process: _read(setting, process))
-    last = world.processes[-1]
-    try:
-        world.run(lambda: last.dead, deadline_us=world.now_us + 60 * PROGRESS_US)
-    except StuckError as error:
-        outcome.problems.append(f"reading everything: {error}")
-
-
-def _read(setting: Setting, process: SimProcess) -> None:
-    history = History("last", setting.events.extend, lambda: process.world.now_us)
-    log: SparkLog = Keeper("last", setting).opened(process)
-    for topic in TOPICS:
-        if topic not in log.topics():
-            continue
-        for partition in range(setting.partitions):
-            place = topic, partition
-            polling = history.poll(final=True)
-            values: list[str] = []
-            offsets: list[int] = []
-            for arrow_batch in log.read_batches(topic, partition):
-                values += [value.decode() for value in arrow_batch.column("value").to_pylist()]
-                offsets += arrow_batch.column("offset").to_pylist()
-            start, end = log.log_start_offset(*place), log.log_end_offset(*place)
-            assert offsets == list(range(start, end)), f"{key_of(place)}: {start} to {end}, found {offsets}"
-            polling.ok({key_of(place): (values, offsets)})

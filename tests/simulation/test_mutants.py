@@ -14,7 +14,7 @@ HISTORIES = 150
 def test_a_missing_safeguard_is_found(mutant: Mutant, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     with mutant.apply():
-        for seed in range(1, HISTORIES + 1):
+        for seed in range(mutant.first, mutant.first + HISTORIES):
             outcome = simulate(seed, mutant.kind, focus=mutant.focus)
             if not outcome.is_clean:
                 print(outcome)

@@ -11,9 +11,9 @@ from sparklog.client import SparkLog, StagedAppend
 from sparklog.errors import InvalidRequestError, RetriableError, StorageError
 from sparklog.log.writer import LogWriter
 from tests.history.recorder import History
+from tests.simulation.keyed import KEYED, lacks_keys
 from tests.simulation.processes import Role, Seen, end_open, parts_of, rows_of, stage, topic_of
 from tests.simulation.queries import Batch, Query
-from tests.simulation.setting import TOPICS
 from tests.simulation.world import SimProcess
 
 
@@ -58,11 +58,12 @@ class Writer(Role):
 
     def _new_values(self) -> dict[str, list[str]]:
         dice = self.setting.dice
-        topic = dice.choice(TOPICS)
+        topic = self.setting.throw_topic()
         values: dict[str, list[str]] = {}
         for _ in range(dice.choice((1, 1, 2, 4))):
             key = f"{topic}-{dice.randrange(self.setting.partitions)}"
-            values.setdefault(key, []).append(f"{topic}/{self.name}/{self.sequence}")
+            text = self.setting.new_text(topic, self.name, self.sequence, may_lack_key=True)
+            values.setdefault(key, []).append(text)
             self.sequence += 1
         return values
 
@@ -70,16 +71,23 @@ class Writer(Role):
         sending = history.send(values)
         try:
             if topic_of(values) in log.refresh().topics:
-                result = log.append(topic_of(values), rows_of(values))
+                result = log.append(topic_of(values), rows_of(self.setting, log, values))
             else:
-                result = log.publish([stage(log, log.writer, values, self.setting.partitions)])
+                result = log.publish([stage(self.setting, log, log.writer, values)])
         except StorageError as error:
-            if end_open(sending, error) and not self.setting.expires and self.doubtful is None:
+            # What retention or compaction may have removed, is not to be looked for.
+            stays = not self.setting.expires and topic_of(values) != KEYED
+            if end_open(sending, error) and stays and self.doubtful is None:
                 self.doubtful, self.may_look = values, False
             raise
         except RetriableError as error:
             sending.fail(error)
             raise
+        except InvalidRequestError as error:
+            if error.code != "INVALID_ROWS" or not lacks_keys(values):
+                raise
+            sending.fail(error)  # the topic is compacted now: nothing without a key is taken
+            return
         sending.ok(parts_of(values, result))
 
     def _look_again(self, log: SparkLog, history: History) -> None:
@@ -154,7 +162,7 @@ class Writer(Role):
         for key, texts in values.items():
             for _ in range(self.setting.dice.choice((1, 1, 2))):
                 writer = LogWriter(log.store, log.clock, seen=Seen(log.metadata))
-                attempt = stage(log, writer, {key: texts}, self.setting.partitions)
+                attempt = stage(self.setting, log, writer, {key: texts})
                 writer.close()
             staged.append(attempt)
         return staged
