@@ -151,6 +151,27 @@ MUTANTS = (
         "tests/client/test_hostile_broker.py",
     ),
     Mutant(
+        "brokers of another cluster are asked to decide nothing",
+        "sparklog/client/controller.py",
+        "        if cluster.cluster_id != self._cluster_id:\n",
+        "        if False:\n",
+        "tests/client/test_controller.py",
+    ),
+    Mutant(
+        "who is controller no more is not believed, and the next one is asked",
+        "sparklog/client/controller.py",
+        "                    if not _is_elsewhere(answer):\n",
+        "                    if True:\n",
+        "tests/client/test_controller.py",
+    ),
+    Mutant(
+        "a path into the past that begins with a lost commit leads nowhere",
+        "sparklog/metadata/past.py",
+        "        if past.commit == commit:\n            return past\n",
+        "        return past\n",
+        "tests/metadata/test_past.py",
+    ),
+    Mutant(
         "a root that is named by its cluster id is not made",
         "sparklog/client/log.py",
         "    create = create and rules.cluster_id is None\n",

@@ -35,8 +35,12 @@ def propose(
     factor: int | None,
     *,
     racks: bool,
+    start: int = 0,
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """Replicas for all partitions of these topics, in turn over the brokers; as many as they have.
+
+    Args:
+        start: any number, to begin with another broker each time.
 
     Raises:
         InvalidRequestError: BROKER_MISSING; INVALID_OPTION, more replicas than brokers.
@@ -55,7 +59,7 @@ def propose(
                 f"topic {topic!r}: found {len(rack_of)} brokers, expected {wanted} for as many replicas",
                 fix="name more brokers, or give --replication-factor",
             )
-        lists = spread_replicas(rack_of, len(states), wanted, start=len(found))
+        lists = spread_replicas(rack_of, len(states), wanted, start=start + len(found))
         found.update({(topic, number): one for number, one in enumerate(lists)})
     return found
 

@@ -97,12 +97,6 @@ def parse_configs(
     return configs
 
 
-def ignore_replication(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -> None:
-    """Kafka's --replication-factor is accepted; there is nothing to replicate to."""
-    if value is not None and value > 1:
-        note(f"Note: --replication-factor {value} has no effect: copies are the storage's affair.")
-
-
 @topics.command("create")
 @topic_option
 @click.option(
@@ -114,17 +108,22 @@ def ignore_replication(_ctx: click.Context, _parameter: click.Parameter, value: 
 @click.option("--if-not-exists", is_flag=True, help="Do nothing when the topic exists.")
 @click.option(
     "--replication-factor",
-    type=int,
-    hidden=True,
-    expose_value=False,
-    callback=ignore_replication,
-    default=None,
+    "factor",
+    type=click.IntRange(min=1),
+    help="Among how many brokers leading it moves; default: the root's default.replication.factor.",
 )
 @common_options
-def create(topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool) -> None:
+def create(
+    topic: str, partitions: int | None, configs: dict[str, str], if_not_exists: bool, factor: int | None
+) -> None:
     """Create a topic (and the root, when it is new)."""
+    from sparklog.cli.replication import replicate, validate_factor
+
     log = current().open_log(create=True)
+    is_asked = validate_factor(log.image, factor)
     created = log.create_topic(topic, partitions=partitions, configs=configs, if_not_exists=if_not_exists)
+    if created and is_asked and factor is not None:
+        replicate(log, topic, factor)
     found = topic_document(log.describe_topic(topic))
     if current().json:
         show_json({**found, "created": created})

@@ -257,6 +257,28 @@ def test_any_log_directory_will_do_since_there_is_one(
     assert targets(controller) == {("orders", 0): (2,)}
 
 
+def test_a_topic_is_made_with_as_many_replicas_as_are_asked_for(
+    cluster: ClusterRoot, controller: FakeController, run: Run
+) -> None:
+    controller.answers = {
+        ALTER_REASSIGNMENTS: reassigned(*(("wide", number, 0, None) for number in range(3)))
+    }
+    run("topics", "create", "--topic", "wide", "--partitions", "3", "--replication-factor", "2")
+    found = targets(controller)
+    assert sorted(found) == [("wide", 0), ("wide", 1), ("wide", 2)]
+    assert {len(replicas or ()) for replicas in found.values()} == {2}
+    assert {(replicas or ())[0] for replicas in found.values()} == {1, 2, 3}
+    controller.asked.clear()
+    run("topics", "create", "--topic", "default")
+    words = ("topics", "create", "--topic", "wide", "--replication-factor", "2", "--if-not-exists")
+    assert "exists already" in run(*words).stdout
+    cluster.fence(3)
+    refused = run("topics", "create", "--topic", "more", "--replication-factor", "3", exit_code=1).stderr
+    assert "found 3, expected at most 2, the brokers that run" in refused
+    assert controller.asked == []
+    assert cluster.log.topics() == ["default", "orders", "wide"]
+
+
 # --- elect --------------------------------------------------------------------------------------------
 
 

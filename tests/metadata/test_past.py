@@ -137,6 +137,16 @@ def test_commits_that_no_snapshot_leads_to_are_read_but_have_no_image() -> None:
         newest_commit_before(store, images[-1], began_ms + 5_500)
 
 
+def test_a_commit_that_goes_while_it_is_looked_for_is_gone() -> None:
+    clock = ManualClock()
+    store = MemoryStore("past", clock=clock)
+    images = written(store, clock, frozenset({3}))
+    store.delete(commit_name(5))
+    with pytest.raises(InvalidRequestError, match="commit 6 has been cleaned"):
+        load_image_at(store, images[-1], 6)
+    assert load_image_at(store, images[-1], 4).topics == images[4].topics
+
+
 def test_the_newest_commit_of_before_a_time() -> None:
     clock = ManualClock()
     store = MemoryStore("past", clock=clock)
