@@ -6,6 +6,8 @@ SESSIONS, FETCH = "sparklog_server/fetch/sessions.py", "sparklog_server/api/fetc
 OF_IDS = "tests/server/api/test_topic_ids.py"
 NODES, OF_NODES = "sparklog_server/api/nodes.py", "tests/server/api/test_nodes.py"
 LISTING, OF_LISTING = "sparklog_server/api/topic_listing.py", "tests/server/api/test_topic_listing.py"
+UNREGISTERING = "sparklog_server/cluster/unregistering.py"
+OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 PAGES = "sparklog_server/api/describe_topic_partitions.py"
 OF_PAGES = "tests/server/api/test_describe_topic_partitions.py"
 
@@ -79,5 +81,54 @@ MUTANTS = (
         "                self.next = name, end\n",
         "                self.next = name, end - 1\n",
         OF_PAGES,
+    ),
+    Mutant(
+        "protocol: what others are replicas of stays theirs when a broker is forgotten",
+        UNREGISTERING,
+        "            if node_id in state.leadership.replicas:\n",
+        "            if state.leadership.replicas:\n",
+        OF_UNREGISTERING,
+    ),
+    Mutant(
+        "protocol: partitions of a broker that is forgotten are led again",
+        UNREGISTERING,
+        "        if partition.leader == NO_NODE and (chosen",
+        "        if False and (chosen",
+        OF_UNREGISTERING,
+    ),
+    Mutant(
+        "protocol: a broker that runs is not forgotten",
+        "sparklog_server/api/unregister_broker.py",
+        "        if broker is None or not broker.is_fenced:\n",
+        "        if broker is None:\n",
+        "tests/server/api/test_unregister_broker.py",
+    ),
+    Mutant(
+        "protocol: a reassignment is not called off where that would leave nobody to lead",
+        "sparklog_server/admin/reassignments.py",
+        "            if not plan_reassignments(image, {key: None}, controller_epoch=controller_epoch):\n",
+        "            if False:\n",
+        "tests/server/admin/test_reassignments.py",
+    ),
+    Mutant(
+        "protocol: a preferred leader that is away is not elected",
+        "sparklog_server/admin/leader_elections.py",
+        "            leader = wanted if wanted in usable else NO_NODE\n",
+        "            leader = wanted\n",
+        "tests/server/admin/test_leader_elections.py",
+    ),
+    Mutant(
+        "protocol: somebody of a list has to be there, to lead",
+        "sparklog_server/admin/assignments.py",
+        "    if image.brokers and selectors.usable_brokers(image).isdisjoint(replicas):\n",
+        "    if False:\n",
+        "tests/server/admin/test_assignments.py",
+    ),
+    Mutant(
+        "protocol: nothing is assigned in the name of a controller that there is not",
+        "sparklog_server/admin/assignments.py",
+        "    if image.brokers and image.controller.node_id == NO_NODE:\n",
+        "    if False:\n",
+        "tests/server/admin/test_assignments.py",
     ),
 )

@@ -12,7 +12,7 @@ Sources: Kafka ReplicationControlManager (per-topic ApiError beside one atomic l
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sparklog.errors import SparklogError
@@ -25,6 +25,9 @@ from sparklog_server.root.live_root import LiveRoot
 K = TypeVar("K", bound=Hashable)
 MAX_ADDED_PARTITIONS = 10_000  # by one request, as in Kafka
 Part = Callable[[Image], Action | None]
+Completing = Callable[
+    [Image, Sequence[Action]], Sequence[Action]
+]  # what is committed with the parts' actions
 
 
 class RefusedError(Exception):
@@ -67,8 +70,9 @@ class Change(Generic[K]):
     The publisher's thread runs it, the event loop may give it up.
     """
 
-    def __init__(self, parts: Mapping[K, Part]) -> None:
+    def __init__(self, parts: Mapping[K, Part], completing: Completing | None = None) -> None:
         self._parts = parts
+        self._completing = completing
         self._turn = threading.Lock()
         self._has_begun = self._is_given_up = False
         self.outcomes: dict[K, Outcome] = {}
@@ -106,7 +110,8 @@ class Change(Generic[K]):
         if added > MAX_ADDED_PARTITIONS:
             outcomes = {key: outcome if outcome.is_error else _TOO_MANY for key, outcome in outcomes.items()}
         self.outcomes = outcomes
-        return [outcome.action for outcome in outcomes.values() if outcome.action is not None]
+        actions = [outcome.action for outcome in outcomes.values() if outcome.action is not None]
+        return actions if self._completing is None else [*actions, *self._completing(image, actions)]
 
 
 class Changes:
@@ -123,16 +128,18 @@ class Changes:
         timeout_ms: int = 0,
         validate_only: bool = False,
         fenced: ErrorCode = ErrorCode.not_controller,
+        completing: Completing | None = None,
     ) -> dict[K, Outcome]:
         """Carry the parts out; the outcome of each.
 
         Args:
+            completing: from the parts' actions, what is committed with them.
             fenced: what makes clients ask another broker, when this one may not publish.
             timeout_ms: answer REQUEST_TIMED_OUT after so long. What has begun by then may still happen. 0:
                 wait.
             validate_only: find out what would happen.
         """
-        change = Change(parts)
+        change = Change(parts, completing)
         if validate_only or not parts:
             error = await self._root.look()
             if error is not None:

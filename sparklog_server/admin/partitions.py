@@ -5,15 +5,18 @@ Not here: carrying the parts out (changes.py), Kafka's entities (api/).
 Sources: Kafka ReplicationControlManager.createPartitions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from sparklog.errors import UnknownTopicError
 from sparklog.metadata import Action, Image, plan_add_partitions
-from sparklog_server.admin.assignments import validate_assignment
+from sparklog_server.admin.assignments import (
+    Placements,
+    validate_assignment,
+    validate_usable,
+)
 from sparklog_server.admin.changes import Part, RefusedError, duplicates
 from sparklog_server.admin.config_changes import invalid_request
-from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.errors import ErrorCode
 
 
@@ -37,29 +40,37 @@ class MorePartitions(Protocol):
     def assignments(self) -> Sequence[Replicas] | None: ...
 
 
-def additions(leadership: Leadership, topics: Sequence[MorePartitions]) -> dict[str, Part]:
-    """A part for each name."""
+def additions(node_id: int, topics: Sequence[MorePartitions], placements: Placements) -> dict[str, Part]:
+    """A part for each name; where the partitions are to be is left in `placements`."""
     twice = duplicates([topic.name for topic in topics])
-    return {topic.name: _part(leadership, topic, duplicate=topic.name in twice) for topic in topics}
+    return {topic.name: _part(node_id, topic, placements, duplicate=topic.name in twice) for topic in topics}
 
 
-def _part(leadership: Leadership, topic: MorePartitions, *, duplicate: bool) -> Part:
+def _part(node_id: int, topic: MorePartitions, placements: Placements, *, duplicate: bool) -> Part:
     def plan(image: Image) -> Action | None:
         if duplicate:
             raise invalid_request("Duplicate topic name.")
         try:
-            count = len(image.topic(topic.name).partitions)
+            found = image.topic(topic.name)
         except UnknownTopicError:
             raise RefusedError(
                 ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
             ) from None
-        _validate(leadership, topic, count)
-        return plan_add_partitions(image, topic.name, topic.count)
+        count = len(found.partitions)
+        factor = len(found.partitions[0].leadership.replicas)  # 0: nobody has assigned it yet
+        _validate(image, node_id, topic, count, factor)
+        action = plan_add_partitions(image, topic.name, topic.count)
+        if topic.assignments is not None and image.brokers:
+            lists = [one.broker_ids for one in topic.assignments]
+            placements.want_lists(image, found.topic_id, lists, count)
+        elif 1 <= factor <= len(image.brokers):
+            placements.want_factor(image, found.topic_id, factor, count)
+        return action
 
     return plan
 
 
-def _validate(leadership: Leadership, topic: MorePartitions, count: int) -> None:
+def _validate(image: Image, node_id: int, topic: MorePartitions, count: int, factor: int) -> None:
     if topic.count == count:
         raise RefusedError(ErrorCode.invalid_partitions, f"Topic already has {count} partition(s).")
     if topic.count < count:
@@ -76,5 +87,7 @@ def _validate(leadership: Leadership, topic: MorePartitions, count: int) -> None
             f"Attempted to add {topic.count - count} additional partition(s), but only "
             f"{len(topic.assignments)} assignment(s) were specified.",
         )
-    for assignment in topic.assignments:
-        validate_assignment(leadership.brokers, assignment.broker_ids)
+    brokers: Collection[int] = image.brokers or (node_id,)
+    for place, assignment in enumerate(topic.assignments):
+        validate_assignment(brokers, assignment.broker_ids, factor=factor or None)
+        validate_usable(image, count + place, assignment.broker_ids)

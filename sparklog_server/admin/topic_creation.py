@@ -8,16 +8,20 @@ Not here: carrying the parts out (changes.py), Kafka's entities (api/).
 Sources: Kafka ReplicationControlManager.createTopics, AutoTopicCreationManager.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
 from sparklog.log.config import validate_topic_configs
 from sparklog.metadata import Action, Image, collision_key, new_id, plan_create_topic, why_illegal_topic_name
-from sparklog_server.admin.assignments import validate_assignment, validate_replication_factor
+from sparklog_server.admin.assignments import (
+    Placements,
+    validate_assignment,
+    validate_replication_factor,
+    validate_usable,
+)
 from sparklog_server.admin.changes import Changes, Part, RefusedError, duplicates
 from sparklog_server.admin.config_changes import invalid_request
-from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.root.live_root import LiveRoot
 
@@ -64,17 +68,20 @@ class NewTopic(Protocol):
     def configs(self) -> Sequence[NewConfig]: ...
 
 
-def creations(root: LiveRoot, leadership: Leadership, topics: Sequence[NewTopic]) -> dict[str, Part]:
-    """A part for each name."""
+def creations(
+    root: LiveRoot, node_id: int, topics: Sequence[NewTopic], placements: Placements
+) -> dict[str, Part]:
+    """A part for each name; where the partitions are to be is left in `placements`."""
     names = [topic.name for topic in topics]
     twice = duplicates(names)
     colliding = duplicates([collision_key(name) for name in dict.fromkeys(names)])
     default = _default_partitions(root)
     return {
         topic.name: _part(
-            leadership,
+            node_id,
             topic,
             default,
+            placements,
             duplicate=topic.name in twice,
             colliding=collision_key(topic.name) in colliding,
         )
@@ -133,14 +140,16 @@ def _default_partitions(root: LiveRoot) -> Callable[[Image], int]:
 
 
 def _part(
-    leadership: Leadership,
+    node_id: int,
     topic: NewTopic,
     default: Callable[[Image], int],
+    placements: Placements,
     *,
     duplicate: bool,
     colliding: bool,
 ) -> Part:
     topic_id = new_id()
+    alone = (node_id,)
 
     def plan(image: Image) -> Action:
         if duplicate:
@@ -153,18 +162,28 @@ def _part(
                 f"Topic '{topic.name}' collides with another one of this request: '.' and '_' are the same "
                 "in metric names",
             )
-        partitions = _partitions(leadership, topic) or default(image)
-        configs = _configs(topic)
-        return plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=configs)
+        brokers: Collection[int] = image.brokers or alone
+        asked = _assigned(image, brokers, topic) if topic.assignments else _partitions(brokers, topic)
+        partitions = asked or default(image)
+        action = plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=_configs(topic))
+        if image.brokers:
+            _place(image, topic, topic_id, placements)
+        return action
 
     return plan
 
 
-def _partitions(leadership: Leadership, topic: NewTopic) -> int:
-    """How many are asked for; 0: the default."""
+def _place(image: Image, topic: NewTopic, topic_id: str, placements: Placements) -> None:
     if topic.assignments:
-        return _assigned(leadership, topic)
-    validate_replication_factor(leadership.brokers, topic.replication_factor)
+        lists = sorted(topic.assignments, key=lambda one: one.partition_index)
+        placements.want_lists(image, topic_id, [one.broker_ids for one in lists])
+    elif topic.replication_factor != -1:
+        placements.want_factor(image, topic_id, topic.replication_factor)
+
+
+def _partitions(brokers: Collection[int], topic: NewTopic) -> int:
+    """How many are asked for; 0: the default."""
+    validate_replication_factor(brokers, topic.replication_factor)
     count = topic.num_partitions
     if count == 0 or count < -1:
         raise RefusedError(
@@ -173,7 +192,8 @@ def _partitions(leadership: Leadership, topic: NewTopic) -> int:
     return 0 if count == -1 else count
 
 
-def _assigned(leadership: Leadership, topic: NewTopic) -> int:
+def _assigned(image: Image, brokers: Collection[int], topic: NewTopic) -> int:
+    """How many are assigned by hand."""
     for name, value in (
         ("replication factor", topic.replication_factor),
         ("numPartitions", topic.num_partitions),
@@ -183,8 +203,10 @@ def _assigned(leadership: Leadership, topic: NewTopic) -> int:
                 f"A manual partition assignment was specified, but {name} was not set to -1."
             )
     indexes = [one.partition_index for one in topic.assignments]
+    factor = len(topic.assignments[0].broker_ids)
     for one in topic.assignments:
-        validate_assignment(leadership.brokers, one.broker_ids)
+        validate_assignment(brokers, one.broker_ids, factor=factor)
+        validate_usable(image, one.partition_index, one.broker_ids)
     if twice := duplicates(indexes):
         raise RefusedError(
             ErrorCode.invalid_replica_assignment,

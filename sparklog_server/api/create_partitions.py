@@ -1,12 +1,14 @@
 """CreatePartitions (key 37), versions 0-3.
 
-Does: let topics have more partitions, in one commit; validate only; assignments to this broker.
+Does: let topics have more partitions, in one commit, with as many replicas as they have; validate only;
+    assignments to brokers.
 Does not: move records. New records of a key may go to another partition than the old ones.
 Versions: 2 flexible; 3 as 2 (THROTTLING_QUOTA_EXCEEDED, KIP-599, which is never answered).
 """
 
 from typing import Any
 
+from sparklog_server.admin.assignments import Placements
 from sparklog_server.admin.partitions import additions
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -18,9 +20,12 @@ from sparklog_server.protocol.entities import field, make
 @api(ApiKey.CREATE_PARTITIONS, versions=range(4))
 async def handle_create_partitions(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every topic by itself; one commit for all that can be."""
-    parts = additions(services.leadership, request.topics)
+    placements = Placements()
     outcomes = await services.changes.make(
-        parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
+        additions(services.node_id, request.topics, placements),
+        timeout_ms=field(request, "timeout", 0),
+        validate_only=request.validate_only,
+        completing=placements.complete,
     )
     return make(
         context.types.CreatePartitionsResponse,

@@ -1,10 +1,9 @@
 """CreateTopics (key 19), versions 2-7.
 
 Does: create topics in one commit, with their settings; -1 partitions and replication factor mean the
-    defaults; validate only; manual assignments, which can only name this broker.
-Does not: replicate. Records are on shared storage once for all brokers, so a replication factor is refused
-    beyond the number of brokers, as Kafka does: a client that asks for three copies should not believe that
-    it got them.
+    defaults; validate only; manual assignments to brokers. The factor is among how many brokers leading
+    moves, at most as many as there are.
+Does not: replicate. Records are on shared storage once for all brokers, and its own copies protect them.
 Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings in the answer (KIP-525);
     7 topic ids (KIP-516).
 """
@@ -12,6 +11,7 @@ Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings
 from typing import Any
 
 from sparklog.metadata import CreateTopic
+from sparklog_server.admin.assignments import Placements
 from sparklog_server.admin.changes import Outcome
 from sparklog_server.admin.config_entries import topic_entries
 from sparklog_server.admin.topic_creation import creations
@@ -28,9 +28,12 @@ from sparklog_server.protocol.errors import ErrorCode
 async def handle_create_topics(request: Any, context: RequestContext, services: Services) -> Any:
     """Plan every topic by itself; one commit for all that can be."""
     names = dict.fromkeys([topic.name for topic in request.topics])
-    parts = creations(services.root, services.leadership, request.topics)
+    placements = Placements()
     outcomes = await services.changes.make(
-        parts, timeout_ms=field(request, "timeout", 0), validate_only=request.validate_only
+        creations(services.root, services.node_id, request.topics, placements),
+        timeout_ms=field(request, "timeout", 0),
+        validate_only=request.validate_only,
+        completing=placements.complete,
     )
     told: _Told = {}
     pieces = (_result(context.types, services, name, outcomes[name], told) for name in names)
