@@ -182,7 +182,8 @@ def test_validating_without_storage(
     ask: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refresh() -> None:
+    def refresh(*, force: bool = False) -> None:
+        del force
         raise StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")
 
     monkeypatch.setattr(running_broker.broker.root.log, "refresh", refresh)

@@ -45,6 +45,7 @@ def test_only_produce_is_pipelined_and_only_those_wait_that_wait_for_others() ->
     assert [entry.name for entry in entries if entry.pipelined] == ["Produce"]
     assert {entry.key for entry in entries if entry.waits} == {
         ApiKey.FETCH,
+        ApiKey.FIND_COORDINATOR,
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,
     }
