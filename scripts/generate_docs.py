@@ -70,7 +70,10 @@ def metrics_page() -> str:
         "Names are those that Kafka's metrics have behind the JMX exporter with Strimzi's rules, and those "
         "of kafka_exporter, so that dashboards fit; `sparklog_*` are our own. Quantiles are of the last one "
         "to two minutes; each such metric has a `_count` beside it. What cannot happen here has no metric: "
-        "there are no replicas to shrink, and no unclean elections.\n\n" + describe_metrics()
+        "there are no replicas that fall behind, and no unclean elections.\n\n"
+        "Of several brokers each serves its own page. A partition is told of by the broker that leads it, or "
+        "by the controller if none does, and a group by its coordinator: sums over brokers are right.\n\n"
+        + describe_metrics()
     )
 
 

@@ -170,6 +170,7 @@ class Broker:
             lifecycle=self.lifecycle,
             root=self.root,
             membership=self.membership,
+            leadership=self.leadership,
             publisher=self.publisher,
             groups=self.groups,
             clock=self.clock,

@@ -53,6 +53,13 @@ MUTANTS = (
         "tests/server/groups/test_moving_groups.py",
     ),
     Mutant(
+        "broker: a partition is told of by one broker, so that sums over brokers are right",
+        "sparklog_server/observe/cluster_families.py",
+        "            if leadership.leader == node_id or (is_unled and seen.is_controller):\n",
+        "            if node_id in leadership.replicas:\n",
+        "tests/server/observe/test_cluster_families.py",
+    ),
+    Mutant(
         "broker: a member that was never told its id goes with its connection",
         "sparklog_server/groups/coordinator.py",
         "            if member_id is not None and table.groups.get(group_id) is handle:\n",

@@ -322,11 +322,15 @@ class GroupCoordinator:
         table = self.table
         if not (self.shards.is_active and self._host.role.is_in_charge):
             return ErrorCode.coordinator_not_available, []
-        loading = any(shard.status is LogStatus.LOADING for shard in self.shards)
         found = list(table.groups)
         for shard in self.shards:
             found += [one for one in shard.state.offsets.groups() if one not in table.groups]
-        return ErrorCode.coordinator_load_in_progress if loading else ErrorCode.none, found
+        return ErrorCode.none if self.are_loaded else ErrorCode.coordinator_load_in_progress, found
+
+    @property
+    def are_loaded(self) -> bool:
+        """All that are coordinated here, as far as they can be."""
+        return not any(shard.status is LogStatus.LOADING for shard in self.shards)
 
     def listed(self, group_id: str) -> ListedGroup:
         """One of them, as it is now; who has only offsets, or nothing any more, is empty."""

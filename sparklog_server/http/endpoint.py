@@ -1,7 +1,8 @@
 """/metrics, /health and /ready, on a port of their own (sparklog.http.listener; off unless it is set).
 
 /health: the process is alive, its event loop answers, and nothing has gone wrong for good. Restart it if not.
-/ready: it serves: registered, groups loaded, root visible, accepting. Send it no clients if not.
+/ready: it serves: registered and not fenced, on an image that is new enough, the groups that it coordinates
+    loaded, root visible, accepting. Send it no clients if not. Who leads nothing is ready to.
 Invariants: at most MAX_SCRAPES are made at once, further ones wait; a probe waits for nobody; nothing is read
     from clients but the path and headers.
 Not here: what the numbers are (observe/collector.py). Logins: this port must not be public.
@@ -22,7 +23,7 @@ from starlette.routing import Route
 
 from sparklog_server.http.connections import HttpConnection
 from sparklog_server.observe.collector import Scraper
-from sparklog_server.observe.observation import Parts, are_groups_loaded, is_root_visible
+from sparklog_server.observe.observation import Parts, is_root_visible, why_not_in_charge
 from sparklog_server.observe.utilization import Utilization
 from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.addresses import bind_host
@@ -130,10 +131,11 @@ class HttpEndpoint:
     async def _problems(self) -> list[str]:
         parts = self._parts
         state = parts.lifecycle.state
+        refused = why_not_in_charge(parts)
         found = {
             f"the broker is {state.value}": state is BrokerState.RUNNING,
-            "another broker is registered for the root": parts.membership.is_registered,
-            "the offsets of groups are being loaded": are_groups_loaded(parts),
+            f"{refused}": refused is None,
+            "the offsets of groups are being loaded": refused is not None or parts.groups.are_loaded,
             "the root is not visible": await is_root_visible(parts),
         }
         return [problem for problem, is_fine in found.items() if not is_fine]

@@ -19,12 +19,8 @@ from sparklog_server.observe.broker_families import (
     saturation_families,
     traffic_families,
 )
-from sparklog_server.observe.log_families import (
-    SizeCache,
-    cluster_families,
-    group_families,
-    partition_families,
-)
+from sparklog_server.observe.cluster_families import cluster_families, replica_families, standing_of
+from sparklog_server.observe.log_families import SizeCache, group_families, partition_families
 from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation, Parts, observe
 from sparklog_server.observe.utilization import Utilization
@@ -48,8 +44,10 @@ class BrokerCollector(Collector):
         yield from traffic_families(seen)
         yield from request_families(seen)
         yield from saturation_families(seen)
-        yield from cluster_families(seen)
-        yield from partition_families(seen, self._sizes)
+        standing = standing_of(seen)
+        yield from cluster_families(seen, standing)
+        yield from partition_families(seen, standing, self._sizes)
+        yield from replica_families(seen, standing)
         yield from group_families(seen)
         yield from maintenance_families(seen)
         yield from internal_families(seen)

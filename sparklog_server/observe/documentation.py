@@ -13,12 +13,8 @@ from sparklog_server.observe.broker_families import (
     saturation_families,
     traffic_families,
 )
-from sparklog_server.observe.log_families import (
-    SizeCache,
-    cluster_families,
-    group_families,
-    partition_families,
-)
+from sparklog_server.observe.cluster_families import cluster_families, replica_families, standing_of
+from sparklog_server.observe.log_families import SizeCache, group_families, partition_families
 from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation
 
@@ -45,9 +41,11 @@ def describe_metrics() -> str:
     """A Markdown table of all metrics."""
     metrics = Metrics()
     seen = Observation(
+        node_id=0,
         state="RUNNING",
         is_serving=True,
         is_registered=True,
+        is_controller=True,
         root_visible=True,
         image=empty_image("A" * 22),
         metrics=metrics,
@@ -57,12 +55,14 @@ def describe_metrics() -> str:
         storage_idle=1.0,
         now_ms=0,
     )
+    standing = standing_of(seen)
     families: list[Metric] = [
         *traffic_families(seen),
         *request_families(seen),
         *saturation_families(seen),
-        *cluster_families(seen),
-        *partition_families(seen, SizeCache()),
+        *cluster_families(seen, standing),
+        *partition_families(seen, standing, SizeCache()),
+        *replica_families(seen, standing),
         *group_families(seen),
         *maintenance_families(seen),
         *internal_families(seen),

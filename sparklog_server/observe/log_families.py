@@ -1,21 +1,20 @@
 """What is in the log: partitions, their offsets and sizes, and how far groups are behind.
 
-All partitions of a root share its storage, one copy each, and one broker serves them: so Kafka's questions
-about replicas (under-replicated, under min ISR, offline) have one answer for all of them, which depends on
-whether the broker is the registered one and sees the root.
-Invariants: rows are bounded by partitions and by what groups have committed; sizes of partitions that have
+Invariants: a partition is told of by one broker (cluster_families.py), and a group by its coordinator; rows
+    are bounded by partitions and by what groups have committed; sizes of partitions that have
     not changed are not added up again.
 Concurrency: one scrape at a time (collector.py).
 Sources: kafka_exporter's README.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
 from sparklog.client.admin import partition_size_bytes
 from sparklog.metadata import Image, PartitionState
-from sparklog_server.observe.families import Labels, gauge, gauges
+from sparklog_server.observe.cluster_families import Standing, Told
+from sparklog_server.observe.families import Labels, gauges
 from sparklog_server.observe.observation import GroupView, Observation
 
 
@@ -25,78 +24,35 @@ class SizeCache:
     def __init__(self) -> None:
         self._sizes: dict[tuple[str, int], tuple[PartitionState, int]] = {}
 
-    def sizes(self, image: Image) -> dict[tuple[str, int], int]:
+    def sizes(self, told: Sequence[Told]) -> dict[tuple[str, int], int]:
         """(topic, partition) -> stored bytes."""
         fresh: dict[tuple[str, int], tuple[PartitionState, int]] = {}
-        for name, topic in image.topics.items():
-            for state in topic.partitions:
-                known = self._sizes.get((name, state.partition))
-                size = known[1] if known and known[0] is state else partition_size_bytes(state)
-                fresh[name, state.partition] = (state, size)
+        for one in told:
+            where, state = (one.topic, one.state.partition), one.state
+            known = self._sizes.get(where)
+            size = known[1] if known and known[0] is state else partition_size_bytes(state)
+            fresh[where] = (state, size)
         self._sizes = fresh
         return {where: size for where, (_, size) in fresh.items()}
 
 
-def cluster_families(seen: Observation) -> Iterator[Metric]:
-    """Counts of partitions, leaders, controllers."""
-    count = sum(len(topic.partitions) for topic in seen.image.topics.values())
-    missing = 0 if seen.partitions_available else count
-    yield gauge(
-        "kafka_controller_kafkacontroller_activecontrollercount",
-        "1 if this broker is the registered one: the newest wins.",
-        int(seen.is_registered),
-    )
-    yield gauge(
-        "kafka_controller_kafkacontroller_offlinepartitionscount",
-        "Partitions that cannot be read or written: all, when the broker does not serve or its root is gone.",
-        missing,
-    )
-    yield gauge("kafka_server_replicamanager_partitioncount", "Partitions.", count)
-    yield gauge(
-        "kafka_server_replicamanager_leadercount",
-        "Partitions led by this broker: all, if it is the registered one.",
-        count if seen.is_registered else 0,
-    )
-    yield gauge(
-        "kafka_server_replicamanager_underreplicatedpartitions",
-        "Partitions without the one copy they should have: all, when the root is not visible.",
-        missing,
-    )
-    yield gauge(
-        "kafka_server_replicamanager_underminisrpartitioncount",
-        "Partitions to which nobody can write.",
-        missing,
-    )
-    yield gauge(
-        "kafka_server_replicamanager_offlinereplicacount",
-        "Partitions whose root this broker does not see.",
-        0 if seen.root_visible else count,
-    )
-    yield gauge(
-        "kafka_log_logmanager_offlinelogdirectorycount",
-        "1 if the root is not visible.",
-        int(not seen.root_visible),
-    )
-    yield gauge("kafka_brokers", "Brokers that are registered.", int(seen.image.broker is not None))
-
-
-def partition_families(seen: Observation, sizes: SizeCache) -> Iterator[Metric]:
-    """Sizes and offsets, as Kafka and kafka_exporter show them."""
-    states = [
-        (_labels(name, state.partition), state)
-        for name, topic in seen.image.topics.items()
-        for state in topic.partitions
-    ]
-    in_sync = int(seen.partitions_available)
+def partition_families(seen: Observation, standing: Standing, sizes: SizeCache) -> Iterator[Metric]:
+    """Sizes and offsets, as Kafka and kafka_exporter show them, of what this broker tells of."""
+    states = [(one.labels, one.state) for one in standing.told]
+    stored = sizes.sizes(standing.told)
     yield gauges(
         "kafka_log_log_size",
         "Stored bytes.",
-        ((_labels(*where), size) for where, size in sizes.sizes(seen.image).items()),
+        ((one.labels, stored[one.topic, one.state.partition]) for one in standing.told),
     )
     yield gauges(
         "kafka_topic_partitions",
-        "Partitions of a topic.",
-        (({"topic": name}, len(topic.partitions)) for name, topic in seen.image.topics.items()),
+        "Partitions of a topic; from the controller.",
+        (
+            ({"topic": name}, len(topic.partitions))
+            for name, topic in seen.image.topics.items()
+            if seen.is_controller
+        ),
     )
     yield gauges(
         "kafka_topic_partition_current_offset",
@@ -107,16 +63,6 @@ def partition_families(seen: Observation, sizes: SizeCache) -> Iterator[Metric]:
         "kafka_topic_partition_oldest_offset",
         "The first offset that is kept.",
         ((labels, state.log_start_offset) for labels, state in states),
-    )
-    yield gauges(
-        "kafka_topic_partition_in_sync_replica",
-        "1 if the partition can be read and written.",
-        ((labels, in_sync) for labels, _ in states),
-    )
-    yield gauges(
-        "kafka_topic_partition_under_replicated_partition",
-        "1 if it cannot.",
-        ((labels, 1 - in_sync) for labels, _ in states),
     )
 
 

@@ -16,6 +16,7 @@ from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.format.consumer_offsets import OffsetValue
 from sparklog.metadata import Image
+from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics.metrics import Gauge, Metrics
@@ -35,6 +36,7 @@ class Parts:
     lifecycle: Lifecycle
     root: LiveRoot
     membership: Membership
+    leadership: Leadership
     publisher: Publisher
     groups: GroupCoordinator
     clock: Clock
@@ -56,9 +58,11 @@ class GroupView:
 class Observation:
     """The broker at one moment."""
 
+    node_id: int
     state: str
-    is_serving: bool  # accepts requests, and is the one that is registered
+    is_serving: bool  # accepts requests, and is registered
     is_registered: bool
+    is_controller: bool
     root_visible: bool
     image: Image
     metrics: Metrics
@@ -70,7 +74,7 @@ class Observation:
 
     @property
     def partitions_available(self) -> bool:
-        """Can records be read and written here? All partitions stand and fall together: they share a root."""
+        """Can records be read and written here? What it leads stands and falls together: it shares a root."""
         return self.is_serving and self.root_visible
 
 
@@ -83,10 +87,13 @@ async def observe(parts: Parts, utilization: Utilization) -> Observation:
     registered = parts.membership.is_registered
     groups = await _groups(parts)
     state = parts.lifecycle.state
+    leadership = parts.leadership
     return Observation(
+        node_id=leadership.node_id,
         state=state.name,
         is_serving=state is BrokerState.RUNNING and registered,
         is_registered=registered,
+        is_controller=registered and leadership.controller_id == leadership.node_id,
         root_visible=root_visible,
         image=parts.root.image,
         metrics=metrics,
@@ -110,10 +117,16 @@ async def is_root_visible(parts: Parts) -> bool:
         return False
 
 
-def are_groups_loaded(parts: Parts) -> bool:
-    """Has the coordinator read the offsets of all groups?"""
-    error, _ = parts.groups.list_groups()
-    return not error
+def why_not_in_charge(parts: Parts) -> str | None:
+    """Why the broker must not answer for groups and partitions, if it must not."""
+    membership = parts.membership
+    if not membership.is_registered:
+        if parts.leadership.is_alone:
+            return "another broker is registered for the root"
+        return "the broker is fenced, or another process has its node id"
+    if membership.left_ms <= 0:
+        return "the root's commits cannot be followed"
+    return None
 
 
 async def _groups(parts: Parts) -> tuple[GroupView, ...]:

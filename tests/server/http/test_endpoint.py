@@ -234,7 +234,7 @@ def test_a_failed_broker_is_not_healthy(broker: RunningBroker, monkeypatch: pyte
 def test_a_broker_that_was_overtaken_is_not_ready(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker.broker.membership, "epoch", None)
+    monkeypatch.setattr(broker.broker.membership, "registration", None)
     status, text = get(broker, "/ready")
     assert (status, json.loads(text)["problems"]) == (503, ["another broker is registered for the root"])
     seen = scrape(broker)
