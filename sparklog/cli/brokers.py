@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
+from sparklog.cli.moments import Moment, at_option, image_of
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import InvalidRequestError
@@ -38,12 +39,13 @@ def brokers() -> None:
 
 
 @brokers.command("list")
+@at_option
 @common_options
-def list_brokers() -> None:
+def list_brokers(moment: Moment | None) -> None:
     """List the brokers that are registered."""
     from sparklog.client.cluster_view import describe_brokers
 
-    found = [broker_row(one) for one in describe_brokers(current().open_log().image)]
+    found = [broker_row(one) for one in describe_brokers(image_of(current().open_log(), moment))]
     if found or current().json:
         show_rows(BROKER_COLUMNS, found)
     else:
@@ -52,10 +54,11 @@ def list_brokers() -> None:
 
 @brokers.command("describe")
 @click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@at_option
 @common_options
-def describe(node_id: int) -> None:
+def describe(node_id: int, moment: Moment | None) -> None:
     """Show a broker: where it is, since when, what it leads and may lead."""
-    found = broker_document(current().open_log().image, node_id)
+    found = broker_document(image_of(current().open_log(), moment), node_id)
     if current().json:
         show_json(found)
         return

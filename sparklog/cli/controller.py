@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
+from sparklog.cli.moments import Moment, at_option, image_of
 from sparklog.cli.output import show_json
 from sparklog.cli.settings import common_options, current
 
@@ -25,10 +26,11 @@ def controller() -> None:
 
 
 @controller.command("describe")
+@at_option
 @common_options
-def describe() -> None:
+def describe(moment: Moment | None) -> None:
     """Show who is controller, and what waits for it."""
-    found = controller_document(current().open_log().image)
+    found = controller_document(image_of(current().open_log(), moment))
     if current().json:
         show_json(found)
         return

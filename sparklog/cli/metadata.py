@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
-from sparklog.cli.moments import METAVAR, Moment, parse_moment, shown_time
+from sparklog.cli.moments import Moment, at_option, image_of, shown_time
 from sparklog.cli.notes import note
 from sparklog.cli.output import show_json
 from sparklog.cli.settings import common_options, current
@@ -30,14 +30,6 @@ MAX_NODES = 1_000
 MAX_COMMITS = 20
 MAX_VALUE = 2_000  # characters of a value in a tree
 Document = dict[str, object]
-
-at_option = click.option(
-    "--at",
-    "moment",
-    callback=parse_moment,
-    metavar=METAVAR,
-    help="As of then: after a commit, at a time (2026-11-22T18:00, UTC), or so long ago (1d).",
-)
 
 
 @click.group("metadata", cls=LazyGroup)
@@ -130,26 +122,6 @@ def show(what: str, moment: Moment | None) -> None:
     if not (what.isascii() and what.isdigit()) or moment is not None:
         raise click.UsageError(f"found {what!r}, expected a path such as /controller, or a commit's number.")
     _show_commit(log, int(what[:18]))
-
-
-def image_of(log: SparkLog, moment: Moment | None) -> Image:
-    """The image of a moment; of now, if none is named.
-
-    Raises:
-        InvalidRequestError: COMMIT_MISSING.
-    """
-    from sparklog.metadata.past import load_image_at, newest_commit_before
-
-    image = log.refresh(force=True)
-    if moment is None:
-        return image
-    commit = moment.commit
-    if commit is None:
-        until_ms = moment.time_ms if moment.ago_ms is None else log.clock.now_ms() - moment.ago_ms
-        assert until_ms is not None
-        commit = newest_commit_before(log.store, image, until_ms)
-        note(f"Commit {commit} was the newest then.")
-    return load_image_at(log.store, image, commit)
 
 
 class _Known:

@@ -4,7 +4,7 @@
     2026-11-22T18:00          as of then, UTC unless it says otherwise: ...+01:00
     1d, 90m, '2 hours'        so long ago
 
-Not here: which commit was the newest then (sparklog/metadata/past.py).
+Not here: which commit was the newest then, and its image (sparklog/metadata/past.py).
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from sparklog.cli.durations import parse_duration
+from sparklog.cli.notes import note
+
+if TYPE_CHECKING:
+    from sparklog.client import SparkLog
+    from sparklog.metadata import Image
 
 METAVAR = "COMMIT|TIME|DURATION"
 _MAX_DIGITS = 18
@@ -62,3 +68,32 @@ def shown_time(time_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(time_ms)
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+at_option = click.option(
+    "--at",
+    "moment",
+    callback=parse_moment,
+    metavar=METAVAR,
+    help="As of then: after a commit, at a time (2026-11-22T18:00, UTC), or so long ago (1d).",
+)
+
+
+def image_of(log: SparkLog, moment: Moment | None) -> Image:
+    """The image of a moment; of now, if none is named.
+
+    Raises:
+        InvalidRequestError: COMMIT_MISSING.
+    """
+    from sparklog.metadata.past import load_image_at, newest_commit_before
+
+    image = log.refresh(force=True)
+    if moment is None:
+        return image
+    commit = moment.commit
+    if commit is None:
+        until_ms = moment.time_ms if moment.ago_ms is None else log.clock.now_ms() - moment.ago_ms
+        assert until_ms is not None
+        commit = newest_commit_before(log.store, image, until_ms)
+        note(f"Commit {commit} was the newest then.")
+    return load_image_at(log.store, image, commit)

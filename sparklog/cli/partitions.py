@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyCommand, LazyGroup
+from sparklog.cli.moments import Moment, at_option, image_of
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import Column, show_rows
 from sparklog.cli.settings import common_options, current
@@ -55,15 +56,21 @@ def partitions() -> None:
 @click.option("--under-replicated", is_flag=True, help="Only those one of whose replicas is fenced.")
 @click.option("--unavailable", is_flag=True, help="Only those that no broker leads.")
 @click.option("--not-preferred", is_flag=True, help="Only those that another than their first replica leads.")
+@at_option
 @common_options
 def list_partitions(
-    names: tuple[str, ...], under_replicated: bool, unavailable: bool, not_preferred: bool
+    names: tuple[str, ...],
+    under_replicated: bool,
+    unavailable: bool,
+    not_preferred: bool,
+    moment: Moment | None,
 ) -> None:
     """List leaders, replicas, and which of those are in sync."""
     log = current().open_log()
-    require_topics(log, names)
+    if moment is None:
+        require_topics(log, names)
     rows = partition_rows(
-        log.image,
+        image_of(log, moment),
         names,
         under_replicated=under_replicated,
         unavailable=unavailable,

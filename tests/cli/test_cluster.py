@@ -186,6 +186,23 @@ def test_the_controller_that_is_fenced_is_none(cluster: ClusterRoot, run: Run, r
     assert "Controller epoch:         1" in run("controller", "describe").stdout
 
 
+def test_who_led_before_is_one_flag_away(cluster: ClusterRoot, run_json: RunJson) -> None:
+    before = str(cluster.image.commit)
+    cluster.fence(3)
+    cluster.elect(2)
+    cluster.log.delete_topic("orders")
+
+    def states(*words: str) -> list[str]:
+        return [row["state"] for row in run_json("brokers", "list", *words)]
+
+    assert (states(), states("--at", before)) == (["running", "running", "fenced"], ["running"] * 3)
+    assert run_json("brokers", "describe", "3", "--at", before)["leads"] == 1
+    assert [run_json("controller", "describe", *words)["id"] for words in ((), ("--at", before))] == [2, 1]
+    assert run_json("partitions", "list") == []
+    found = run_json("partitions", "list", "--topic", "orders", "--at", before)
+    assert [row["leader"] for row in found] == [1, 2, 3]
+
+
 # --- topics -------------------------------------------------------------------------------------------
 
 
