@@ -26,11 +26,13 @@ from pathlib import Path
 import pytest
 
 import sparklog
+from sparklog.failpoints import FAILPOINTS
 from tests.crash.matrix import Children, Matrix, cells, problems_of, replay_problems
 
 CUTS = int(os.environ.get("SPARKLOG_CHAOS_CUTS", "6"))
 SEED = int(os.environ.get("SPARKLOG_SEED", str(random.SystemRandom().randrange(1 << 31))))
 WRITERS = ("embedded", "sink", "broker")
+MAINTENANCE = tuple(name for name in FAILPOINTS if name.startswith(("merge.", "compact.", "vacuum.")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +156,9 @@ def test_what_was_acknowledged_survives_a_power_cut(
                         dice.choice(WRITERS),
                         "segment.written",
                     ),  # the last acknowledgement, and nothing synced since
+                    ("embedded", dice.choice(MAINTENANCE)),
                     (dice.choice(WRITERS), ""),
-                )[cut % 3]
+                )[cut % 4]
                 go = tmp_path / f"cut-{cut}"
                 fail = f"{point}:{dice.randint(1, 5)}:pause={go}" if point else ""
                 writer = matrix.start(role, operations=20 if point else 1_000, fail=fail)
