@@ -24,6 +24,8 @@ QUICK = {
     "publish": ["--seconds", "2", "--processes", "1,2", "--open", "100000"],
     "broker": ["--quick"],
     "produce": ["--megabytes", "60"],
+    "offsets": ["--commits", "20000", "--groups", "100", "--in-flight", "100"],
+    "requests": ["--megabytes", "16"],
     "s3": ["--quick", "--seconds", "2", "--processes", "1,4"],
 }
 Row = dict[str, object]

@@ -3,10 +3,10 @@
 A broker in a process of its own, with its default maintenance and without the network: its coordinator is
 asked to commit, `--in-flight` at a time as with commitAsync, `--offsets` partitions each, by `--groups`
 groups in turn. Its fsync is off: the disk is not measured. At ten points, and in the end, what is there:
-extents and bytes of `__consumer_offsets`, and files. In the end also how long the next broker takes until it
-answers for all groups (a process of its own, warm; without maintenance, so that it changes nothing). Then
-once more, when a last round has compacted everything, and a vacuum has kept nothing for slow writers. Live:
-what one record for each group and partition takes.
+extents and bytes of `__consumer_offsets`, and files. In the end, when nothing is due any more, also how long
+the next broker takes until it answers for all groups (a process of its own, warm; without maintenance, so
+that it changes nothing). Then once more, when a last round has compacted everything, and a vacuum has kept
+nothing for slow writers. Live: what one record for each group and partition takes.
 
     python -m benchmarks.bench_offsets [--commits 1000000] [--groups 1] [--offsets 8] [--in-flight 64]
                                        [--parent DIR] [--no-maintenance]
@@ -28,12 +28,13 @@ import sparklog
 from benchmarks.bench_year import METADATA, VACUUM, files_of
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
-from sparklog.maintenance import compact, optimize
+from sparklog.maintenance import Terms, compact, due_steps, optimize
 from sparklog_server.broker import Broker
 from sparklog_server.groups.coordinator import OffsetToCommit
 from sparklog_server.settings.config import ServerConfig
 
 LOOKS = 10
+REST_SECONDS = 600  # at most, in the end
 OFFSETS = "__consumer_offsets"
 _SETTINGS = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
@@ -69,7 +70,18 @@ async def commit_all(root: Path, options: argparse.Namespace) -> None:
                     print(json.dumps({"commits": done, "commits/s": rate}), flush=True)
 
         await asyncio.gather(*(work() for _ in range(options.in_flight)))
+        if not options.no_maintenance:
+            await _at_rest(log)
         await broker.stop(1000)
+
+
+async def _at_rest(log: SparkLog) -> None:
+    """Wait until the broker's maintenance has found everything to do that it does by itself."""
+    end = time.monotonic() + REST_SECONDS
+    while time.monotonic() < end:
+        if next(due_steps(log.refresh(), log.clock.now_ms(), Terms()), None) is None:
+            return
+        await asyncio.sleep(1)
 
 
 async def _answered(broker: Broker, groups: int) -> None:
