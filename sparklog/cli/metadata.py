@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
-from sparklog.cli.moments import Moment, at_option, image_of, shown_time
+from sparklog.cli.moments import Moment, at_option, commit_number, image_of, shown_time
 from sparklog.cli.notes import note
 from sparklog.cli.output import show_json
 from sparklog.cli.settings import common_options, current
@@ -119,9 +119,10 @@ def show(what: str, moment: Moment | None) -> None:
         value = value_at(image, what)
         show_json({"commit": image.commit, "path": what, "value": value} if current().json else value)
         return
-    if not (what.isascii() and what.isdigit()) or moment is not None:
+    commit = commit_number(what)
+    if commit is None or moment is not None:
         raise click.UsageError(f"found {what!r}, expected a path such as /controller, or a commit's number.")
-    _show_commit(log, int(what[:18]))
+    _show_commit(log, commit)
 
 
 class _Known:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparklog.metadata import Image
 
 METAVAR = "COMMIT|TIME|DURATION"
-_MAX_DIGITS = 18
+_MAX_DIGITS = 20  # as in the names of commits' files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ def parse_moment(ctx: click.Context, parameter: click.Parameter, value: str | No
     if value is None:
         return None
     text = value.strip()
-    if re.fullmatch(rf"\d{{1,{_MAX_DIGITS}}}", text, re.ASCII):
-        return Moment(commit=int(text))
+    if (commit := commit_number(text)) is not None:
+        return Moment(commit=commit)
     try:
         found = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -59,6 +59,11 @@ def parse_moment(ctx: click.Context, parameter: click.Parameter, value: str | No
             ctx=ctx,
             param=parameter,
         ) from None
+
+
+def commit_number(text: str) -> int | None:
+    """The number, if it is one; zeros before it do not matter."""
+    return int(text) if re.fullmatch(rf"\d{{1,{_MAX_DIGITS}}}", text, re.ASCII) else None
 
 
 def shown_time(time_ms: int) -> str:
