@@ -79,7 +79,12 @@ def test_some_partitions_are_reassigned_through_a_broker_that_is_named(
     cluster: ClusterRoot, controller: FakeController, run_json: RunJson
 ) -> None:
     controller.answers = {ALTER_REASSIGNMENTS: reassigned(("orders", 2, 0, None))}
-    found = run_json("partitions", "reassign", "-t", "orders", "-p", "2", "--replicas", "1")
+    controller.root = cluster.log.url
+    other = FakeController(cluster.log.cluster_id, controller_id=2, others={2: controller.address})
+    other.root = cluster.log.url
+    with other.serving() as server:
+        words = ("--bootstrap-server", server, "partitions", "reassign", "-t", "orders")
+        found = run_json(*words, "-p", "2", "--replicas", "1")
     assert targets(controller) == {("orders", 2): (1,)}
     assert found == {
         "current": {"version": 1, "partitions": [{"topic": "orders", "partition": 2, "replicas": [3, 1]}]},

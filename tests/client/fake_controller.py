@@ -13,9 +13,9 @@ from kio.static.constants import EntityType
 
 from sparklog.client.controller_requests import VERSIONS
 from sparklog_server.protocol.entities import make
-from tests.client.fake_broker import fake_broker, string
+from tests.client.fake_broker import fake_broker, log_dirs, string
 
-METADATA, API_VERSIONS = 3, 18
+METADATA, API_VERSIONS, DESCRIBE_LOG_DIRS = 3, 18, 35
 
 
 @dataclass
@@ -25,7 +25,7 @@ class FakeController:
     Fields:
         controller_id: who is controller, by Metadata; its own node id is 1.
         answers: by API key, the fields of the response; nested entities name themselves: {"_": "Name", ...}.
-        asked: (API key, kio's request) of each request but Metadata and ApiVersions.
+        asked: (API key, kio's request) of each request that only a controller can do.
         before: called with each API key, before it is answered.
     """
 
@@ -38,12 +38,15 @@ class FakeController:
     asked: list[tuple[int, Any]] = field(default_factory=list)
     before: Callable[[int], None] = lambda _: None
     address: str = ""
+    root: str = "file:///nowhere"
     others: dict[int, str] = field(default_factory=dict)
 
     def answer(self, key: int) -> bytes:
         self.before(key)
         if key == METADATA:
             return metadata(self.cluster_id, {1: self.address, **self.others}, self.controller_id)
+        if key == DESCRIBE_LOG_DIRS:
+            return log_dirs(self.root)
         if key == API_VERSIONS:
             entries = b"".join(struct.pack(">hhh", one, *versions) for one, versions in self.served.items())
             return struct.pack(">hi", 0, len(self.served)) + entries
@@ -51,7 +54,7 @@ class FakeController:
 
     def see(self, data: bytes) -> None:
         key, version, _, length = struct.unpack_from(">hhih", data)
-        if key not in {METADATA, API_VERSIONS}:
+        if key not in {METADATA, API_VERSIONS, DESCRIBE_LOG_DIRS}:
             assert data[10 + length] == 0  # no tagged fields in the header
             self.asked.append((key, request(key, version, data[11 + length :])))
 
