@@ -18,6 +18,7 @@ from sparklog_server.admin.changes import Changes
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
 from sparklog_server.api.topic_listing import TopicListing
+from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.following import Follower
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
@@ -69,6 +70,7 @@ class Broker:
         )
         self.membership = Membership(self.root, self.lifecycle, config.broker, advertised=self._advertised)
         self.leadership = Leadership(config.broker.node_id, self.root)
+        self.controller = Controller(self.root, self.membership, config.broker, clock=clock)
         self.follower = Follower(
             self.root,
             self.membership,
@@ -100,6 +102,7 @@ class Broker:
         self.components: list[Component] = [
             self.http,
             self.membership,
+            self.controller,
             self.publisher,
             self.fetches,
             self.groups,
@@ -197,11 +200,15 @@ class Broker:
         self.network.start()
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Answer what is in progress, for at most so long, and close everything."""
+        """Hand over what is led, answer what is in progress, for at most so long, and close everything."""
         timeout_ms = self.config.broker.shutdown_timeout_ms if timeout_ms is None else timeout_ms
         lifecycle = self.lifecycle
         if lifecycle.state is BrokerState.RUNNING:
             lifecycle.change(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+            began_ms = self.clock.monotonic_ms()
+            await self.membership.hand_over(timeout_ms)
+            used_ms = self.clock.monotonic_ms() - began_ms
+            timeout_ms = max(timeout_ms - used_ms, min(timeout_ms, FAILED_TIMEOUT_MS))
         # Having failed, nothing is acknowledged any more; errors that are on their way still go out.
         failed = lifecycle.has_failed
         await self.network.stop(min(timeout_ms, FAILED_TIMEOUT_MS) if failed else timeout_ms)

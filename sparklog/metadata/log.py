@@ -18,6 +18,7 @@ After a crash: a commit exists whole or not at all; opening again shows which.
 """
 
 import contextlib
+import dataclasses
 import os
 import random
 import threading
@@ -37,6 +38,7 @@ from sparklog.metadata.documents.properties import open_properties
 from sparklog.metadata.following import make_follower
 from sparklog.metadata.loading import reload_image
 from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.others import Plan, SharedPlan
@@ -303,7 +305,7 @@ class MetadataLog:
                     raise error
                 self.combiner.note_commits(self._follower.followed)
             try:
-                actions = tuple(plan(image))
+                actions = tuple(plan(self._founded(image)))
                 candidate = make_candidate(image, (*self._besides(image), *actions), self._clock.now_ms())
             except Exception:
                 # "Exists already" is an answer too: it must rest on the newest commits, and on durable ones.
@@ -351,6 +353,13 @@ class MetadataLog:
         """May others publish for us? Not commit 0: they do not know what else we would say in it."""
         has_more_to_say = self._founding and image.commit == NO_COMMIT
         return self._is_remote and self._settings.combine and not has_more_to_say
+
+    def _founded(self, image: Image) -> Image:
+        """As plans see it: one for commit 0 comes after what that commit says besides."""
+        if image.commit != NO_COMMIT or not self._founding:
+            return image
+        founded = apply_actions(image, self._founding, commit=image.commit + 1, commit_uuid="")
+        return dataclasses.replace(founded, commit=image.commit)
 
     def _besides(self, image: Image) -> tuple[Action, ...]:
         """What the commit after this image says before what was planned."""

@@ -145,10 +145,12 @@ class Hold:
 
     Fields:
         holder: the note of who has it instead.
+        is_proof: it is ours, and whoever held it before is dead: one kernel runs all who could have it.
     """
 
     release: Callable[[], None] = _nothing
     holder: bytes | None = None
+    is_proof: bool = False
 
 
 class Store(Protocol):

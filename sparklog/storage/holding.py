@@ -21,8 +21,12 @@ from sparklog.storage.os_errors import storage_error
 _MAX_NOTE_BYTES = 4096
 
 
-def hold_file(path: str, note: bytes) -> Hold:
-    """Hold a file of a local file system, which is made if it is missing."""
+def hold_file(path: str, note: bytes, *, is_local: bool = False) -> Hold:
+    """Hold a file, which is made if it is missing.
+
+    Args:
+        is_local: its file system is this machine's alone, so that the lock proves something.
+    """
     try:
         descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
@@ -50,7 +54,7 @@ def hold_file(path: str, note: bytes) -> Hold:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
-    return Hold(release=release)
+    return Hold(release=release, is_proof=is_local)
 
 
 def take_directory(path: str) -> Callable[[], None] | None:

@@ -40,6 +40,7 @@ from sparklog.errors import (
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, Hold, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.durable_names import DIRECTORY_FLAGS, DurableNames
+from sparklog.storage.filesystems import Trust, judge, mount_of
 from sparklog.storage.holding import hold_file, take_directory
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
 from sparklog.storage.local_temporary import sweep_temporary_files
@@ -228,7 +229,8 @@ class LocalStore(WholeFiles):
         return take_directory(self._directory(prefix))
 
     def hold(self, name: str, note: bytes) -> Hold:
-        return hold_file(f"{self._root}/{name}", note)
+        trust, _ = judge(mount_of(self._root))
+        return hold_file(f"{self._root}/{name}", note, is_local=trust is Trust.TRUSTED)
 
     # --- durable names -------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ than the last ones of the registration before.
 Invariants: a counter is written once. An object that is missing, or is none, is no sign of life, and no
 error. Not here: whom to take for dead (observer.py), and the fence itself, which is a commit
     (sparklog/metadata/model/registry.py).
-Concurrency: one thread writes; any may read.
+Concurrency: one thread says what comes next; any may write it, and read.
 After a crash: the counter of the next registration begins anew.
 Sources: FORMAT.md#metadata-log; tests/models/liveness.py.
 """
@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sparklog.errors import NotFoundError
 from sparklog.storage import Store
 
 HEARTBEATS = "__cluster_metadata/heartbeats"
@@ -44,11 +43,20 @@ class Heartbeat:
         self._name = heartbeat_name(node_id)
         self._last = Beat(broker_epoch, 0)
 
-    def beat(self) -> Beat:
-        """Write the next one. StorageError: it may or may not be there; the one after it counts as well."""
+    def next(self) -> Beat:
+        """What is to be written next."""
         self._last = Beat(self._last.broker_epoch, self._last.counter + 1)
-        self._store.put_hint(self._name, b"%d %d\n" % self._last)
         return self._last
+
+    def write(self, beat: Beat) -> None:
+        """StorageError: it may or may not be there; the one after it counts as well. Any thread."""
+        self._store.put_hint(self._name, b"%d %d\n" % beat)
+
+    def beat(self) -> Beat:
+        """Write the next one."""
+        beat = self.next()
+        self.write(beat)
+        return beat
 
 
 def heartbeat_name(node_id: int) -> str:
@@ -57,18 +65,16 @@ def heartbeat_name(node_id: int) -> str:
 
 
 def read_heartbeats(store: Store, node_ids: Iterable[int]) -> dict[int, Beat]:
-    """What is there of these brokers: one request each.
+    """What is there of these brokers: one request each, together.
 
     Raises:
         StorageError: the storage does not answer. Then nobody has looked, and nobody has missed anything.
     """
+    nodes = list(node_ids)
+    names = [heartbeat_name(node_id) for node_id in nodes]
     found = {}
-    for node_id in node_ids:
-        try:
-            data = store.read(heartbeat_name(node_id), 0, _MAX_BYTES)
-        except NotFoundError:
-            continue
-        match = _FORM.fullmatch(data)
+    for node_id, data in zip(nodes, store.read_many(names, max_bytes=_MAX_BYTES), strict=True):
+        match = None if data is None else _FORM.fullmatch(data)
         if match:
             found[node_id] = Beat(int(match[1]), int(match[2]))
     return found

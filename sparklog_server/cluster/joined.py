@@ -11,11 +11,12 @@ Sources: docs/adr/0026; FORMAT.md#metadata-log; Kafka BrokerRegistration.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.errors import FencedError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import (
+    NO_EPOCH,
     VERSION,
     Action,
     BrokerListener,
@@ -25,6 +26,7 @@ from sparklog.metadata import (
     leadership_of,
     new_id,
     plan_act_as_broker,
+    plan_fence_broker,
     plan_join_broker,
     validate_broker,
 )
@@ -47,8 +49,12 @@ class Joined:
         listeners: Sequence[BrokerListener] = (),
         *,
         rack: str = "",
+        replaces: int = NO_EPOCH,
     ) -> "Joined":
         """Serve the root beside others.
+
+        Args:
+            replaces: the broker epoch of a registration of this node whose process is known to be dead.
 
         Raises:
             FencedError: DUPLICATE_BROKER, the node id is another's who is not fenced; BROKER_FENCED, it was
@@ -61,15 +67,17 @@ class Joined:
             known = image.brokers.get(node_id)
             if known is not None and known.incarnation_id == incarnation_id:
                 return []  # an earlier try has arrived
+            fence = plan_fence_broker(image, node_id, replaces)
             return [
+                *([] if fence is None else [fence]),
                 plan_join_broker(
-                    image,
+                    image if fence is None else _without(image, node_id),
                     node_id,
                     incarnation_id=incarnation_id,
                     metadata_version=VERSION,
                     listeners=listeners,
                     rack=rack,
-                )
+                ),
             ]
 
         metadata.publish(plan)
@@ -117,3 +125,8 @@ class Joined:
             and leadership.leader == self.node_id
             and leadership.leader_epoch == leader_epoch
         )
+
+
+def _without(image: Image, node_id: int) -> Image:
+    """As it is for who joins after the node's fence in the same commit."""
+    return replace(image, brokers={one: it for one, it in image.brokers.items() if one != node_id})

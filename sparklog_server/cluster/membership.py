@@ -1,32 +1,37 @@
 """A broker's place: registered for the root, and in charge of its groups and partitions, or not.
 
-In charge while it is the registered broker as of an image that is new enough. A newer registration ends that
-at once and for ever: the broker fails with what a refused commit would have told it. An image may be too old
-because the storage is away, or the machine was suspended: then the groups are resigned, since another broker
-may have them by now, and taken up again, from the log, when following works again.
+In charge while its registration stands as of an image that is new enough. An image may be too old because the
+storage is away, or the machine was suspended: then the groups are resigned, since another broker may have
+them by now, and taken up again, from the log, when following works again.
 
 1. broker B registers; broker A, on another machine, has the members of a group, and nobody produces to A;
 2. A publishes nothing, so that no plan of A meets the registration: A must look at it in what it follows;
 3. if A cannot follow, it never sees it: so it stops by itself, broker.session.timeout.ms after the last look.
 
+What the end of a registration means: a broker that served the root alone was replaced, and fails with what a
+refused commit would have told it. One of several was taken for dead: it resigns everything, joins again, and
+goes on with what it is given then. Only if its node id has been registered by another process it fails.
+
 Invariants: no answer of a coordinator or leader, but errors, after the image that takes the role away was
     seen, or on an image older than broker.session.timeout.ms.
-Not here: publishing, which needs no clock (alone.py); following (following.py).
-Concurrency: event loop; `is_held` may be asked in any thread, and looks at the newest image, shown or not.
+Not here: how a registration is made (registering.py), publishing, which needs no clock (registration.py),
+    following (following.py).
+Concurrency: event loop; `is_held` and `current` may be asked in any thread: they look at the newest image,
+    shown or not.
 After a crash: whoever starts registers anew.
 Sources: Kafka BrokerLifecycleManager (broker.session.timeout.ms), GroupCoordinatorService.onResignation;
-    docs/adr/0013.
+    docs/adr/0013, docs/adr/0026.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 
-from sparklog.errors import FencedError
-from sparklog.metadata import BrokerListener, Image
-from sparklog_server.cluster.alone import Alone
+from sparklog.errors import FencedError, SparklogError
+from sparklog.metadata import Image
+from sparklog_server.cluster.registering import Registering
 from sparklog_server.cluster.registration import Registration
-from sparklog_server.cluster.root_lock import RootLock
 from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.runtime.background import Background
 from sparklog_server.runtime.lifecycle import Lifecycle
 from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.broker import BrokerSettings
@@ -50,10 +55,10 @@ class Membership:
         self.registration: Registration | None = None
         self._root = root
         self._lifecycle = lifecycle
-        self._advertised = advertised
+        self._registering = Registering(root, lifecycle, settings, advertised=advertised)
         self._max_age_ms = settings.broker_session_timeout_ms
-        self._lock: RootLock | None = None
-        self._has_resigned = False
+        self._background = Background()
+        self._has_resigned = self._is_joining_again = self._has_stopped = False
         self._resigned_callbacks: list[Callable[[], None]] = []
         self._resumed_callbacks: list[Callable[[], None]] = []
         root.on_image(self._on_image)  # before anybody acts on an image that takes the role away
@@ -61,20 +66,20 @@ class Membership:
     # --- the registration ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take the root over."""
-        root = self._root
-        listeners = tuple(BrokerListener(host=one.host, port=one.port) for one in self._advertised())
-        names = ", ".join(f"{one.host}:{one.port}" for one in listeners)
-        self._lock = RootLock.acquire(root.store, names)
-        self.registration = await root.run(Alone.register, root.metadata, self.node_id, listeners)
-        _log.info("registered as broker %d with epoch %d", self.node_id, self.registration.broker_epoch)
-        root.show()
+        """Register."""
+        self.registration = await self._registering.begin()
+        self._root.show()
+
+    async def hand_over(self, timeout_ms: float) -> None:
+        """While clients are still served: have others lead what this broker leads, as far as they can."""
+        if self.registration is not None and not self._lifecycle.has_failed:
+            await self._registering.hand_over(self.registration, timeout_ms)
 
     async def stop(self) -> None:
-        """Let another broker start, once this one writes nothing more."""
-        await self._root.finish_upkeep()
-        if self._lock is not None:
-            self._lock.release()
+        """End the registration, once this broker writes nothing more, and let another one start."""
+        self._has_stopped = True
+        self._background.cancel()
+        await self._registering.end(self.registration)
 
     def current(self) -> Registration:
         """The registration of now, for one plan. Any thread."""
@@ -105,7 +110,7 @@ class Membership:
         return self._max_age_ms - self._root.metadata.image_age_ms
 
     def lost(self) -> FencedError | None:
-        """Why it is over: another broker serves the root."""
+        """Why the registration is over, if it is."""
         if self.registration is not None:
             try:
                 self.registration.validate(self._root.image)
@@ -114,27 +119,52 @@ class Membership:
         return None
 
     def on_resigned(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called when the image has become too old to answer for groups."""
+        """Have `callback()` called when it must not answer for groups any more."""
         self._resigned_callbacks.append(callback)
 
     def on_resumed(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called when it is new enough again."""
+        """Have `callback()` called when it may again."""
         self._resumed_callbacks.append(callback)
 
     def review(self) -> None:
-        """Resign the groups, or take them up again, as the image's age has it."""
-        has_resigned = self.left_ms <= 0
+        """Resign the groups, or take them up again, as the image's age and the registration have it."""
+        is_old = self.left_ms <= 0
+        has_resigned = is_old or self._is_joining_again
         if has_resigned is self._has_resigned:
             return
         self._has_resigned = has_resigned
-        if has_resigned:
+        if is_old:
             _log.error("the log could not be followed for %d ms: groups are resigned", self._max_age_ms)
-        else:
-            _log.warning("the log can be followed again: groups are loaded")
+        elif not has_resigned:
+            _log.warning("the log can be followed, and the broker is registered: groups are loaded")
         for callback in self._resigned_callbacks if has_resigned else self._resumed_callbacks:
             callback()
 
-    def _on_image(self, _old: Image, _new: Image) -> None:
+    def _on_image(self, _old: Image, new: Image) -> None:
         lost = self.lost()
-        if lost is not None:
+        if lost is None or self._has_stopped or self._is_joining_again:
+            return
+        registration = self.current()
+        if registration.is_alone or _is_anothers(new, registration):
             self._lifecycle.fail(lost)
+        elif not self._lifecycle.has_failed:
+            _log.error("this broker was fenced, and joins again: %s", lost)
+            self._is_joining_again = True
+            self.review()
+            self._background.spawn(self._join_again())
+
+    async def _join_again(self) -> None:
+        try:
+            self.registration = await self._registering.again()
+        except (SparklogError, OSError) as error:
+            self._lifecycle.fail(error)  # the node id is another's, or the root cannot be used any more
+            return
+        self._is_joining_again = False
+        self._root.show()
+        self.review()
+
+
+def _is_anothers(image: Image, registration: Registration) -> bool:
+    """Has another process registered for this node id, and serves by now?"""
+    known = image.brokers.get(registration.node_id)
+    return known is not None and not known.is_fenced and known.broker_epoch != registration.broker_epoch

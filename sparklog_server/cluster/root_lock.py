@@ -31,7 +31,7 @@ class RootLock:
             raise RetriableError(
                 "BROKER_RUNNING",
                 f"root {store.url.removeprefix('file://')}: found a broker serving it already: "
-                f"{_holder(hold.holder)}",
+                f"{holder_of(hold.holder)}",
                 fix="use that one, or stop it first",
             )
         return cls(hold)
@@ -43,7 +43,8 @@ class RootLock:
             hold.release()
 
 
-def _holder(note: bytes) -> str:
+def holder_of(note: bytes) -> str:
+    """Who wrote a note."""
     try:
         found = json.loads(note)
         return f"process {int(found['pid'])}, listening at {found['listeners']}"

@@ -19,8 +19,13 @@ class BrokerSettings:
         default=1,
         minimum=0,
         maximum=INT_MAX,
-        doc="""This broker's number. Clients see it as leader of every partition, coordinator of every group
-        and controller.""",
+        doc="""This broker's number, also called broker.id: another one for each broker of a root.""",
+    )
+    broker_rack: str = setting(
+        "broker.rack",
+        default="",
+        doc="""Where this broker is: a zone, a rack. Replicas of a partition are spread over racks, and
+        consumers that say the same client.rack read from a replica there. Empty: nowhere in particular.""",
     )
     log_dirs: str = setting(
         "log.dirs",
@@ -50,10 +55,26 @@ class BrokerSettings:
         minimum=100,
         maximum=INT_MAX,
         unit="ms",
-        doc="""A broker that could not look at the metadata log for so long answers for groups and partitions
-        no more, until it can: another one may have taken over. Longer: outages of the storage are felt less;
-        shorter: two brokers tell members different things for less long. Must be longer than
-        sparklog.metadata.poll.ms.""",
+        doc="""Of several brokers, one of which nothing is heard for so long is taken for dead, and others
+        lead what it led. And a broker that could not look at the metadata log for so long answers for groups
+        and partitions no more, until it can: another one may have taken over. Longer: outages of the storage
+        and pauses are felt less; shorter: less time without a leader after a crash. Must be longer than
+        sparklog.metadata.poll.ms, and twice broker.heartbeat.interval.ms at least.""",
+    )
+    broker_heartbeat_interval_ms: int = setting(
+        "broker.heartbeat.interval.ms",
+        default=2_000,
+        minimum=10,
+        maximum=INT_MAX,
+        unit="ms",
+        doc="""Of several brokers: how often each one replaces its small object in the storage, by which the
+        others see that it is alive. Shorter: a session can be shorter; longer: fewer requests.""",
+    )
+    controlled_shutdown_enable: bool = setting(
+        "controlled.shutdown.enable",
+        default=True,
+        doc="""Of several brokers, one that is told to stop hands over first what it leads, for at most
+        sparklog.shutdown.timeout.ms. false: it stops at once, and others lead when it is gone.""",
     )
     num_io_threads: int = setting(
         "num.io.threads",
@@ -70,7 +91,8 @@ class BrokerSettings:
         minimum=0,
         maximum=LONG_MAX,
         unit="ms",
-        doc="""How long requests in progress may take when the broker is told to stop.""",
+        doc="""How long handing over, and then requests in progress, may take when the broker is told to
+        stop.""",
     )
 
     def __post_init__(self) -> None:
@@ -81,4 +103,11 @@ class BrokerSettings:
                 f"broker.session.timeout.ms: found {self.broker_session_timeout_ms}, expected more than "
                 f"sparklog.metadata.poll.ms, {self.metadata_poll_ms}",
                 fix="poll more often, or allow for longer",
+            )
+        if self.broker_session_timeout_ms < 2 * self.broker_heartbeat_interval_ms:
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                f"broker.session.timeout.ms: found {self.broker_session_timeout_ms}, expected at least twice "
+                f"broker.heartbeat.interval.ms, {self.broker_heartbeat_interval_ms}",
+                fix="send signs of life more often, or wait longer for them",
             )

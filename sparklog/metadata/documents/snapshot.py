@@ -182,6 +182,7 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         publishers=state.publishers,
         sweep_horizon=state.sweep_horizon,
         producers_marked_ms=state.producers_marked_ms,
+        cluster_changed=commit,
         replayed=Replayed(commit),
     )
 

@@ -104,3 +104,20 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     ElectLeaders: leading.elect_leaders,
     ActAsBroker: acting.act_as_broker,
 }
+
+# What changes who serves the root, what is in it to be served, and who does so.
+OF_THE_CLUSTER: frozenset[type[ActionBase]] = frozenset(
+    {
+        CreateTopic,
+        DeleteTopic,
+        AddPartitions,
+        RegisterBroker,
+        JoinBroker,
+        FenceBroker,
+        BeginControlledShutdown,
+        UnregisterBroker,
+        ElectController,
+        AssignReplicas,
+        ElectLeaders,
+    }
+)

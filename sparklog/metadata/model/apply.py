@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from sparklog.metadata.model import publishers
 from sparklog.metadata.model.action import ActionRefusedError
-from sparklog.metadata.model.actions import EFFECTS, Action
+from sparklog.metadata.model.actions import EFFECTS, OF_THE_CLUSTER, Action
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import Image
 
@@ -47,6 +47,8 @@ class ImageBuilder:
             except ActionRefusedError as error:
                 kind = action.__struct_config__.tag
                 raise ActionRefusedError(f"action {number} ({kind}): {error}") from None
+            if type(action) in OF_THE_CLUSTER:
+                draft.cluster_changed = commit
             if draft.acting is not None and draft.acting.until == draft.actions_left:
                 draft.acting.end()
                 draft.acting = None

@@ -128,6 +128,7 @@ class ImageDraft:
         commit: the one whose actions are being applied.
         actions_left: how many of them come after the action that is being applied.
         acting: whose action it is, if it is a broker's.
+        cluster_changed: as in the image.
         writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
             producers_marked_ms: as in the image, to be changed in place.
     """
@@ -136,6 +137,7 @@ class ImageDraft:
         self.commit = image.commit
         self.actions_left = 0
         self.acting: Acting | None = None
+        self.cluster_changed = image.cluster_changed
         self.writer_txns = dict(image.writer_txns)
         self.configs = dict(image.configs)
         self.broker = image.broker
@@ -258,4 +260,5 @@ class ImageDraft:
             publishers=self.publishers,
             sweep_horizon=self.sweep_horizon,
             producers_marked_ms=self.producers_marked_ms,
+            cluster_changed=self.cluster_changed,
         )

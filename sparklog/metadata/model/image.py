@@ -183,7 +183,9 @@ class Image:
     sweep_horizon: int = NO_HORIZON
     # When the partitions were last marked, by the clock of whoever did (expiring.py).
     producers_marked_ms: int = NEVER_MARKED_MS
-    # No part of the state: who came by it in another way has the same image.
+    # No part of the state: who came by it in another way has the same image. The last commit that changed
+    # what this one may be asked of a cluster: brokers, controller, topics, partitions, and who leads those.
+    cluster_changed: int = field(default=NO_COMMIT, compare=False)
     replayed: Replayed = field(default=Replayed(), compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(
         default_factory=list, init=False, compare=False, repr=False

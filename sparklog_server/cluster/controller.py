@@ -1,0 +1,311 @@
+"""The controller: of several brokers the one that says who is dead, who leads what, and what comes next.
+
+Each broker has one of these, and all watch. Who is not the controller looks at the controller's signs of life
+only, and takes its place when it is gone: at once if the image has none, and after a session of silence if it
+is dead. Who is looks at everybody's, once an interval, and at each image that changes the cluster:
+
+    a broker is dead                    others lead what it led, and it is fenced: in one commit
+    partitions nobody has assigned      get replicas and a leader, whoever made them
+    a broker is about to stop           others lead what it leads
+    a broker has joined                 leads what nobody leads, and what it is to be a replica of
+    others lead what it is first of     it leads that, if it is too much (auto.leader.rebalance.enable)
+    requests                            elections and reassignments that clients ask for
+
+All of it goes through one queue, in one task; and what it commits is computed from the newest image, in a
+thread of its own: storage threads that all wait must not delay a failover. That is safe because the order of
+commits does not come from threads: a plan is called with the newest image, under the log's lock, and applies
+in this controller's epoch, or not at all.
+
+1. the controller stands still for a minute, between looking and committing;
+2. another broker takes it for dead, has itself elected, and fences it;
+3. the first one wakes up, and commits what it had decided: its plan finds another controller, or its own
+   registration fenced, and does nothing. It watches again, and joins again (membership.py).
+
+Invariants: what a controller commits says its epoch. A look at which the storage did not answer is none.
+Not here: what is due (duties.py), who is dead (observer.py), the rules (selectors.py).
+Concurrency: one task on the event loop, one thread for storage; `submit` on the loop.
+After a crash: another broker takes over; this one starts as a watcher.
+Sources: Kafka's ControllerEventManager (one queue), KafkaController before KRaft.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sparklog.clock import Clock
+from sparklog.errors import SparklogError
+from sparklog.metadata import (
+    NO_COMMIT,
+    NO_EPOCH,
+    NO_NODE,
+    Action,
+    Image,
+    PublishResult,
+    validate_controller,
+)
+from sparklog.metadata import Controller as ElectedController
+from sparklog_server.cluster.duties import Duties
+from sparklog_server.cluster.heartbeats import read_heartbeats
+from sparklog_server.cluster.membership import Membership
+from sparklog_server.cluster.observer import Observer, looks_until_dead
+from sparklog_server.cluster.registration import Registration
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.settings.broker import BrokerSettings
+
+_log = logging.getLogger("sparklog_server.controller")
+T = TypeVar("T")
+Order = Callable[[Image, int], Sequence[Action]]
+_NOT_TOO_EARLY_SECONDS = 0.002  # observers count milliseconds
+_STAGGER_SECONDS = 0.3  # between brokers that could all have themselves elected
+_AGAIN_SECONDS = 0.5  # after what came to nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ordered:
+    """A request: a plan from an image and a controller epoch, and who waits for it."""
+
+    order: Order
+    future: "asyncio.Future[PublishResult]"
+
+
+class Controller:
+    """See the module's docstring."""
+
+    def __init__(
+        self, root: LiveRoot, membership: Membership, settings: BrokerSettings, *, clock: Clock
+    ) -> None:
+        self._root = root
+        self._membership = membership
+        self._interval_ms = settings.broker_heartbeat_interval_ms
+        self._clock = clock
+        self._looks = looks_until_dead(settings.broker_session_timeout_ms, self._interval_ms)
+        self._observer = Observer(interval_ms=self._interval_ms, looks=self._looks)
+        self._queue: asyncio.Queue[_Ordered | None] = asyncio.Queue()
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "controller")
+        self._task: asyncio.Task[None] | None = None
+        self._reviewed = NO_COMMIT  # as of which change of the cluster
+        self._look_due = self._review_due = math.inf  # by the loop's clock
+        self._has_news = self._was_controller = False
+        self._waited_for: ElectedController | None = None
+        self._problem = ""
+        root.on_image(self._on_image)
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Do what is due before clients are let in, if it is for this broker to do; then watch."""
+        if self._membership.current().is_alone:
+            return
+        loop = asyncio.get_running_loop()
+        await self._review()
+        self._look_due = loop.time()
+        self._task = loop.create_task(self._work())
+        self._task.add_done_callback(_has_ended)
+
+    async def stop(self) -> None:
+        """Decide nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        while not self._queue.empty():
+            ordered = self._queue.get_nowait()
+            if ordered is not None and not ordered.future.done():
+                ordered.future.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # --- asking -------------------------------------------------------------------------------------
+
+    @property
+    def is_controller(self) -> bool:
+        """Is this broker the controller, or alone, as of the newest image?"""
+        registration = self._membership.registration
+        return registration is not None and (
+            registration.is_alone or _is_controller(self._root.image, registration)
+        )
+
+    def submit(self, order: Order) -> "asyncio.Future[PublishResult]":
+        """Have the controller commit what `order(image, controller_epoch)` plans, in its turn.
+
+        The future fails with what the plan raises, or FencedError CONTROLLER_FENCED: another one decides.
+        Concurrency: event loop.
+        """
+        future: asyncio.Future[PublishResult] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait(_Ordered(order, future))
+        return future
+
+    # --- the queue ----------------------------------------------------------------------------------
+
+    def _on_image(self, _old: Image, new: Image) -> None:
+        if self._reviewed != new.cluster_changed and not self._has_news:
+            self._has_news = True
+            self._queue.put_nowait(None)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            event: _Ordered | None = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(self._look_due, self._review_due)):
+                    event = await self._queue.get()
+            if event is not None:
+                await self._carry_out(event)
+                continue
+            dead: Collection[tuple[int, int]] = ()
+            if loop.time() >= self._look_due:
+                self._look_due = loop.time() + self._interval_ms / 1000 + _NOT_TOO_EARLY_SECONDS
+                dead = await self._look()
+            self._has_news = False
+            if dead or self._reviewed != self._root.image.cluster_changed or loop.time() >= self._review_due:
+                await self._review(dead)
+
+    async def _carry_out(self, ordered: _Ordered) -> None:
+        registration = self._membership.current()
+
+        def plan(image: Image) -> Sequence[Action]:
+            epoch = image.controller.controller_epoch
+            validate_controller(image, epoch if _is_controller(image, registration) else NO_EPOCH)
+            return ordered.order(image, epoch)
+
+        try:
+            result = await self._run(self._root.metadata.publish, plan)
+        except Exception as error:  # noqa: BLE001 - for whoever waits
+            if not ordered.future.done():
+                ordered.future.set_exception(error)
+                ordered.future.exception()  # seen: whoever waited may be gone
+        else:
+            self._root.show()
+            if not ordered.future.done():
+                ordered.future.set_result(result)
+
+    # --- looking and deciding -----------------------------------------------------------------------
+
+    async def _look(self) -> list[tuple[int, int]]:
+        """Who is dead, of those that are this broker's to watch."""
+        image, registration = self._root.image, self._membership.registration
+        if registration is None or not self._membership.is_registered:
+            return []
+        watched = {
+            node_id: broker
+            for node_id, broker in image.brokers.items()
+            if node_id != registration.node_id
+            and not broker.is_fenced
+            and (node_id == image.controller.node_id or _is_controller(image, registration))
+        }
+        if not watched:
+            return []
+        try:
+            found = await self._run(read_heartbeats, self._root.store, list(watched))
+        except (SparklogError, OSError) as error:
+            self._tell(f"signs of life could not be read: {error}")
+            return []
+        now_ms = self._clock.monotonic_ms()
+        dead = self._observer.look(watched, found, now_ms=now_ms)
+        for node_id in dead:
+            _log.warning(
+                "broker %d of epoch %d gave no sign of life at %d looks: it is taken for dead",
+                node_id,
+                watched[node_id].broker_epoch,
+                self._looks,
+            )
+        return [(node_id, watched[node_id].broker_epoch) for node_id in dead]
+
+    async def _review(self, dead: Collection[tuple[int, int]] = ()) -> None:
+        """Commit what is due, if that is for this broker to do."""
+        self._review_due = math.inf
+        image, registration = self._root.image, self._membership.registration
+        if registration is None or not self._membership.is_registered:
+            return  # it joins again, which changes the cluster
+        self._note_role(image, registration)
+        self._reviewed = image.cluster_changed
+        if not dead and image.controller.node_id not in (NO_NODE, registration.node_id):
+            return
+        if image.controller.node_id == NO_NODE and not self._is_my_turn(image, registration):
+            return
+        duties = Duties(registration=registration, dead=tuple(dead), factor_of=self._factor_of)
+        try:
+            commit, actions = await self._run(self._commit, duties)
+        except (SparklogError, OSError) as error:
+            self._tell(f"what is due could not be committed, and is tried again: {error}")
+            self._review_due = asyncio.get_running_loop().time() + _AGAIN_SECONDS
+            return
+        self._problem = ""
+        self._reviewed = commit
+        if actions:
+            _log.info("%s", _summary(actions))
+        self._root.show()
+        self._note_role(self._root.image, registration)
+
+    def _commit(self, duties: Duties) -> tuple[int, Sequence[Action]]:
+        """As of which change of the cluster nothing is due any more, and what was done."""
+        seen = NO_COMMIT
+
+        def plan(image: Image) -> Sequence[Action]:
+            nonlocal seen
+            seen = image.cluster_changed
+            return duties.plan(image)
+
+        result = self._root.metadata.publish(plan)
+        return (result.commit if result.actions else seen), result.actions
+
+    def _is_my_turn(self, image: Image, registration: Registration) -> bool:
+        """While there is no controller: those with lower node ids come first, a moment apart.
+
+        All could have themselves elected, and one would; but on object stores a lost race costs a second.
+        """
+        before = [
+            node_id
+            for node_id, broker in image.brokers.items()
+            if node_id < registration.node_id and not broker.is_fenced and not broker.in_controlled_shutdown
+        ]
+        if not before or self._waited_for == image.controller:
+            return True
+        self._waited_for = image.controller
+        self._review_due = asyncio.get_running_loop().time() + len(before) * _STAGGER_SECONDS
+        return False
+
+    def _factor_of(self, image: Image, topic: str) -> int:
+        del image, topic
+        return 3
+
+    def _note_role(self, image: Image, registration: Registration) -> None:
+        is_now = _is_controller(image, registration)
+        if is_now is not self._was_controller:
+            self._was_controller = is_now
+            epoch = image.controller.controller_epoch
+            _log.info("this broker is %s controller; epoch %d", "the" if is_now else "no longer the", epoch)
+
+    async def _run(self, function: Callable[..., T], /, *args: Any) -> T:
+        """In the controller's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def _tell(self, problem: str) -> None:
+        """What is as it was before is not told again."""
+        if problem != self._problem:
+            _log.warning("%s", problem)
+        self._problem = problem
+
+
+def _is_controller(image: Image, registration: Registration) -> bool:
+    now = image.controller
+    return (now.node_id, now.broker_epoch) == (registration.node_id, registration.broker_epoch)
+
+
+def _summary(actions: Sequence[Action]) -> str:
+    """What a commit says, in a line."""
+    counts: dict[str, int] = {}
+    for action in actions:
+        kind = str(action.__struct_config__.tag)
+        counts[kind] = counts.get(kind, 0) + len(getattr(action, "partition", (1,)))
+    return ", ".join(f"{kind} {count}" for kind, count in counts.items())
+
+
+def _has_ended(task: "asyncio.Task[None]") -> None:
+    """Not as stop() ends it: by a fault of ours, which must not stay unnoticed."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("the controller has ended", exc_info=error)

@@ -1,0 +1,93 @@
+"""What a controller has to do, as of one image: everything that is due, in one commit.
+
+Also the commit by which a broker becomes the controller says what is due then, so that after a failure, and
+when the first broker starts, nothing waits for a second commit.
+
+Invariants: pure; each part is planned against the image after the parts before it. Nothing is due twice: what
+    has been applied is not planned again.
+Not here: the parts (elections.py, reassignment.py), who is dead (observer.py), when to look (controller.py).
+Concurrency: pure functions.
+Sources: the controller of Kafka before KRaft: onControllerFailover, and what elections.py names.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from sparklog.metadata import NO_NODE, Action, Image, apply_actions, plan_elect_controller
+from sparklog_server.cluster.elections import (
+    plan_failover,
+    plan_hand_over,
+    plan_new_partitions,
+    plan_takeover,
+)
+from sparklog_server.cluster.reassignment import plan_completions
+from sparklog_server.cluster.registration import Registration
+
+Step = Callable[[Image, int], Sequence[Action]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duties:
+    """What a plan needs to know besides the image.
+
+    Fields:
+        registration: of the broker that does it.
+        dead: node ids of those to be taken for dead, each with the epoch of the registration that is.
+        factor_of: as of plan_new_partitions.
+    """
+
+    registration: Registration
+    dead: Collection[tuple[int, int]]
+    factor_of: Callable[[Image, str], int]
+
+    def plan(self, image: Image) -> list[Action]:
+        """Everything that is due; nothing, if another broker is to do it."""
+        now = image.controller
+        if not _stands(image, (self.registration.node_id, self.registration.broker_epoch)):
+            return []
+        planned = _Planned(image)
+        if (now.node_id, now.broker_epoch) != (self.registration.node_id, self.registration.broker_epoch):
+            if now.node_id != NO_NODE and (now.node_id, now.broker_epoch) not in self.dead:
+                return []
+            planned.add(
+                [plan_elect_controller(image, self.registration.node_id, self.registration.broker_epoch)]
+            )
+        epoch = planned.image.controller.controller_epoch
+        for step in self._steps():
+            planned.add(step(planned.image, epoch))
+        return planned.actions
+
+    def _steps(self) -> Iterator[Step]:
+        for node_id, broker_epoch in sorted(self.dead):
+            yield lambda image, epoch, dead=(node_id, broker_epoch): (  # type: ignore[misc]
+                plan_failover(image, dead[0], controller_epoch=epoch) if _stands(image, dead) else []
+            )
+        yield self._new_partitions
+        yield lambda image, epoch: plan_hand_over(image, controller_epoch=epoch)
+        yield lambda image, epoch: plan_takeover(image, controller_epoch=epoch)
+        yield lambda image, epoch: plan_completions(image, controller_epoch=epoch)
+
+    def _new_partitions(self, image: Image, epoch: int) -> Sequence[Action]:
+        return plan_new_partitions(
+            image, lambda name: self.factor_of(image, name), controller_epoch=epoch, start=image.commit + 1
+        )
+
+
+class _Planned:
+    """Actions, and the image with them."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.actions: list[Action] = []
+
+    def add(self, actions: Sequence[Action]) -> None:
+        if actions:
+            self.actions += actions
+            after = self.image.commit + 1
+            self.image = apply_actions(self.image, actions, commit=after, commit_uuid="planned")
+
+
+def _stands(image: Image, registration: tuple[int, int]) -> bool:
+    node_id, broker_epoch = registration
+    broker = image.brokers.get(node_id)
+    return broker is not None and broker.broker_epoch == broker_epoch and not broker.is_fenced

@@ -1,0 +1,107 @@
+"""Joining a root as one of several brokers: what has to be found out about the node id before.
+
+A node id may still be registered, by a process that was killed, or by one that runs. Where a lock proves that
+the old one is dead (node_lock.py), its registration is ended in the commit that makes ours. Elsewhere its
+object is watched, as a controller would: until it counts as dead, which takes a session, or has moved, and
+then the node id is refused. It has to move twice: the last write of a dead process may land late, once.
+
+1. broker 1 is killed, and started again at once, on another machine;
+2. nobody has fenced the registration yet; a join would be refused, and to end it unasked would take a running
+   broker's place, if somebody only mistook the number;
+3. so it looks on, and joins after as many silent looks as a controller needs, or when that was quicker.
+
+Invariants: a registration that is not fenced is ended by proof, or after as many silent looks as mean death.
+Not here: joining again after a fence (membership.py), the commit (joined.py).
+Concurrency: event loop; storage work in storage threads. `is_stopping` ends the waiting.
+After a crash: the next start begins anew.
+Sources: docs/adr/0026; tests/models/liveness.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from sparklog.metadata import NO_EPOCH, BrokerListener, Image, RegisteredBroker
+from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats
+from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.node_lock import NodeLock
+from sparklog_server.cluster.observer import Observer, looks_until_dead
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.settings.broker import BrokerSettings
+
+_log = logging.getLogger("sparklog_server")
+_MOVES_OF_LIFE = 2
+
+
+async def join(
+    root: LiveRoot,
+    settings: BrokerSettings,
+    lock: NodeLock,
+    listeners: Sequence[BrokerListener],
+    *,
+    is_stopping: Callable[[], bool],
+) -> Joined:
+    """Join when the node id is free.
+
+    Raises:
+        FencedError: DUPLICATE_BROKER.
+        InvalidRequestError: METADATA_VERSION_TOO_LOW, the root is one broker's at a time.
+    """
+    image = await root.run(_refreshed, root)
+    known = _standing(image, settings.node_id)
+    replaces = NO_EPOCH
+    if known is not None:
+        if lock.proves_death:
+            replaces = known.broker_epoch
+            _log.warning("broker %d was not stopped: its registration is ended", settings.node_id)
+        else:
+            replaces = await _watch(root, settings, known, is_stopping)
+    return await root.run(
+        lambda: Joined.join(
+            root.metadata, settings.node_id, listeners, rack=settings.broker_rack, replaces=replaces
+        )
+    )
+
+
+async def _watch(
+    root: LiveRoot, settings: BrokerSettings, known: RegisteredBroker, is_stopping: Callable[[], bool]
+) -> int:
+    """Wait for an old registration's end; returns its epoch if it is for us to end it."""
+    node_id, interval_ms = known.node_id, settings.broker_heartbeat_interval_ms
+    looks = looks_until_dead(settings.broker_session_timeout_ms, interval_ms)
+    _log.warning(
+        "waiting for broker %d of epoch %d to be found dead, at most %d s",
+        node_id,
+        known.broker_epoch,
+        -(-(looks + 2) * interval_ms // 1000),
+    )
+    observer = Observer(interval_ms=interval_ms, looks=looks)
+    newest, moves = NO_BEAT, -1
+    while not is_stopping():
+        image, found = await root.run(_look, root, node_id)
+        if _standing(image, node_id) != known:
+            return NO_EPOCH  # fenced by the controller; or somebody else's, who joins first
+        beat = found.get(node_id, NO_BEAT)
+        if beat > newest:
+            newest, moves = beat, moves + 1
+        if moves >= _MOVES_OF_LIFE:
+            break
+        now_ms = root.log.clock.monotonic_ms()
+        if observer.look({node_id: known}, found, now_ms=now_ms):
+            return known.broker_epoch
+        await asyncio.sleep(interval_ms / 1000)
+    return NO_EPOCH  # the join is refused, by what the registration says of itself
+
+
+def _refreshed(root: LiveRoot) -> Image:
+    return root.log.refresh(force=True)
+
+
+def _look(root: LiveRoot, node_id: int) -> tuple[Image, dict[int, Beat]]:
+    return _refreshed(root), read_heartbeats(root.store, [node_id])
+
+
+def _standing(image: Image, node_id: int) -> RegisteredBroker | None:
+    """The registration of a node id that is not fenced."""
+    known = image.brokers.get(node_id)
+    return None if known is None or known.is_fenced else known

@@ -1,0 +1,220 @@
+"""How a broker's registrations begin and end: alone or among several, again after a fence, and with its stop.
+
+A root that has agreed to documents for several brokers is joined; an older one is taken over, by the one
+broker that serves it (docs/adr/0026).
+
+How one of several stops, so that its clients notice next to nothing: it says so in a commit, the controller
+hands over what it leads while it still serves, and only then it is fenced, by itself. Its next start need not
+wait for a session to be over.
+
+Invariants: one registration at a time; signs of life only for one that is made.
+Not here: what holds while it stands (membership.py), what has to be known before a join (joining.py).
+Concurrency: event loop; storage work in storage threads.
+After a crash: see joining.py.
+Sources: Kafka BrokerServer.shutdown, BrokerLifecycleManager.beginControlledShutdown.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from sparklog.errors import FatalStorageError, FencedError, InvalidRequestError, SparklogError
+from sparklog.metadata import (
+    Action,
+    BrokerListener,
+    Image,
+    plan_begin_controlled_shutdown,
+    plan_fence_broker,
+)
+from sparklog_server.cluster import selectors
+from sparklog_server.cluster.alone import Alone
+from sparklog_server.cluster.heart import Heart
+from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.joining import join
+from sparklog_server.cluster.node_lock import NodeLock
+from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.root_lock import RootLock
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.runtime.lifecycle import Lifecycle
+from sparklog_server.settings.addresses import AdvertisedListener
+from sparklog_server.settings.broker import BrokerSettings
+
+_log = logging.getLogger("sparklog_server")
+END_SECONDS = 5.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
+
+
+class Registering:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        root: LiveRoot,
+        lifecycle: Lifecycle,
+        settings: BrokerSettings,
+        *,
+        advertised: Callable[[], Sequence[AdvertisedListener]],
+    ) -> None:
+        self._root = root
+        self._lifecycle = lifecycle
+        self._settings = settings
+        self._advertised = advertised
+        self._heart = Heart(
+            root.store,
+            settings.node_id,
+            interval_ms=settings.broker_heartbeat_interval_ms,
+            session_timeout_ms=settings.broker_session_timeout_ms,
+        )
+        self._root_lock: RootLock | None = None
+        self._node_lock: NodeLock | None = None
+        self._moved = asyncio.Event()
+
+    # --- beginning ----------------------------------------------------------------------------------
+
+    async def begin(self) -> Registration:
+        """Register as the root has it.
+
+        Raises:
+            FencedError: DUPLICATE_BROKER.
+            RetriableError: BROKER_RUNNING, another process serves the root alone.
+        """
+        try:
+            return await self._begin()
+        except BaseException:
+            self._release_locks()
+            raise
+
+    async def _begin(self) -> Registration:
+        node_id = self._settings.node_id
+        self._node_lock = NodeLock.acquire(self._root.store, node_id, self._addresses())
+        registration: Registration
+        try:
+            registration = await self._join(self._node_lock)
+        except InvalidRequestError as error:
+            if error.code != "METADATA_VERSION_TOO_LOW":
+                raise
+            self._release_locks()
+            self._root_lock = RootLock.acquire(self._root.store, self._addresses())
+            listeners = self._listeners()
+            registration = await self._root.run(Alone.register, self._root.metadata, node_id, listeners)
+        kind = "alone" if registration.is_alone else "one of several"
+        _log.info("registered as broker %d, %s, with epoch %d", node_id, kind, registration.broker_epoch)
+        return registration
+
+    async def again(self) -> Registration:
+        """Join again after a fence; the storage may be away for as long as it is.
+
+        Raises:
+            FencedError: DUPLICATE_BROKER, another process has the node id by now.
+        """
+        assert self._node_lock is not None
+        pause, problem = _FIRST_PAUSE_SECONDS, ""
+        while True:
+            try:
+                registration = await self._join(self._node_lock)
+            except FatalStorageError:
+                raise
+            except (SparklogError, OSError) as error:
+                if isinstance(error, FencedError) and error.code == "DUPLICATE_BROKER":
+                    raise
+                if str(error) != problem:
+                    _log.warning("joining again failed, and is tried again: %s", error)
+                problem = str(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                _log.info("joined again, with epoch %d", registration.broker_epoch)
+                return registration
+
+    async def _join(self, lock: NodeLock) -> Joined:
+        """Beside others. Who serves the root alone, on this machine, is not replaced while it runs."""
+        courtesy = None
+        if self._root.image.broker is not None:
+            courtesy = RootLock.acquire(self._root.store, self._addresses())
+        try:
+            joined = await join(
+                self._root,
+                self._settings,
+                lock,
+                self._listeners(),
+                is_stopping=lambda: self._lifecycle.is_stop_requested,
+            )
+        finally:
+            if courtesy is not None:
+                courtesy.release()
+        self._heart.start(joined.broker_epoch)
+        return joined
+
+    def _listeners(self) -> tuple[BrokerListener, ...]:
+        return tuple(BrokerListener(host=one.host, port=one.port) for one in self._advertised())
+
+    def _addresses(self) -> str:
+        return ", ".join(f"{one.host}:{one.port}" for one in self._listeners())
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    async def hand_over(self, registration: Registration, timeout_ms: float) -> None:
+        """Announce the stop, and wait until nothing is led here that another one could lead."""
+        root = self._root
+        node_id, epoch = registration.node_id, registration.broker_epoch
+        if registration.is_alone or not self._settings.controlled_shutdown_enable:
+            return
+        if not can_hand_over(root.image, node_id):
+            return
+
+        def plan(image: Image) -> Sequence[Action]:
+            action = plan_begin_controlled_shutdown(image, node_id, epoch)
+            return [] if action is None else [action]
+
+        root.on_image(lambda _old, _new: self._moved.set())
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await root.run(root.metadata.publish, plan)
+                root.show()
+                while can_hand_over(root.image, node_id):
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            _log.warning("not all that this broker leads was handed over within %d ms", timeout_ms)
+        except (SparklogError, OSError) as error:
+            _log.warning("handing over failed: %s", error)
+        else:
+            _log.info("what this broker led is handed over")
+
+    async def end(self, registration: Registration | None) -> None:
+        """The registration is over, and the node id free."""
+        self._heart.stop()
+        if registration is not None and not registration.is_alone:
+            try:
+                async with asyncio.timeout(END_SECONDS):
+                    await self._root.run(self._fence, registration)
+            except (SparklogError, OSError, TimeoutError) as error:
+                _log.warning("the registration could not be ended; others will find it dead: %s", error)
+        await self._root.finish_upkeep()
+        self._release_locks()
+
+    def _fence(self, registration: Registration) -> None:
+        def plan(image: Image) -> Sequence[Action]:
+            action = plan_fence_broker(image, registration.node_id, registration.broker_epoch)
+            return [] if action is None else [action]
+
+        self._root.metadata.publish(plan)
+
+    def _release_locks(self) -> None:
+        for lock in (self._root_lock, self._node_lock):
+            if lock is not None:
+                lock.release()
+        self._root_lock = self._node_lock = None
+
+
+def can_hand_over(image: Image, node_id: int) -> bool:
+    """Is there anything that a broker leads, and another one could?"""
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.is_fenced:
+        return False
+    usable = selectors.usable_brokers(image) - {node_id}
+    return any(
+        state.leadership.leader == node_id and not usable.isdisjoint(state.leadership.replicas)
+        for topic in image.topics.values()
+        for state in topic.partitions
+    )
