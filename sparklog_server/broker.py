@@ -18,6 +18,7 @@ from sparklog_server.admin.changes import Changes
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
 from sparklog_server.api.topic_listing import TopicListing
+from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.following import Follower
 from sparklog_server.cluster.leadership import Leadership
@@ -68,9 +69,12 @@ class Broker:
         self.root = LiveRoot(
             log, defaults=config.root_defaults(), metrics=self.metrics, storage_threads=storage_threads
         )
-        self.membership = Membership(self.root, self.lifecycle, config.broker, advertised=self._advertised)
+        assigning = Assigning(self.root.root_config)
+        self.membership = Membership(
+            self.root, self.lifecycle, assigning, config.broker, advertised=self._advertised
+        )
         self.leadership = Leadership(config.broker.node_id, self.root)
-        self.controller = Controller(self.root, self.membership, config.broker, clock=clock)
+        self.controller = Controller(self.root, self.membership, assigning, config.broker, clock=clock)
         self.follower = Follower(
             self.root,
             self.membership,

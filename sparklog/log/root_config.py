@@ -54,6 +54,24 @@ class RootConfig:
         doc="""Partitions of __consumer_offsets, read when it is created. More: groups spread over more
         coordinators; fewer: less to load.""",
     )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        default=3,
+        minimum=1,
+        maximum=100,
+        unit="brokers",
+        doc="""Among how many brokers leading a partition moves, of topics created without saying how many: as
+        many as there are, if those are fewer. It costs nothing, since all have the same storage.""",
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        default=3,
+        minimum=1,
+        maximum=100,
+        unit="brokers",
+        doc="""As default.replication.factor, of __consumer_offsets: among how many brokers coordinating a
+        group moves.""",
+    )
     max_partitions: int = setting(
         MAX_PARTITIONS_KEY,
         default=DEFAULT_MAX_PARTITIONS,

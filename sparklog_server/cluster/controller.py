@@ -49,6 +49,7 @@ from sparklog.metadata import (
     validate_controller,
 )
 from sparklog.metadata import Controller as ElectedController
+from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties
 from sparklog_server.cluster.heartbeats import read_heartbeats
 from sparklog_server.cluster.membership import Membership
@@ -77,10 +78,17 @@ class Controller:
     """See the module's docstring."""
 
     def __init__(
-        self, root: LiveRoot, membership: Membership, settings: BrokerSettings, *, clock: Clock
+        self,
+        root: LiveRoot,
+        membership: Membership,
+        assigning: Assigning,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
     ) -> None:
         self._root = root
         self._membership = membership
+        self._assigning = assigning
         self._interval_ms = settings.broker_heartbeat_interval_ms
         self._clock = clock
         self._looks = looks_until_dead(settings.broker_session_timeout_ms, self._interval_ms)
@@ -227,7 +235,7 @@ class Controller:
             return
         if image.controller.node_id == NO_NODE and not self._is_my_turn(image, registration):
             return
-        duties = Duties(registration=registration, dead=tuple(dead), factor_of=self._factor_of)
+        duties = Duties(registration=registration, dead=tuple(dead), assigning=self._assigning)
         try:
             commit, actions = await self._run(self._commit, duties)
         except (SparklogError, OSError) as error:
@@ -268,10 +276,6 @@ class Controller:
         self._waited_for = image.controller
         self._review_due = asyncio.get_running_loop().time() + len(before) * _STAGGER_SECONDS
         return False
-
-    def _factor_of(self, image: Image, topic: str) -> int:
-        del image, topic
-        return 3
 
     def _note_role(self, image: Image, registration: Registration) -> None:
         is_now = _is_controller(image, registration)

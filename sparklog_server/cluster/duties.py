@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.metadata import NO_NODE, Action, Image, apply_actions, plan_elect_controller
+from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.elections import (
     plan_failover,
     plan_hand_over,
@@ -33,12 +34,12 @@ class Duties:
     Fields:
         registration: of the broker that does it.
         dead: node ids of those to be taken for dead, each with the epoch of the registration that is.
-        factor_of: as of plan_new_partitions.
+        assigning: how many replicas new partitions get.
     """
 
     registration: Registration
     dead: Collection[tuple[int, int]]
-    factor_of: Callable[[Image, str], int]
+    assigning: Assigning
 
     def plan(self, image: Image) -> list[Action]:
         """Everything that is due; nothing, if another broker is to do it."""
@@ -69,7 +70,10 @@ class Duties:
 
     def _new_partitions(self, image: Image, epoch: int) -> Sequence[Action]:
         return plan_new_partitions(
-            image, lambda name: self.factor_of(image, name), controller_epoch=epoch, start=image.commit + 1
+            image,
+            lambda name: self.assigning.factor_of(image, name),
+            controller_epoch=epoch,
+            start=image.commit + 1,
         )
 
 

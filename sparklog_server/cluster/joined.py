@@ -10,7 +10,7 @@ After a crash: the registration stands until it is fenced: by the controller, or
 Sources: docs/adr/0026; FORMAT.md#metadata-log; Kafka BrokerRegistration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.errors import FencedError
@@ -32,6 +32,14 @@ from sparklog.metadata import (
 )
 
 
+Completing = Callable[[Image, Sequence[Action]], Sequence[Action]]
+
+
+def nothing_more(_image: Image, _actions: Sequence[Action]) -> Sequence[Action]:
+    """Whoever has to complete the change finds out by itself."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
     """See the module's docstring."""
@@ -39,6 +47,7 @@ class Joined:
     node_id: int
     broker_epoch: int
     incarnation_id: str
+    completing: Completing = nothing_more
     is_alone: bool = False
 
     @classmethod
@@ -50,10 +59,12 @@ class Joined:
         *,
         rack: str = "",
         replaces: int = NO_EPOCH,
+        completing: Completing = nothing_more,
     ) -> "Joined":
         """Serve the root beside others.
 
         Args:
+            completing: what is to be committed with a change of metadata (assigning.py).
             replaces: the broker epoch of a registration of this node whose process is known to be dead.
 
         Raises:
@@ -90,7 +101,12 @@ class Joined:
                 f"cluster {image.cluster_id}: found broker {node_id} registered by another process at once",
                 fix="give each broker a node.id of its own",
             )
-        return cls(node_id=node_id, broker_epoch=broker.broker_epoch, incarnation_id=incarnation_id)
+        return cls(
+            node_id=node_id,
+            broker_epoch=broker.broker_epoch,
+            incarnation_id=incarnation_id,
+            completing=completing,
+        )
 
     def validate(self, image: Image) -> None:
         """Raise FencedError BROKER_FENCED if it is over as of this image."""
@@ -101,7 +117,8 @@ class Joined:
 
         def acting(image: Image) -> Sequence[Action]:
             self.validate(image)
-            return self.act(image, plan(image))
+            actions = plan(image)
+            return [*self.act(image, actions), *self.completing(image, actions)]
 
         return acting
 

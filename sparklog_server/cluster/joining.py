@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 
 from sparklog.metadata import NO_EPOCH, BrokerListener, Image, RegisteredBroker
 from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats
-from sparklog_server.cluster.joined import Joined
+from sparklog_server.cluster.joined import Completing, Joined
 from sparklog_server.cluster.node_lock import NodeLock
 from sparklog_server.cluster.observer import Observer, looks_until_dead
 from sparklog_server.root.live_root import LiveRoot
@@ -39,6 +39,7 @@ async def join(
     lock: NodeLock,
     listeners: Sequence[BrokerListener],
     *,
+    completing: Completing,
     is_stopping: Callable[[], bool],
 ) -> Joined:
     """Join when the node id is free.
@@ -58,7 +59,12 @@ async def join(
             replaces = await _watch(root, settings, known, is_stopping)
     return await root.run(
         lambda: Joined.join(
-            root.metadata, settings.node_id, listeners, rack=settings.broker_rack, replaces=replaces
+            root.metadata,
+            settings.node_id,
+            listeners,
+            rack=settings.broker_rack,
+            replaces=replaces,
+            completing=completing,
         )
     )
 

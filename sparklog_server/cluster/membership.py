@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 
 from sparklog.errors import FencedError, SparklogError
 from sparklog.metadata import Image
+from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.registering import Registering
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.root.live_root import LiveRoot
@@ -46,6 +47,7 @@ class Membership:
         self,
         root: LiveRoot,
         lifecycle: Lifecycle,
+        assigning: Assigning,
         settings: BrokerSettings,
         *,
         advertised: Callable[[], Sequence[AdvertisedListener]],
@@ -55,7 +57,7 @@ class Membership:
         self.registration: Registration | None = None
         self._root = root
         self._lifecycle = lifecycle
-        self._registering = Registering(root, lifecycle, settings, advertised=advertised)
+        self._registering = Registering(root, lifecycle, assigning, settings, advertised=advertised)
         self._max_age_ms = settings.broker_session_timeout_ms
         self._background = Background()
         self._has_resigned = self._is_joining_again = self._has_stopped = False

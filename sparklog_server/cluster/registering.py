@@ -28,6 +28,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster import selectors
 from sparklog_server.cluster.alone import Alone
+from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.heart import Heart
 from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.joining import join
@@ -51,12 +52,14 @@ class Registering:
         self,
         root: LiveRoot,
         lifecycle: Lifecycle,
+        assigning: Assigning,
         settings: BrokerSettings,
         *,
         advertised: Callable[[], Sequence[AdvertisedListener]],
     ) -> None:
         self._root = root
         self._lifecycle = lifecycle
+        self._assigning = assigning
         self._settings = settings
         self._advertised = advertised
         self._heart = Heart(
@@ -137,6 +140,7 @@ class Registering:
                 self._settings,
                 lock,
                 self._listeners(),
+                completing=self._assigning.assignments,
                 is_stopping=lambda: self._lifecycle.is_stop_requested,
             )
         finally:

@@ -58,6 +58,8 @@ class ServerConfig:
         return {
             "auto.create.topics.enable": self.text_of("auto.create.topics.enable"),
             "num.partitions": self.text_of("num.partitions"),
+            "default.replication.factor": self.text_of("default.replication.factor"),
+            "offsets.topic.replication.factor": self.text_of("offsets.topic.replication.factor"),
             "offsets.topic.num.partitions": self.text_of("offsets.topic.num.partitions"),
             "max.message.bytes": self.text_of("message.max.bytes"),
             **self.maintenance_defaults(),

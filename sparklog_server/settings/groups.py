@@ -13,6 +13,15 @@ from sparklog_server.settings.units import INT_MAX, MIB
 class GroupSettings:
     """The fields' names are the keys with underscores."""
 
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        default=3,
+        minimum=1,
+        maximum=100,
+        unit="brokers",
+        doc="""As default.replication.factor, of __consumer_offsets: among how many brokers coordinating a
+        group moves. A value on the root wins.""",
+    )
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
         default=50,

@@ -27,6 +27,16 @@ class TopicSettings:
         unit="partitions",
         doc="""Partitions of a topic created without saying how many. A value on the root wins.""",
     )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        default=3,
+        minimum=1,
+        maximum=100,
+        unit="brokers",
+        doc="""Among how many brokers leading a partition moves, of topics created without saying how many: as
+        many as there are, if those are fewer. It costs nothing, since all have the same storage. A value on
+        the root wins.""",
+    )
     delete_topic_enable: bool = setting(
         "delete.topic.enable",
         default=True,

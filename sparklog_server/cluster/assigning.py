@@ -1,0 +1,50 @@
+"""How many replicas partitions get, and who assigns them first.
+
+Data is on shared storage, so a replica costs nothing: the factor says among how many brokers leading moves
+when one stops. So topics have three if nobody says otherwise, where Kafka has one; as many as there are
+brokers, if those are fewer.
+
+Partitions that a broker makes are assigned in the same commit, in the name of the controller, so that whoever
+asked for a topic finds it led. What others make (Spark, the command line) the controller assigns when it sees
+it.
+
+Invariants: pure. What is assigned in the controller's name applies in its epoch, or the commit is void.
+Not here: which brokers (elections.py).
+Concurrency: pure functions.
+Sources: Kafka default.replication.factor, offsets.topic.replication.factor.
+"""
+
+from collections.abc import Callable, Sequence
+
+from sparklog.client import OFFSETS_TOPIC
+from sparklog.log.root_config import RootConfig
+from sparklog.metadata import NO_NODE, Action, AddPartitions, CreateTopic, Image, apply_actions
+from sparklog_server.cluster.elections import plan_new_partitions
+
+
+class Assigning:
+    """By the settings of the root, else of this broker."""
+
+    def __init__(self, root_config: Callable[[Image], RootConfig]) -> None:
+        self._root_config = root_config
+
+    def factor_of(self, image: Image, topic: str) -> int:
+        """How many replicas a topic's new partitions get, if there are as many brokers."""
+        config = self._root_config(image)
+        if topic == OFFSETS_TOPIC:
+            return config.offsets_topic_replication_factor
+        return config.default_replication_factor
+
+    def assignments(self, image: Image, actions: Sequence[Action]) -> Sequence[Action]:
+        """What assigns the partitions that these actions make; nothing, while there is no controller."""
+        if image.controller.node_id == NO_NODE:
+            return ()
+        if not any(isinstance(action, CreateTopic | AddPartitions) for action in actions):
+            return ()
+        after = apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
+        return plan_new_partitions(
+            after,
+            lambda name: self.factor_of(after, name),
+            controller_epoch=after.controller.controller_epoch,
+            start=after.commit,
+        )
