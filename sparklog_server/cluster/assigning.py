@@ -42,9 +42,13 @@ class Assigning:
         if not any(isinstance(action, CreateTopic | AddPartitions) for action in actions):
             return ()
         after = apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
+        return self.plan(after, after.controller.controller_epoch)
+
+    def plan(self, image: Image, controller_epoch: int) -> list[Action]:
+        """What assigns all partitions that nobody has assigned; each commit begins with another broker."""
         return plan_new_partitions(
-            after,
-            lambda name: self.factor_of(after, name),
-            controller_epoch=after.controller.controller_epoch,
-            start=after.commit,
+            image,
+            lambda name: self.factor_of(image, name),
+            controller_epoch=controller_epoch,
+            start=image.commit,
         )

@@ -18,13 +18,12 @@ from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.elections import (
     plan_failover,
     plan_hand_over,
-    plan_new_partitions,
     plan_takeover,
 )
 from sparklog_server.cluster.reassignment import plan_completions
 from sparklog_server.cluster.registration import Registration
 
-Step = Callable[[Image, int], Sequence[Action]]
+Step = Callable[[Image, int], Sequence[Action]]  # from a controller epoch, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +62,10 @@ class Duties:
             yield lambda image, epoch, dead=(node_id, broker_epoch): (  # type: ignore[misc]
                 plan_failover(image, dead[0], controller_epoch=epoch) if _stands(image, dead) else []
             )
-        yield self._new_partitions
+        yield self.assigning.plan
         yield lambda image, epoch: plan_hand_over(image, controller_epoch=epoch)
         yield lambda image, epoch: plan_takeover(image, controller_epoch=epoch)
         yield lambda image, epoch: plan_completions(image, controller_epoch=epoch)
-
-    def _new_partitions(self, image: Image, epoch: int) -> Sequence[Action]:
-        return plan_new_partitions(
-            image,
-            lambda name: self.assigning.factor_of(image, name),
-            controller_epoch=epoch,
-            start=image.commit + 1,
-        )
 
 
 class _Planned:

@@ -31,7 +31,6 @@ from sparklog.metadata import (
     validate_broker,
 )
 
-
 Completing = Callable[[Image, Sequence[Action]], Sequence[Action]]
 
 

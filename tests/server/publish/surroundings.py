@@ -5,6 +5,8 @@ from typing import Any
 
 from sparklog.client import SparkLog
 from sparklog.format.encoded_batches import EncodedBatches
+from sparklog_server.cluster.assigning import Assigning
+from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.publisher import Publisher
@@ -27,7 +29,11 @@ class Surroundings:
         self.appended: list[tuple[str, int, int, int]] = []
         self.root = LiveRoot(log, defaults={}, metrics=self.metrics, storage_threads=1)
         self.root.on_image(self._on_image)
-        self.membership = Membership(self.root, Lifecycle(), config.broker, advertised=self._advertised)
+        assigning = Assigning(self.root.root_config)
+        self.membership = Membership(
+            self.root, Lifecycle(), assigning, config.broker, advertised=self._advertised
+        )
+        self.controller = Controller(self.root, self.membership, assigning, config.broker, clock=log.clock)
         self.rules = TopicRules(
             self.root, max_decompressed_bytes=config.publish.max_decompressed_message_bytes
         )
@@ -45,11 +51,13 @@ class Surroundings:
     async def running(self) -> Any:
         """The publisher started, and stopped in the end."""
         await self.membership.start()
+        await self.controller.start()
         await self.publisher.start()
         try:
             yield self.publisher
         finally:
             await self.publisher.stop()
+            await self.controller.stop()
             await self.membership.stop()
             self.root.close()
 
