@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import sparklog
 from sparklog.clock import Clock, SystemClock
+from sparklog.metadata import NO_NODE
 from sparklog_server.broker import Broker
 from sparklog_server.settings.config import ServerConfig
 
@@ -58,6 +59,27 @@ class RunningBroker:
 
         return self.call(run())
 
+    def settle(self) -> None:
+        """Until the broker has seen what others committed, and every partition is led."""
+
+        async def settle() -> None:
+            while True:
+                await self.broker.root.look()
+                image = self.broker.root.image
+                if not image.brokers or all(
+                    state.leadership.leader != NO_NODE
+                    for topic in image.topics.values()
+                    for state in topic.partitions
+                ):
+                    return
+                await asyncio.sleep(0.001)
+
+        self.call(settle())
+
+    def beside(self) -> sparklog.SparkLog:
+        """The same root, as another process opens it; topics that it makes are led when it has made them."""
+        return _Beside(self)
+
     def stop(self) -> None:
         """Stop gracefully; may be called again."""
         if self._thread.is_alive():
@@ -103,3 +125,15 @@ def stopped(broker: RunningBroker) -> Iterator[None]:
     """Within it the broker is stopped."""
     broker.stop()
     yield
+
+
+class _Beside(sparklog.SparkLog):
+    def __init__(self, broker: RunningBroker) -> None:
+        opened = sparklog.open(broker.root, create=False)
+        super().__init__(opened.store, opened.metadata, opened.clock)
+        self._broker = broker
+
+    def create_topic(self, *words: Any, **options: Any) -> Any:
+        made = super().create_topic(*words, **options)
+        self._broker.settle()
+        return made

@@ -12,4 +12,4 @@ __all__ = ["broker", "client", "stored", "talk"]
 @pytest.fixture
 def log(running_broker: RunningBroker) -> sparklog.SparkLog:
     """The same root, opened beside the broker."""
-    return sparklog.open(running_broker.root, create=False)
+    return running_broker.beside()

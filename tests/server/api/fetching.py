@@ -10,6 +10,7 @@ from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient, request_types
 
 FETCH = 1
+FIRST_EPOCH = 1  # of a partition that was elected a leader once
 
 
 def asked(
@@ -62,7 +63,7 @@ def partitions_of(response: Any) -> dict[int, Any]:
 
 
 def offsets(partition: Any) -> list[int]:
-    return offsets_of(bytes(partition.records))
+    return offsets_of(bytes(partition.records), leader_epoch=FIRST_EPOCH)
 
 
 def waiting(broker: RunningBroker, count: int = 1) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from sparklog_server.protocol.entities import make
+from tests.server.api.fetching import FIRST_EPOCH
 from tests.server.fetch.stored import TOPIC
 from tests.support.wire_client import WireClient, request_types
 
@@ -38,5 +39,5 @@ def listed(
     """(error, timestamp, offset)."""
     (one,) = list_all(client, [(TOPIC, partition, timestamp)], version=version)
     if version >= 4:
-        assert one.leader_epoch == (0 if one.offset >= 0 else -1)
+        assert one.leader_epoch == (FIRST_EPOCH if one.offset >= 0 else -1)
     return int(one.error_code), one.timestamp, one.offset

@@ -29,7 +29,7 @@ def broker(running_broker: RunningBroker) -> RunningBroker:
     log.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     log.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
     log.create_topic("__consumer_offsets", 1)
-    running_broker.call_soon(running_broker.broker.root.show)
+    running_broker.settle()
     return running_broker
 
 
@@ -221,7 +221,7 @@ def test_idempotent_producer(client: ProducingClient, broker: RunningBroker) -> 
 def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
     first = start_broker()
     first.broker.root.log.create_topic("orders", 1)
-    first.call_soon(first.broker.root.show)
+    first.settle()
     with ProducingClient(first.host, first.port) as client:
         producer_id = client.init_producer_id().producer_id
         for sequence in range(0, 20, 2):

@@ -23,11 +23,7 @@ def broker(stored: StoredLog, running_broker: RunningBroker) -> Iterator[Running
     """A broker over the same root; it knows at once what `stored` appends."""
     server = running_broker.broker
 
-    def catch_up() -> None:
-        running_broker.call(server.root.run(server.root.log.refresh))
-        running_broker.call_soon(server.root.show)
-
-    stored.after_append = catch_up
+    stored.after_append = running_broker.settle
     yield running_broker
     # What the last answer lay in is given back after its bytes have arrived here.
     until(lambda: server.fetches.reader.segments.leases == 0, what="no segment is leased")

@@ -130,10 +130,10 @@ def bytes_of(chunks: Sequence[Any]) -> bytes:
     )
 
 
-def offsets_of(data: bytes) -> list[int]:
-    """Offsets of the records, CRCs verified, leader epochs 0, values checked."""
+def offsets_of(data: bytes, *, leader_epoch: int = 0) -> list[int]:
+    """Offsets of the records, CRCs verified, leader epochs and values checked."""
     table = scan_batches(data, where="fetched")
-    assert not table.partition_leader_epoch.any()
+    assert (table.partition_leader_epoch == leader_epoch).all()
     assert (table.base_offset[1:] > table.last_offset[:-1]).all()
     records = decode_records(data, table, where="fetched")
     offsets: list[int] = records.offset.tolist()
