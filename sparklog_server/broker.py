@@ -74,7 +74,9 @@ class Broker:
             self.root, self.lifecycle, assigning, config.broker, advertised=self._advertised
         )
         self.leadership = Leadership(config.broker.node_id, self.root)
-        self.controller = Controller(self.root, self.membership, assigning, config.broker, clock=clock)
+        self.controller = Controller(
+            self.root, self.membership, assigning, config, clock=clock, metrics=self.metrics
+        )
         self.follower = Follower(
             self.root,
             self.membership,

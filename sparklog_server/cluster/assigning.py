@@ -15,11 +15,22 @@ Sources: Kafka default.replication.factor, offsets.topic.replication.factor.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sparklog.client import OFFSETS_TOPIC
 from sparklog.log.root_config import RootConfig
-from sparklog.metadata import NO_NODE, Action, AddPartitions, CreateTopic, Image, apply_actions
+from sparklog.metadata import (
+    NO_NODE,
+    Action,
+    AddPartitions,
+    AssignReplicas,
+    CreateTopic,
+    Image,
+    apply_actions,
+)
 from sparklog_server.cluster.elections import plan_new_partitions
+
+_MAKING = (CreateTopic, AddPartitions, AssignReplicas)
 
 
 class Assigning:
@@ -39,9 +50,14 @@ class Assigning:
         """What assigns the partitions that these actions make; nothing, while there is no controller."""
         if image.controller.node_id == NO_NODE:
             return ()
-        if not any(isinstance(action, CreateTopic | AddPartitions) for action in actions):
+        making = [action for action in actions if isinstance(action, _MAKING)]
+        if not making:
             return ()
-        after = apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
+        grown = {
+            one.topic_id: image.topic_by_id[one.topic_id] for one in making if isinstance(one, AddPartitions)
+        }
+        theirs = replace(image, topics={one.name: one for one in grown.values()}, topic_by_id=grown)
+        after = apply_actions(theirs, making, commit=image.commit + 1, commit_uuid="planned")
         return self.plan(after, after.controller.controller_epoch)
 
     def plan(self, image: Image, controller_epoch: int) -> list[Action]:

@@ -33,6 +33,7 @@ import concurrent.futures
 import contextlib
 import logging
 import math
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -44,19 +45,24 @@ from sparklog.metadata import (
     NO_EPOCH,
     NO_NODE,
     Action,
+    ElectLeaders,
     Image,
+    Plan,
     PublishResult,
     validate_controller,
 )
 from sparklog.metadata import Controller as ElectedController
+from sparklog_server.cluster import selectors
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties
+from sparklog_server.cluster.elections import imbalance, plan_preferred
 from sparklog_server.cluster.heartbeats import read_heartbeats
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.cluster.observer import Observer, looks_until_dead
 from sparklog_server.cluster.registration import Registration
+from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
-from sparklog_server.settings.broker import BrokerSettings
+from sparklog_server.settings.config import ServerConfig
 
 _log = logging.getLogger("sparklog_server.controller")
 T = TypeVar("T")
@@ -82,22 +88,26 @@ class Controller:
         root: LiveRoot,
         membership: Membership,
         assigning: Assigning,
-        settings: BrokerSettings,
+        config: ServerConfig,
         *,
         clock: Clock,
+        metrics: Metrics,
     ) -> None:
+        settings = config.broker
         self._root = root
         self._membership = membership
         self._assigning = assigning
         self._interval_ms = settings.broker_heartbeat_interval_ms
         self._clock = clock
+        self._metrics = metrics
+        self._settings = config.controller
         self._looks = looks_until_dead(settings.broker_session_timeout_ms, self._interval_ms)
         self._observer = Observer(interval_ms=self._interval_ms, looks=self._looks)
         self._queue: asyncio.Queue[_Ordered | None] = asyncio.Queue()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "controller")
         self._task: asyncio.Task[None] | None = None
         self._reviewed = NO_COMMIT  # as of which change of the cluster
-        self._look_due = self._review_due = math.inf  # by the loop's clock
+        self._look_due = self._review_due = self._balance_due = math.inf  # by the loop's clock
         self._has_news = self._was_controller = False
         self._waited_for: ElectedController | None = None
         self._problem = ""
@@ -112,6 +122,8 @@ class Controller:
         loop = asyncio.get_running_loop()
         await self._review()
         self._look_due = loop.time()
+        if self._settings.auto_leader_rebalance_enable:
+            self._balance_due = loop.time() + self._settings.leader_imbalance_check_interval_seconds
         self._task = loop.create_task(self._work())
         self._task.add_done_callback(_has_ended)
 
@@ -159,7 +171,7 @@ class Controller:
         while True:
             event: _Ordered | None = None
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(min(self._look_due, self._review_due)):
+                async with asyncio.timeout_at(min(self._look_due, self._review_due, self._balance_due)):
                     event = await self._queue.get()
             if event is not None:
                 await self._carry_out(event)
@@ -171,17 +183,14 @@ class Controller:
             self._has_news = False
             if dead or self._reviewed != self._root.image.cluster_changed or loop.time() >= self._review_due:
                 await self._review(dead)
+            if loop.time() >= self._balance_due:
+                self._balance_due = loop.time() + self._settings.leader_imbalance_check_interval_seconds
+                await self._balance()
 
     async def _carry_out(self, ordered: _Ordered) -> None:
-        registration = self._membership.current()
-
-        def plan(image: Image) -> Sequence[Action]:
-            epoch = image.controller.controller_epoch
-            validate_controller(image, epoch if _is_controller(image, registration) else NO_EPOCH)
-            return ordered.order(image, epoch)
-
+        plan = _as_controller(self._membership.current(), ordered.order)
         try:
-            result = await self._run(self._root.metadata.publish, plan)
+            result = await self._run(self._publish, plan)
         except Exception as error:  # noqa: BLE001 - for whoever waits
             if not ordered.future.done():
                 ordered.future.set_exception(error)
@@ -237,20 +246,33 @@ class Controller:
             return
         duties = Duties(registration=registration, dead=tuple(dead), assigning=self._assigning)
         try:
-            commit, actions = await self._run(self._commit, duties)
+            reviewed = await self._run(self._commit, duties)
         except (SparklogError, OSError) as error:
             self._tell(f"what is due could not be committed, and is tried again: {error}")
             self._review_due = asyncio.get_running_loop().time() + _AGAIN_SECONDS
             return
         self._problem = ""
-        self._reviewed = commit
-        if actions:
-            _log.info("%s", _summary(actions))
+        self._reviewed = reviewed
         self._root.show()
         self._note_role(self._root.image, registration)
 
-    def _commit(self, duties: Duties) -> tuple[int, Sequence[Action]]:
-        """As of which change of the cluster nothing is due any more, and what was done."""
+    async def _balance(self) -> None:
+        """Have leaders go back to the first of their replicas, where that are too many."""
+        image, most = self._root.image, self._settings.leader_imbalance_per_broker_percentage
+        registration = self._membership.current()
+        if not _is_controller(image, registration):
+            return
+        usable = selectors.usable_brokers(image)
+        if not any(imbalance(image, node_id) * 100 > most for node_id in usable):
+            return
+        try:
+            await self._run(self._publish, _as_controller(registration, _preferred))
+        except (SparklogError, OSError) as error:
+            self._tell(f"leaders could not go back to the first of their replicas: {error}")
+        self._root.show()
+
+    def _commit(self, duties: Duties) -> int:
+        """As of which change of the cluster nothing is due any more."""
         seen = NO_COMMIT
 
         def plan(image: Image) -> Sequence[Action]:
@@ -258,8 +280,17 @@ class Controller:
             seen = image.cluster_changed
             return duties.plan(image)
 
+        result = self._publish(plan)
+        return result.commit if result.actions else seen
+
+    def _publish(self, plan: Plan) -> PublishResult:
+        began = time.perf_counter()
         result = self._root.metadata.publish(plan)
-        return (result.commit if result.actions else seen), result.actions
+        if any(isinstance(action, ElectLeaders) for action in result.actions):
+            self._metrics.elections.record((time.perf_counter() - began) * 1000)
+        if result.actions:
+            _log.info("commit %d: %s", result.commit, _summary(result.actions))
+        return result
 
     def _is_my_turn(self, image: Image, registration: Registration) -> bool:
         """While there is no controller: those with lower node ids come first, a moment apart.
@@ -298,6 +329,21 @@ class Controller:
 def _is_controller(image: Image, registration: Registration) -> bool:
     now = image.controller
     return (now.node_id, now.broker_epoch) == (registration.node_id, registration.broker_epoch)
+
+
+def _as_controller(registration: Registration, order: Order) -> Plan:
+    """A plan that applies while this registration is the controller's; else CONTROLLER_FENCED."""
+
+    def plan(image: Image) -> Sequence[Action]:
+        epoch = image.controller.controller_epoch
+        validate_controller(image, epoch if _is_controller(image, registration) else NO_EPOCH)
+        return order(image, epoch)
+
+    return plan
+
+
+def _preferred(image: Image, epoch: int) -> Sequence[Action]:
+    return plan_preferred(image, controller_epoch=epoch)
 
 
 def _summary(actions: Sequence[Action]) -> str:

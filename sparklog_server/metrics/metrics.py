@@ -142,6 +142,7 @@ class Metrics:
         self.all_topics = TopicCounters()
         self.publishes = PublishCounters()
         self.maintenance = MaintenanceCounters()
+        self.elections = Histogram()  # commits of the controller that gave partitions leaders
         self.cache_hits = 0
         self.cache_hit_bytes = 0
         self.cache_misses = 0
@@ -293,7 +294,8 @@ class Metrics:
         self._window_end_ms = now_ms + WINDOW_MS
 
     def _histograms(self) -> list[Histogram]:
-        found = [self.loop_lag, self.storage_calls, self.storage_queue, *self.publishes.histograms()]
+        found = [self.loop_lag, self.storage_calls, self.storage_queue, self.elections]
+        found += self.publishes.histograms()
         for counters in self.requests.values():
             found += counters.histograms()
         return found

@@ -31,8 +31,7 @@ class ProducerIds:
                 result = await self._publisher.submit_plan(
                     lambda image: [plan_allocate_producer_ids(image, BLOCK_IDS)]
                 )
-                (block,) = result.actions
-                assert isinstance(block, AllocateProducerIds)
+                (block,) = (one for one in result.actions if isinstance(one, AllocateProducerIds))
                 self._next, self._end = block.first, block.first + block.count
             self._next += 1
             return self._next - 1

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from sparklog.log.setting import TYPE_NAMES, Setting, declared_settings, parse_settings, validate_settings
 from sparklog_server.settings.broker import BrokerSettings
+from sparklog_server.settings.controller import ControllerSettings
 from sparklog_server.settings.fetch import FetchSettings
 from sparklog_server.settings.groups import GroupSettings
 from sparklog_server.settings.http import HttpSettings
@@ -32,6 +33,7 @@ class ServerConfig:
     """The broker's settings, typed, an area each."""
 
     broker: BrokerSettings
+    controller: ControllerSettings
     network: NetworkSettings
     topics: TopicSettings
     publish: PublishSettings

@@ -13,8 +13,9 @@ from sparklog.log.config import TopicConfig
 _ON_THE_ROOT = (
     "a default of topics, which Spark must know too: set {} on the root instead (sparklog root alter)"
 )
-_REPLICAS = "there are no replicas: the storage under the root keeps the data safe"
-_ELECTION = "nothing is elected: a broker registers in the root's metadata log, and the newest one leads"
+_REPLICAS = "replicas share one copy, which the storage under the root keeps safe"
+_ELECTION = "brokers elect one of them controller, in the root's metadata log"
+_CLEAN = "no election is unclean: every replica has all that was acknowledged"
 _SYNCED = "everything is synced before it is acknowledged"
 _SECURITY = "this version speaks PLAINTEXT only, without authentication"
 _CLEANER_THREADS = "one process of low priority maintains a root"
@@ -55,9 +56,8 @@ _REASONS: dict[str, str] = {
     "offsets.commit.required.acks": "commits of offsets are durable before they are acknowledged",
     "process.roles": _ELECTION,
     "controller.listener.names": _ELECTION,
-    "broker.id.generation.enable": "a root has one broker at a time; node.id says its number",
-    "unclean.leader.election.enable": _ELECTION,
-    "auto.leader.rebalance.enable": _ELECTION,
+    "broker.id.generation.enable": "node.id says the number of each broker",
+    "unclean.leader.election.enable": _CLEAN,
     "authorizer.class.name": _SECURITY + "; " + _CLASSES,
     "principal.builder.class": _SECURITY + "; " + _CLASSES,
     "connection.failed.authentication.delay.ms": _SECURITY,
@@ -77,9 +77,9 @@ _REASONS: dict[str, str] = {
     "request.timeout.ms": _NO_OTHERS,
     "socket.connection.setup.": _NO_OTHERS,
     "socket.listen.backlog.size": "connections that wait to be accepted are the system's to bound",
-    "initial.broker.registration.timeout.ms": _ELECTION,
-    "server.max.startup.time.ms": _ELECTION,
-    "unclean.leader.election.interval.ms": _ELECTION,
+    "initial.broker.registration.timeout.ms": "a broker registers by a commit, or does not start",
+    "server.max.startup.time.ms": "a broker registers by a commit, or does not start",
+    "unclean.leader.election.interval.ms": _CLEAN,
     "log.segment.delete.delay.ms": "a file outlives the last reader that may have been told of it",
     "log.preallocate": "segments grow as they are written",
     "log.roll.jitter.": _JITTER,
@@ -110,8 +110,8 @@ _REASONS: dict[str, str] = {
     "advertised.port": "use advertised.listeners",
     "zookeeper.": "there is no ZooKeeper: the root holds all metadata",
     "controller.": _ELECTION,
-    "controlled.shutdown.": "sparklog.shutdown.timeout.ms bounds it",
-    "leader.imbalance.": _ELECTION,
+    "controlled.shutdown.max.retries": "sparklog.shutdown.timeout.ms bounds it",
+    "controlled.shutdown.retry.backoff.ms": "sparklog.shutdown.timeout.ms bounds it",
     "replica.fetch.": _REPLICAS,
     "replica.high.": _REPLICAS,
     "replica.lag.": _REPLICAS,
@@ -174,8 +174,7 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "background.threads": (_is_any, _REASONS["background.threads"]),
     "num.recovery.threads.per.data.dir": (_is_any, _REASONS["num.recovery.threads.per.data.dir"]),
     "num.replica.fetchers": (_is_any, _REPLICAS),
-    "unclean.leader.election.enable": (lambda text: text == "false", _ELECTION),
-    "auto.leader.rebalance.enable": (_is_any, _ELECTION),
+    "unclean.leader.election.enable": (lambda text: text == "false", _CLEAN),
     "min.insync.replicas": (_is_one, _ONE),
     "transaction.state.log.replication.factor": (_is_one, _TRANSACTIONS),
     "transaction.state.log.min.isr": (_is_one, _TRANSACTIONS),
@@ -187,7 +186,6 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "log.cleanup.policy": (lambda text: text == "delete", _SAME),
     "log.cleaner.threads": (_is_any, _CLEANER_THREADS),
     "controller.quorum.": (_is_any, _ELECTION),
-    "leader.imbalance.": (_is_any, _ELECTION),
     "log.flush.": (_is_any, _SYNCED),
 }
 

@@ -14,6 +14,7 @@ from sparklog.client import SparkLog
 from sparklog_server.cluster.root_lock import LOCK_NAME
 from tests.compat.group_members import SHORT_SESSION_MS, joined
 from tests.support.broker_process import serving, until
+from tests.support.roots import for_one_broker
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"}
 TOPIC, GROUP = "orders", "group"
@@ -31,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(root: Path) -> Iterator[SparkLog]:
-    with sparklog.open(str(root)) as log:
+    with sparklog.open(for_one_broker(str(root))) as log:
         log.create_topic(TOPIC, 2)
         yield log
 

@@ -4,10 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
+import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog.log.root_config import AGREEMENTS
-from sparklog.metadata import MetadataLog
+from sparklog.metadata import METADATA_VERSION_KEY, WRITERS_VERSION, MetadataLog, SetConfigs
 from sparklog.metadata.documents.paths import DIRECTORY
 from sparklog.storage import MemoryStore, Store
 
@@ -22,6 +23,15 @@ def opened(store: Store, clock: Clock) -> SparkLog:
 def own_configs(log: SparkLog) -> dict[str, str]:
     """What the root's settings are, but for what every new root says."""
     return {key: value for key, value in log.refresh().configs.items() if key not in AGREEMENTS}
+
+
+def for_one_broker(root: str) -> str:
+    """A root whose owner has not agreed to several brokers, as those were that older sparklogs made."""
+    with sparklog.open(root, create=True) as log:
+        version = {METADATA_VERSION_KEY: str(WRITERS_VERSION)}
+        action = SetConfigs(configs=version)
+        log.metadata.publish(lambda _: [action])
+    return root
 
 
 def old_root(name: str, directory: Path) -> Path:

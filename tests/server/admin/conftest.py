@@ -9,4 +9,4 @@ from tests.support.running_broker import RunningBroker
 @pytest.fixture
 def log(running_broker: RunningBroker) -> sparklog.SparkLog:
     """The same root, opened beside the broker."""
-    return sparklog.open(running_broker.root, create=False)
+    return running_broker.beside()

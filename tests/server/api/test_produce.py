@@ -17,6 +17,7 @@ from tests.server.api.producing import ONE, now_batch, sequenced
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import batch, with_header
 from tests.support.broker_process import BrokerProcess
+from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
 
 VERSIONS = range(3, 14)
@@ -236,12 +237,14 @@ def test_duplicates_over_a_restart(start_broker: Callable[..., RunningBroker], t
     assert len(stored(second)) == 22
 
 
-def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., RunningBroker]) -> None:
+def test_fenced_broker_answers_who_leads_now(
+    start_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
     from sparklog.metadata import BrokerListener
     from sparklog_server.cluster.alone import Alone
 
     # It looks by itself so seldom that the refused commit is what tells it.
-    broker = start_broker({"sparklog.metadata.poll.ms": "8000"})
+    broker = start_broker({"sparklog.metadata.poll.ms": "8000"}, root=for_one_broker(str(tmp_path / "log")))
     with sparklog.open(broker.root) as log:
         log.create_topic("orders", 1)
         broker.call(broker.broker.root.look())
@@ -258,8 +261,10 @@ def test_fenced_broker_answers_who_leads_now(start_broker: Callable[..., Running
     assert "BROKER_FENCED" in str(broker.broker.lifecycle.failure)
 
 
-def test_second_broker_on_a_root_is_refused(
+def test_second_broker_of_a_node_id_is_refused(
     running_broker: RunningBroker, start_process: Callable[..., BrokerProcess]
 ) -> None:
-    with pytest.raises(RuntimeError, match=rf"BROKER_RUNNING.*listening at 127.0.0.1:{running_broker.port}"):
+    with pytest.raises(
+        RuntimeError, match=rf"DUPLICATE_BROKER.*listening at 127.0.0.1:{running_broker.port}"
+    ):
         start_process()

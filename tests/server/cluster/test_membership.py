@@ -16,6 +16,7 @@ from sparklog_server.settings.config import ServerConfig
 from tests.server.api.group_requests import commit, join, sync
 from tests.server.test_broker import with_broker
 from tests.support.broker_process import until
+from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker, ShiftedClock
 from tests.support.wire_client import WireClient
 
@@ -33,7 +34,7 @@ def test_a_newer_registration_ends_the_role_at_the_next_look(root: str) -> None:
             await broker.lifecycle.wait_for_stop()
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
 
-    broker = with_broker(root, scenario)
+    broker = with_broker(for_one_broker(root), scenario)
     assert broker.lifecycle.state is BrokerState.FAILED
     assert "BROKER_FENCED" in str(broker.lifecycle.failure)
 
@@ -52,7 +53,7 @@ def test_an_image_ends_the_role_before_anybody_was_told_of_it(root: str) -> None
         broker.root.show()
         assert broker.lifecycle.has_failed
 
-    with_broker(root, scenario)
+    with_broker(for_one_broker(root), scenario)
 
 
 def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> None:
@@ -70,7 +71,7 @@ def test_a_broker_that_is_deposed_while_it_starts_does_not_start(root: str) -> N
         with pytest.raises(FencedError, match="BROKER_FENCED"):
             await broker.start()
 
-    assert with_broker(root, scenario).lifecycle.state is BrokerState.FAILED
+    assert with_broker(for_one_broker(root), scenario).lifecycle.state is BrokerState.FAILED
 
 
 def test_polling_must_be_more_frequent_than_the_bound() -> None:

@@ -33,7 +33,9 @@ class Surroundings:
         self.membership = Membership(
             self.root, Lifecycle(), assigning, config.broker, advertised=self._advertised
         )
-        self.controller = Controller(self.root, self.membership, assigning, config.broker, clock=log.clock)
+        self.controller = Controller(
+            self.root, self.membership, assigning, config, clock=log.clock, metrics=self.metrics
+        )
         self.rules = TopicRules(
             self.root, max_decompressed_bytes=config.publish.max_decompressed_message_bytes
         )
