@@ -28,8 +28,7 @@ def own_configs(log: SparkLog) -> dict[str, str]:
 def for_one_broker(root: str) -> str:
     """A root whose owner has not agreed to several brokers, as those were that older sparklogs made."""
     with sparklog.open(root, create=True) as log:
-        version = {METADATA_VERSION_KEY: str(WRITERS_VERSION)}
-        action = SetConfigs(configs=version)
+        action = SetConfigs(configs={METADATA_VERSION_KEY: str(WRITERS_VERSION)})
         log.metadata.publish(lambda _: [action])
     return root
 

@@ -179,9 +179,8 @@ FAILURES = (
 
 
 def test_a_root_that_goes_away_is_seen(broker: RunningBroker) -> None:
-    sparklog.open(broker.root, create=False).create_topic("t", 3)
+    broker.beside().create_topic("t", 3)
     broker.call_soon(broker.broker.follower.stop)  # it would stop the broker once it sees no log any more
-    broker.call(broker.broker.root.run(broker.broker.root.log.refresh))
     away = shutil.move(broker.root, f"{broker.root}-away")
     try:
         seen = scrape(broker)
