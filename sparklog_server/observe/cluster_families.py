@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from prometheus_client.core import Metric
 
 from sparklog.metadata import NO_NODE, PartitionState, in_sync
-from sparklog_server.observe.families import Labels, gauge, gauges
+from sparklog_server.observe.families import Labels, gauge, gauges, quantiles
 from sparklog_server.observe.observation import Observation
 
 
@@ -45,12 +45,14 @@ class Standing:
         replicas: how many it has.
         led: partitions that it leads.
         unled: partitions that nobody leads.
+        not_preferred: partitions that another one leads than the first of their replicas.
         told: those that it leads; and those that nobody does, if it is controller.
     """
 
     replicas: int
     led: int
     unled: int
+    not_preferred: int
     told: tuple[Told, ...]
 
     @property
@@ -63,7 +65,7 @@ def standing_of(seen: Observation) -> Standing:
     """As of the image that was seen. A broker that serves its root alone has one replica of everything."""
     image, node_id = seen.image, seen.node_id
     is_alone = not image.brokers
-    replicas = led = unled = 0
+    replicas = led = unled = not_preferred = 0
     told: list[Told] = []
     for name, topic in image.topics.items():
         for state in topic.partitions:
@@ -75,12 +77,13 @@ def standing_of(seen: Observation) -> Standing:
             is_unled = leadership.leader == NO_NODE
             led += leadership.leader == node_id
             unled += is_unled
+            not_preferred += not is_unled and leadership.leader != leadership.replicas[0]
             if leadership.leader == node_id or (is_unled and seen.is_controller):
                 live = len(in_sync(leadership, image))
                 told.append(Told(name, state, leadership.leader, leadership.replicas, live))
     if is_alone:
         replicas, led = len(told), len(told) if seen.is_registered else 0
-    return Standing(replicas, led, unled, tuple(told))
+    return Standing(replicas, led, unled, not_preferred, tuple(told))
 
 
 def cluster_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
@@ -99,6 +102,7 @@ def cluster_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
         "that it leads, when it does not serve or does not see its root.",
         len(standing.told) if lost else unled,
     )
+    yield from _controller_families(seen, standing)
     yield gauge(
         "kafka_server_replicamanager_partitioncount",
         "Partitions of which this broker is a replica.",
@@ -131,6 +135,30 @@ def cluster_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
         "kafka_brokers",
         "Brokers that are registered, and not fenced.",
         len(brokers) if seen.image.brokers else int(seen.image.broker is not None),
+    )
+
+
+def _controller_families(seen: Observation, standing: Standing) -> Iterator[Metric]:
+    """What every controller tells of the whole, and so does every broker here: all have the same image."""
+    brokers = seen.image.brokers.values()
+    fenced = sum(one.is_fenced for one in brokers)
+    alone = int(seen.image.broker is not None)
+    for name, text, value in (
+        ("globaltopiccount", "Topics.", len(seen.image.topics)),
+        ("globalpartitioncount", "Partitions.", seen.image.partition_count),
+        ("activebrokercount", "Brokers that are registered, and not fenced.", alone + len(brokers) - fenced),
+        ("fencedbrokercount", "Brokers that are registered and fenced: stopped, or dead.", fenced),
+        (
+            "preferredreplicaimbalancecount",
+            "Partitions that another broker leads than the first of their replicas.",
+            standing.not_preferred,
+        ),
+    ):
+        yield gauge(f"kafka_controller_kafkacontroller_{name}", text, value)
+    yield from quantiles(
+        "kafka_controller_controllerstats_leaderelectionrateandtimems",
+        "Commits of this broker, as controller, that gave partitions leaders.",
+        [({}, seen.metrics.elections)],
     )
 
 

@@ -24,6 +24,7 @@ _LABELS = {
     "kafka_network_requestmetrics_errors": "request, error",
     "kafka_network_requestmetrics_": "request, quantile",
     "kafka_server_delayedoperationpurgatory_": "delayedOperation",
+    "kafka_controller_controllerstats_": "quantile",
     "kafka_log_log_size": "topic, partition",
     "kafka_topic_partitions": "topic",
     "kafka_topic_partition_": "topic, partition",

@@ -136,4 +136,5 @@ class _Beside(sparklog.SparkLog):
     def create_topic(self, *words: Any, **options: Any) -> Any:
         made = super().create_topic(*words, **options)
         self._broker.settle()
+        self.refresh(force=True)
         return made

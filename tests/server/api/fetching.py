@@ -62,8 +62,8 @@ def partitions_of(response: Any) -> dict[int, Any]:
     return {one.partition_index: one for topic in response.responses for one in topic.partitions}
 
 
-def offsets(partition: Any) -> list[int]:
-    return offsets_of(bytes(partition.records), leader_epoch=FIRST_EPOCH)
+def offsets(partition: Any, *, leader_epoch: int = FIRST_EPOCH) -> list[int]:
+    return offsets_of(bytes(partition.records), leader_epoch=leader_epoch)
 
 
 def waiting(broker: RunningBroker, count: int = 1) -> None:

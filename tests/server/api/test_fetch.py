@@ -170,7 +170,7 @@ def test_an_offset_that_cannot_be_looked_up_is_nobodys_to_refuse(
     stored.append(10)
     monkeypatch.setattr(broker.broker.root.log, "refresh", refresh)
     answers = [partitions_of(fetch(client, asked((0, offset))))[0].error_code for offset in (10, 11)]
-    epochs = partitions_of(fetch(client, asked((0, 10), epoch=1)))[0].error_code
+    epochs = partitions_of(fetch(client, asked((0, 10), epoch=2)))[0].error_code
     monkeypatch.undo()
     assert (answers, epochs) == ([0, 6], 6)
 
@@ -272,7 +272,8 @@ def test_merged_segments_are_sent_from_their_file(client: WireClient, stored: St
     offset, seen = 0, []
     while offset < 2000:
         found = partitions_of(fetch(client, asked((0, offset, 150_000), (1, 1990))))
-        seen += [one for one in offsets(found[0]) if one >= offset]
+        # Sent as they are stored, under the epoch that they were stored with.
+        seen += [one for one in offsets(found[0], leader_epoch=0) if one >= offset]
         offset = seen[-1] + 1
         assert offsets(found[1])[-1] == 1999
     assert seen == list(range(2000))

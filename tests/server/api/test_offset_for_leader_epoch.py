@@ -42,17 +42,19 @@ def asked(
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_the_only_epoch_ends_with_the_log(client: WireClient, stored: StoredLog, version: int) -> None:
+def test_every_epoch_so_far_ends_with_the_log(client: WireClient, stored: StoredLog, version: int) -> None:
     stored.append(12)
 
     def ask(topic: str, partition: int, epoch: int, current: int = -1) -> tuple[int, int, int]:
         return asked(client, topic, partition, epoch, current, version)
 
     assert ask(TOPIC, 0, 0) == (0, 0, 12)
-    assert ask(TOPIC, 0, 0, current=0) == (0, 0, 12)
-    assert ask(TOPIC, 0, 1) == (0, -1, -1)
+    assert ask(TOPIC, 0, 1) == (0, 1, 12)
+    assert ask(TOPIC, 0, 1, current=1) == (0, 1, 12)
+    assert ask(TOPIC, 0, 2) == (0, -1, -1)
     assert ask(TOPIC, 0, -1) == (0, -1, -1)
-    assert ask(TOPIC, 0, 0, current=1) == (75, -1, -1)
+    assert ask(TOPIC, 0, 0, current=2) == (75, -1, -1)
+    assert ask(TOPIC, 0, 0, current=0) == (74, -1, -1)
     assert ask(TOPIC, 0, 0, current=-3) == (74, -1, -1)
     assert ask(TOPIC, 7, 0) == (3, -1, -1)
     assert ask("none", 0, 0) == (3, -1, -1)

@@ -173,7 +173,11 @@ def test_who_cannot_follow_the_log_answers_for_nothing_until_it_can(
     outage.begin()
     # A moment does no harm: what needs no storage is answered.
     assert heartbeat(asker, joined) == "none"
-    needs_storage = {"ListOffsets": "kafka_storage_error", "OffsetCommit": "coordinator_not_available"}
+    needs_storage = {
+        "ListOffsets": "kafka_storage_error",
+        "OffsetForLeaderEpoch": "kafka_storage_error",
+        "OffsetCommit": "coordinator_not_available",
+    }
     assert errors_of_everything(asker, joined) == {**fine, **needs_storage}
     outage.clock.suspended_ms += BOUND_MS
     refused = errors_of_everything(asker, joined)

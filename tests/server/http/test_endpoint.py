@@ -238,7 +238,10 @@ def test_a_broker_that_was_overtaken_is_not_ready(
 ) -> None:
     monkeypatch.setattr(broker.broker.membership, "registration", None)
     status, text = get(broker, "/ready")
-    assert (status, json.loads(text)["problems"]) == (503, ["this broker is not registered for the root"])
+    assert (status, json.loads(text)["problems"]) == (
+        503,
+        ["the broker is fenced, or another process has its node id"],
+    )
     seen = scrape(broker)
     assert value(seen, "kafka_controller_kafkacontroller_activecontrollercount") == 0
     monkeypatch.undo()
