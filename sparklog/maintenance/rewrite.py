@@ -45,6 +45,7 @@ from sparklog.log.reader import read_step
 from sparklog.log.segment_file import SegmentFile, SegmentFiles
 from sparklog.log.span import Span
 from sparklog.log.stored_batches import Stretches, scan_stretches
+from sparklog.maintenance.fetched import Fetched
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Extent
 from sparklog.storage import Store
@@ -59,26 +60,35 @@ _KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL
 
 
 class Source:
-    """The segments that pieces lie in. A remote store fetches them ahead, in the order of the pieces."""
+    """The segments that pieces lie in. Of a remote store's, small pieces are fetched first, all together, and
+    large ones ahead, in their order.
+    """
 
     def __init__(self, store: Store, pieces: Sequence[Piece]) -> None:
         self.files = SegmentFiles(store)
         self._ahead: ReadAhead | None = None
+        self._fetched: Fetched | None = None
         if store.traits.is_remote:
-            self._ahead = ReadAhead(
-                self.files,
-                (
-                    extent_span(piece.topic, extent)
-                    for piece in pieces
-                    for extent in piece.extents.extents(piece.topic_id, piece.partition)
-                ),
+            spans = (
+                extent_span(piece.topic, extent)
+                for piece in pieces
+                for extent in piece.extents.extents(piece.topic_id, piece.partition)
             )
+            if all(piece.is_shared for piece in pieces):
+                self._fetched = Fetched(self.files, spans)
+            else:
+                self._ahead = ReadAhead(self.files, spans)
 
     def open(self, span: Span, position: int) -> SegmentFile:
         """The span's segment, about to be read from `position` on."""
         if self._ahead is not None:
             self._ahead.reached(span, position)
         return self.files.open(span)
+
+    def read_into(self, span: Span, buffer: memoryview) -> None:
+        """All of a span."""
+        if self._fetched is None or not self._fetched.read_into(span, buffer):
+            self.open(span, span.position).read_into(span, span.position, buffer)
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +145,7 @@ def _read_group(source: Source, piece: Piece, group: Sequence[Extent]) -> tuple[
     at = 0
     for extent in group:
         span = extent_span(piece.topic, extent)
-        source.open(span, span.position).read_into(span, span.position, data[at : at + extent.size])
+        source.read_into(span, data[at : at + extent.size])
         at += extent.size
     sizes = [extent.size for extent in group]
     stretches = _stretches(piece, group, sizes, group[0].position, begins_at=group[0].base_offset)
