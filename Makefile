@@ -17,6 +17,8 @@ unexport SPARK_HOME PYTHONPATH PYTHONHOME
 
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
+CLUSTER_PORT ?= 9092
+CLUSTER_ARGS ?=
 # Ten minutes. For an hour: CHAOS_ROUNDS=20 CHAOS_KILLS=250 CHAOS_CUTS=100 SIM_OPERATIONS=1000000 MODEL_STATES=3000000
 CHAOS_ROUNDS ?= 4
 CHAOS_KILLS ?= 80
@@ -33,7 +35,7 @@ MATRIX_PYSPARK ?= 4.0.5 4.1.4 4.2.1 4.3.0
 MATRIX_PYTHON ?=
 PEERS_VENV := $(if $(PEERS_PYSPARK),.venv-pyspark-$(PEERS_PYSPARK),$(VENV))
 
-.PHONY: help demo test test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
+.PHONY: help demo cluster test test-matrix test-clusters check bench bench-peers compat-peers chaos mutants notebooks docs format clean
 
 help: ## Show the targets
 	@echo "usage: make TARGET"; echo
@@ -43,6 +45,10 @@ help: ## Show the targets
 demo: $(VENV)/.demo $(if $(findstring s3,$(ROOT)),$(VENV)/.dev) ## A year of flights through the log, exactly once, while it is being killed (DEMO_OUTPUT=DIR, ROOT=s3://...)
 	@sh scripts/preflight.sh --java >/dev/null
 	$(BIN)/sparklog demo --output-dir "$(DEMO_OUTPUT)" $(if $(ROOT),--root "$(ROOT)")
+
+cluster: $(VENV)/.dev ## Three brokers on one root, to play with (ROOT=DIR or s3://..., CLUSTER_PORT=9092, CLUSTER_ARGS="--brokers 5 --override k=v")
+	@sh scripts/preflight.sh >/dev/null
+	@$(BIN)/python scripts/cluster.py --root "$(or $(ROOT),.cluster/root)" --logs .cluster/logs --port $(CLUSTER_PORT) $(CLUSTER_ARGS)
 
 test: $(VENV)/.dev ## All tests, Spark included, in two processes (PYTEST_ARGS="tests/format -k codec" for some)
 	@sh scripts/preflight.sh --java >/dev/null
@@ -111,7 +117,7 @@ format: $(VENV)/.dev ## Format the code and apply the safe lint fixes
 
 clean: ## Remove the environment, caches and outputs
 	rm -rf $(VENV) .venv-pyspark-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-		.import_linter_cache spark-warehouse demo-output bench-output sparklog/format/_kernels.so
+		.import_linter_cache spark-warehouse .cluster demo-output bench-output sparklog/format/_kernels.so
 
 # The stamps say which extra is installed from which inputs; [dev] includes [demo].
 $(VENV)/.dev: $(INSTALL_INPUTS)

@@ -59,6 +59,8 @@ def elect(
     answers = current().controller(log).elect(Election[election.upper()], wanted)
     if current().json:
         show_json(answer_rows(answers))
+    elif not answers.partitions and not answers.whole.error_code:
+        click.echo("No election was needed.")
     else:
         for code, sentence in (
             (NO_ERROR, f"Successfully completed leader election ({election.upper()}) for partitions"),
