@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from sparklog.client import SparkLog
 from sparklog.metadata import (
-    METADATA_VERSION_KEY,
     NO_COMMIT,
     NO_NODE,
     VERSION,
@@ -38,7 +37,7 @@ class ClusterRoot:
     ) -> None:
         self.log = log
         if log.image.commit == NO_COMMIT:
-            log.alter_root(set={METADATA_VERSION_KEY: str(VERSION)})
+            log.alter_root(set={"num.partitions": "1"})  # broker 1 joins by commit 1
         for node in nodes:
             self.join(node, (ports or {}).get(node, 9090 + node), rack=(racks or {}).get(node, ""))
         self.elect(controller)
