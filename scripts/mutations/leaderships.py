@@ -2,6 +2,7 @@
 
 from scripts.mutations.mutant import Mutant
 
+OF_API = "tests/server/api/test_several_brokers.py"
 PUBLISH = "sparklog_server/publish"
 OF_PUBLISH = "tests/server/publish/test_leaderships.py"
 CHECKING, OF_CHECKING = "sparklog_server/fetch/checking.py", "tests/server/fetch/test_checking.py"
@@ -52,6 +53,13 @@ MUTANTS = (
         "        fenced = fenced and self._membership.current().is_alone  # one of several joins again\n",
         "",
         OF_PUBLISH,
+    ),
+    Mutant(
+        "several brokers: only a leader accepts what is produced",
+        "sparklog_server/api/produce.py",
+        "    if leader.node_id != services.node_id:  # also if nobody",
+        "    if False:  # also if nobody",
+        OF_API,
     ),
     Mutant(
         "several brokers: the epoch of a part is that of its acceptance",
@@ -115,6 +123,20 @@ MUTANTS = (
         "    if leader is None or leader.rack == rack:\n",
         "    if leader is None:\n",
         OF_CHECKING,
+    ),
+    Mutant(
+        "several brokers: older versions of Fetch are for leaders",
+        "sparklog_server/api/fetch.py",
+        "        rack=request.rack_id if version >= PREFERRED_REPLICA_VERSION else None,\n",
+        '        rack=request.rack_id if version >= PREFERRED_REPLICA_VERSION else "",\n',
+        OF_API,
+    ),
+    Mutant(
+        "several brokers: a session names the preferred replica each time",
+        "sparklog_server/fetch/sessions.py",
+        "            or answer.preferred_read_replica != NO_REPLICA\n",
+        "",
+        OF_API,
     ),
     Mutant(
         "several brokers: who cannot look refuses no offset",
