@@ -6,11 +6,12 @@ serialise the writes of a name (SeaweedFS: a second or two). Brokers are threads
 publishes a group whenever the one before is done. The two ways take turns.
 
     python -m benchmarks.bench_contention [--seconds 5] [--rounds 3] [--brokers 1,2,4] [--writers 0,2]
-                                          [--loser-ms 0,1500]
+                                          [--loser-ms 0,1500] [--rest-ms 0]
 """
 
 import argparse
 import json
+import random
 import threading
 import time
 from collections import Counter
@@ -132,17 +133,20 @@ def publish_group(log: MetadataLog, node: int, epoch: int, *, combine: bool) -> 
     assert log.publish(plan, shared=shared).actions
 
 
-def bench(brokers: int, writers: int, seconds: float, loser_ms: int, *, combine: bool) -> dict[str, Any]:
-    """Both kinds as fast as they can; `combine`: of the brokers, writers always do."""
+def bench(
+    brokers: int, writers: int, seconds: float, loser_ms: int, rest_ms: int, *, combine: bool
+) -> dict[str, Any]:
+    """Each rests for up to twice as long between two groups; `combine`: of the brokers, writers always do."""
     store = ModelStore(loser_ms)
     epochs = found_root(store, brokers)
     logs = [MetadataLog.open(store, SystemClock()) for _ in range(brokers + writers)]
     latencies: list[list[float]] = [[] for _ in logs]
     end = time.perf_counter() + seconds
+    dice = random.Random(1)
 
     def work(number: int) -> None:
         while time.perf_counter() < end:
-            time.sleep(MODEL_MS["put_if_absent"] / 1000)  # the data
+            time.sleep((MODEL_MS["put_if_absent"] + dice.uniform(0, 2 * rest_ms)) / 1000)  # the data
             begin = time.perf_counter()
             if number < brokers:
                 publish_group(logs[number], number, epochs[number], combine=combine)
@@ -166,6 +170,7 @@ def bench(brokers: int, writers: int, seconds: float, loser_ms: int, *, combine:
         "brokers": brokers,
         "writers": writers,
         "loser_ms": loser_ms,
+        "rest_ms": rest_ms,
         "brokers_combine": combine,
         "groups_per_s": round(sum(counts[:brokers]) / seconds, 1),
         "p50_ms": round(float(np.percentile(took_ms, 50))),
@@ -189,13 +194,16 @@ def main() -> None:
     parser.add_argument("--brokers", default="1,2,4")
     parser.add_argument("--writers", default="0,2")
     parser.add_argument("--loser-ms", default="0,1500")
+    parser.add_argument("--rest-ms", type=int, default=0)
     options = parser.parse_args()
     for loser_ms in map(int, options.loser_ms.split(",")):
         for brokers in map(int, options.brokers.split(",")):
             for writers in map(int, options.writers.split(",")):
                 for number in range(options.rounds):
                     for combine in (True, False) if number % 2 else (False, True):
-                        result = bench(brokers, writers, options.seconds, loser_ms, combine=combine)
+                        result = bench(
+                            brokers, writers, options.seconds, loser_ms, options.rest_ms, combine=combine
+                        )
                         print(json.dumps(result), flush=True)
 
 

@@ -5,6 +5,8 @@ from scripts.mutations.mutant import Mutant
 CONDITIONS = "sparklog/metadata/model/conditions.py"
 OF_CONDITIONS = "tests/metadata/test_conditions.py"
 OF_BROKERS = "tests/metadata/test_broker_requests.py"
+BUNDLE = "sparklog_server/publish/bundle_commit.py"
+OF_BUNDLES = "tests/server/publish/test_bundles_by_others.py"
 
 MUTANTS = (
     Mutant(
@@ -164,5 +166,33 @@ MUTANTS = (
         "            planned_against=lambda: image_before(",
         "            planned_against=lambda: image or image_before(",
         OF_BROKERS,
+    ),
+    Mutant(
+        "combining: a broker posts after races that were dear, or many",
+        "sparklog/metadata/log.py",
+        "            if shared is not None and (losses >= shared.races or is_dear):\n",
+        "            if shared is not None and is_dear:\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "combining: where losers wait nobody races twice",
+        "sparklog/metadata/log.py",
+        "            if shared is not None and (losses >= shared.races or is_dear):\n",
+        "            if shared is not None and losses >= shared.races:\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "combining: a bundle that others published is judged by the image that they had",
+        BUNDLE,
+        "        elif image is not self._last:\n",
+        "        elif False:\n",
+        OF_BUNDLES,
+    ),
+    Mutant(
+        "combining: a producer that was forgotten is judged by what it has sent, not by when it was appended",
+        BUNDLE,
+        "            sent_timestamp_ms=None if is_stamped else first.encoded.max_timestamp_ms,\n",
+        "            sent_timestamp_ms=first.encoded.max_timestamp_ms,\n",
+        OF_BUNDLES,
     ),
 )

@@ -60,6 +60,7 @@ from sparklog.metadata import (
 from sparklog.metadata.documents.document import CONDITIONS_VERSION
 
 _log = logging.getLogger(__name__)
+_RACES_OF_BROKERS = 8  # at no cost: two brokers had better race, and three soon lose so many
 _warned_topics: set[str] = set()  # once per process
 TopicPartition = tuple[str, int]
 
@@ -261,6 +262,7 @@ def share_accepted(
         ),
         interpret=interpret_request,
         version=CONDITIONS_VERSION,
+        races=_RACES_OF_BROKERS,
     )
 
 

@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 
 # After a lost race, or others' requests, a publisher posts its own without trying alone, for this long.
 CROWDED_MS = 5_000
+# A race that took so long to be lost was dear: this store makes losers wait.
+DEAR_LOSS_MS = 250
 # How long the first of the queue may take before it is passed over: random, between one and two times this.
 PATIENCE_MS = 600
 _SHORTEST_POLL_MS = 8.0

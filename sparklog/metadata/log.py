@@ -31,7 +31,7 @@ from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.metadata.background import AtOnce, Runner
 from sparklog.metadata.cleaning import clean_metadata
-from sparklog.metadata.combining import CROWDED_MS, Combiner
+from sparklog.metadata.combining import CROWDED_MS, DEAR_LOSS_MS, Combiner
 from sparklog.metadata.creating import CommitCreator, make_candidate
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.documents.properties import open_properties
@@ -332,13 +332,15 @@ class MetadataLog:
                 shared = None
                 continue
             self._before_linking(image)
+            raced_ms = self._clock.monotonic_ms()
             if self._creator.create(candidate, deadline_ms):
                 self.combiner.note_fenced()
                 self._image = candidate.image  # and all before it: the put has synced the directory
                 return _result(candidate.image.commit, actions, image), True
             losses, look = losses + 1, True
             self._note_company()
-            if shared is not None:
+            is_dear = self._clock.monotonic_ms() - raced_ms >= DEAR_LOSS_MS
+            if shared is not None and (losses >= shared.races or is_dear):
                 self.combiner.note_crowd()
                 continue
             if self._clock.monotonic_ms() > deadline_ms:

@@ -37,11 +37,14 @@ class SharedPlan:
         payload: makes the JSON document from which anybody can plan the same.
         interpret: the plan that such a payload stands for; SparklogError if it cannot be understood.
         version: the lowest version of a request that may hold the payload.
+        races: it is posted after so many lost races of one call, or one that was dear; a request takes longer
+            than a race that is won, or lost at no cost. Or if others are seen to wait.
     """
 
     payload: Callable[[], bytes]
     interpret: Callable[[bytes], Plan]
     version: int = REQUEST_VERSION
+    races: int = 1
 
 
 @dataclass(slots=True, kw_only=True)

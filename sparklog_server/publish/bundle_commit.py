@@ -1,22 +1,38 @@
 """The commit of a bundle: what of it is appended, as of each image that the commit may follow.
 
+On an object store another broker, or a writer, may publish it for us: it is given the runs, with all that its
+judgement takes, and decides by the same function as we do. What it left out is judged here by the image that
+it had, so that clients are told what they would have been told.
+
 Invariants: pure but for what it remembers of its last call. Whatever the image, nothing is appended that
     `judge` refuses by it: what others have written meanwhile counts, and who leads the partitions now. After
-    a run that is left out, none of its partition is appended.
+    a run that is left out, none of its partition is appended. What was appended is what the commit says.
 Not here: writing the data (bundle_writer.py), verdicts (bundle_plan.py).
 Concurrency: one thread.
-Sources: docs/adr/0026.
+Sources: docs/adr/0026, docs/adr/0029.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sparklog.client.publish import share_accepted
 from sparklog.errors import RetriableError
 from sparklog.format.encode import EncodedBatches
-from sparklog.metadata import Action, DraftExtent, Image, plan_append
+from sparklog.metadata import (
+    AcceptedDraft,
+    Action,
+    AppendExtents,
+    DraftExtent,
+    Extent,
+    Image,
+    PublishResult,
+    SharedPlan,
+    plan_append,
+    which_hold,
+)
 from sparklog_server.cluster.registration import Registration
-from sparklog_server.publish.bundle_plan import Answer, Write, judge
-from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.bundle_plan import Answer, Verdict, Write, judge
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
 from sparklog_server.publish.runs import Run
 
 
@@ -28,6 +44,17 @@ class Written:
     encoded: EncodedBatches
     draft: DraftExtent
     is_past_retention: bool  # the next expiry removes it
+
+    @property
+    def accepted(self) -> AcceptedDraft:
+        """With what must hold for it."""
+        first = self.run.first
+        is_stamped = first.log_append_time_ms != NO_TIMESTAMP_MS
+        return AcceptedDraft(
+            draft=self.draft,
+            leader_epoch=first.leader_epoch,
+            sent_timestamp_ms=None if is_stamped else first.encoded.max_timestamp_ms,
+        )
 
 
 class BundleCommit:
@@ -42,7 +69,7 @@ class BundleCommit:
     ) -> None:
         """`judged`: the image by which the runs were found to be written."""
         self._current = registration
-        self._judged = judged
+        self._judged = self._last = judged
         self._parts = parts
         self._written = written
         self.registration = registration()
@@ -52,6 +79,7 @@ class BundleCommit:
     def __call__(self, image: Image) -> Sequence[Action]:
         registration = self.registration = self._current()
         registration.validate(image)
+        self._last = image
         self.accepted, self.refused = self._written, {}
         if image is not self._judged:
             self._judge_again(image)
@@ -61,25 +89,86 @@ class BundleCommit:
         # Those of a run are of one epoch: by the image that found it to be written, they were of the newest.
         return registration.act(image, [append], [one.run.first.leader_epoch for one in self.accepted])
 
+    def shared(self, image: Image) -> SharedPlan | None:
+        """The same, as a request to others; None of a broker that is alone."""
+        if self.registration.is_alone:
+            return None
+        return share_accepted(
+            image,
+            lambda: [one.accepted for one in self._written],
+            node_id=self.registration.node_id,
+            broker_epoch=self.registration.broker_epoch,
+        )
+
+    def settle(self, result: PublishResult) -> list[Extent]:
+        """The extents of `accepted`, now that this is published, perhaps by somebody else."""
+        extents = [
+            extent
+            for action in result.actions
+            if isinstance(action, AppendExtents)
+            for extent in action.extents
+        ]
+        if len(extents) == len(self._written):
+            self.accepted, self.refused = self._written, {}
+            return extents
+        image = result.planned_against()
+        if image is None:
+            self.refused = {}
+        elif image is not self._last:
+            self._judge_again(image)
+        taken = {(extent.segment, extent.position): extent for extent in extents}
+        self.accepted = [one for one in self._written if _place(one) in taken]
+        for one in self._written:
+            for index in one.run.indices:
+                if _place(one) in taken:
+                    self.refused.pop(index, None)
+                else:
+                    self.refused.setdefault(index, _again(one.run))
+        return [taken[_place(one)] for one in self.accepted]
+
     def _judge_again(self, image: Image) -> None:
-        """Keep the runs that are still to be written; after one that is not, none of its partition."""
-        verdicts = judge(image, self._parts, self.registration)
-        self.accepted = []
+        """Keep the runs that are still to be written; after one that is not, none of its partition.
+
+        What was not written by the first judgement has its answer, and takes part in no later one.
+        """
+        indices = sorted(index for one in self._written for index in one.run.indices)
+        parts = [self._parts[index] for index in indices]
+        verdicts = dict(zip(indices, judge(image, parts, self.registration), strict=True))
+        self.accepted, self.refused = self._holding(image, verdicts), {}
+        held = {_place(one) for one in self.accepted}
+        for one in self._written:
+            if _place(one) not in held:
+                for index in one.run.indices:
+                    verdict = verdicts[index]
+                    self.refused[index] = verdict.outcome if isinstance(verdict, Answer) else _again(one.run)
+
+    def _holding(self, image: Image, verdicts: Mapping[int, Verdict]) -> list[Written]:
+        """Of several brokers by what anybody goes by who publishes it for us; the verdicts say the same."""
+        if not self.registration.is_alone:
+            accepted = [one.accepted for one in self._written]
+            return [
+                self._written[index]
+                for index in which_hold(image, accepted, node_id=self.registration.node_id)
+            ]
+        holding: list[Written] = []
         broken: set[tuple[str, int]] = set()
         for one in self._written:
             key = (one.run.first.topic_id, one.run.first.partition)
             if key not in broken and all(isinstance(verdicts[index], Write) for index in one.run.indices):
-                self.accepted.append(one)
-                continue
-            broken.add(key)
-            for index in one.run.indices:
-                verdict = verdicts[index]
-                self.refused[index] = verdict.outcome if isinstance(verdict, Answer) else _again(one.run)
+                holding.append(one)
+            else:
+                broken.add(key)
+        return holding
 
     def fail(self, outcomes: dict[int, PartOutcome], error: Exception) -> None:
         """None of it was published."""
         for one in self._written:
             fail_run(outcomes, one.run, error)
+
+
+def _place(one: Written) -> tuple[str, int]:
+    """Where its bytes are, which no other run's are."""
+    return one.draft.segment, one.draft.position
 
 
 def fail_run(outcomes: dict[int, PartOutcome], run: Run, error: Exception | None) -> None:

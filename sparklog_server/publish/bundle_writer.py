@@ -38,7 +38,7 @@ from sparklog.format.encode import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.log.drafts import Append
 from sparklog.log.past_retention import RetentionNotice, is_past_retention
-from sparklog.metadata import AppendExtents, DraftExtent, Image, Topic
+from sparklog.metadata import DraftExtent, Image, Topic
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_commit import BundleCommit, Written, fail_run
 from sparklog_server.publish.bundle_plan import (
@@ -216,7 +216,8 @@ class BundleWriter:
 
     def _publish(self, plan: BundleCommit, outcomes: dict[int, PartOutcome]) -> None:
         try:
-            result = self._log.metadata.publish(plan)
+            result = self._log.metadata.publish(plan, shared=plan.shared(self._log.image))
+            extents = plan.settle(result)
             failpoint("broker.bundle.committed")
         except FatalStorageError:
             raise
@@ -231,12 +232,6 @@ class BundleWriter:
         else:
             outcomes.update(plan.refused)
             self._tell_of_past_retention(plan.accepted)
-            extents = [
-                extent
-                for action in result.actions
-                if isinstance(action, AppendExtents)
-                for extent in action.extents
-            ]
             image = self._log.image
             for one, extent in zip(plan.accepted, extents, strict=True):
                 if self._on_appended is not None:

@@ -19,6 +19,7 @@ from sparklog.metadata import (
     posted,
     which_hold,
 )
+from sparklog.metadata.combining import DEAR_LOSS_MS
 from sparklog.metadata.documents import document
 from sparklog.metadata.documents.paths import REQUESTS, commit_name
 from sparklog.metadata.loading import Commit, read_commit
@@ -292,15 +293,28 @@ def test_a_lone_broker_posts_nothing(brokers: list[Broker], store: MemoryStore) 
     assert puts == [commit_name(one.log.image.commit - ago) for ago in (2, 1, 0)]
 
 
-def test_a_lost_race_makes_a_broker_post(brokers: list[Broker], store: MemoryStore) -> None:
+@pytest.mark.parametrize(
+    ("races", "took_ms", "posts"),
+    [(1, 0, False), (7, 100, False), (8, 0, True), (1, DEAR_LOSS_MS, True), (2, DEAR_LOSS_MS, True)],
+)
+def test_races_that_make_a_broker_post(
+    brokers: list[Broker], store: MemoryStore, clock: SleepyClock, races: int, took_ms: int, posts: bool
+) -> None:
+    """A request takes longer than a race that costs nothing; where losers wait, nobody races twice."""
     one, two, _ = brokers
+    left = list(range(races))
 
     def hook(operation: str, name: str) -> None:
-        if operation == "put_if_absent":
+        if operation == "put_if_absent" and left:
+            number = left.pop()
             store.hook = None
-            two.log.publish(lambda _: [SetConfigs(configs={"x": "1"})])
+            two.log.publish(lambda _: [SetConfigs(configs={f"x{number}": "1"})])
+            clock.advance_ms(took_ms)
+            store.hook = hook
 
     store.hook = hook
     result = one.publish([accepted(0)], crowded=False)
-    assert kinds(one.log, result.commit) == [RequestApplied, ActAsBroker, AppendExtents]
+    store.hook = None
+    kind = [RequestApplied, ActAsBroker, AppendExtents] if posts else [ActAsBroker, AppendExtents]
+    assert kinds(one.log, result.commit) == kind
     assert ends(two.log) == [1, 0, 0]
