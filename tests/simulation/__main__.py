@@ -10,13 +10,14 @@ import msgspec
 
 from sparklog.clock import SystemClock
 from tests.simulation.campaign import Campaign, be_quiet
-from tests.simulation.simulate import KINDS, simulate
+from tests.simulation.setting import KINDS
+from tests.simulation.simulate import simulate
 
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this history alone")
-    parser.add_argument("--store", choices=KINDS, action="append", help="default: both kinds")
+    parser.add_argument("--store", choices=KINDS, action="append", help="default: all kinds")
     parser.add_argument(
         "--operations", type=int, default=int(os.environ.get("SPARKLOG_SIM_OPERATIONS", "20000"))
     )

@@ -1,4 +1,4 @@
-"""Many histories, one seed after the other, on both kinds of stores, and what they add up to."""
+"""Many histories, one seed after the other, of every kind, and what they add up to."""
 
 import logging
 import multiprocessing
@@ -8,7 +8,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from tests.simulation.simulate import KINDS, Outcome, simulate
+from tests.simulation.setting import KINDS
+from tests.simulation.simulate import Outcome, simulate
 
 MAX_FAILURES = 10
 _CHUNK = 50

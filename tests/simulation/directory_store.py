@@ -79,7 +79,7 @@ class Disk:
         self.on_commit: Callable[[SimProcess], None] = _nothing
         self.on_put: Callable[[SimProcess], None] | None = None  # called once, in the midst of a commit's put
         self.violations: list[str] = []
-        self._commits: dict[str, bytes] = {}  # every commit that was ever durable
+        self.commits: dict[str, bytes] = {}  # every commit that was ever durable
 
     def link(self, name: str, file: SimFile, process: SimProcess) -> None:
         self.files[name] = file
@@ -100,7 +100,7 @@ class Disk:
             else:
                 self._durable[name] = file
                 if commit_of(name) is not None:
-                    content = self._commits.setdefault(name, bytes(file.content))
+                    content = self.commits.setdefault(name, bytes(file.content))
                     if content != file.content:
                         self.violations.append(f"{name}: another commit took a number that had been used")
 
@@ -134,6 +134,9 @@ class Disk:
                 file.content += bytes(torn)  # the length had reached the disk, the bytes had not
             file.synced = len(file.content)
         self._durable = dict(self.files)
+        for name, file in self.files.items():
+            if commit_of(name) is not None:
+                self.commits.setdefault(name, bytes(file.content))
         self.temporary.clear()
         self.turns.clear()
 

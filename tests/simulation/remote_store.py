@@ -49,7 +49,7 @@ class Server:
         self.network = Network(world)
         self.files: dict[str, SimObject] = {}
         self.violations: list[str] = []
-        self._commits: dict[str, bytes] = {}  # every commit there ever was
+        self.commits: dict[str, bytes] = {}  # every commit there ever was
 
     def refuses(self, date_us: int) -> bool:
         """Is a request of this date from a machine whose clock is wrong, or was it under way for too long?"""
@@ -66,7 +66,7 @@ class Server:
             self.world.met["requests posted"] += 1
         elif commit_of(name) is not None:
             self.world.met["requests settled"] += data.count(b'"request_applied"')
-            if self._commits.setdefault(name, data) != data:
+            if self.commits.setdefault(name, data) != data:
                 self.violations.append(f"{name}: another commit took a number that had been used")
         return "done"
 

@@ -14,6 +14,9 @@ from tests.simulation.remote_store import RemoteStore, Server
 from tests.simulation.world import SimProcess, World
 
 TOPICS = ("a", "b")
+DIRECTORY, OBJECTS = "directory", "remote"
+BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS = "directory-brokers", "remote-brokers"
+KINDS = (DIRECTORY, OBJECTS, BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS)
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 SWEEP_AFTER_MS = 24 * HOUR_MS  # longer than all pauses of a process together, and than a segment is open
@@ -75,6 +78,8 @@ class Setting:
     vacuums: bool  # data files go by commit numbers; else by age
     compaction: Compaction | None
     witness: Witness
+    brokers: int = 0  # that have joined; else nobody leads anything
+    clients: int = 0  # of theirs
     unused_since_ms: dict[str, int] = field(default_factory=dict)  # segments, when a sweep saw it first
     operations: int = 0
     is_over: bool = False
@@ -121,13 +126,13 @@ class Setting:
 
 
 def throw(world: World, kind: str, *, target: int | None) -> Setting:
-    """The setting that a seed means, for a kind of store ("directory" or "remote")."""
+    """The setting that a seed means, for a kind of history: KINDS."""
     dice = world.dice
     expires = dice.random() < 0.5
-    is_directory = kind == "directory"
+    is_directory = kind in {DIRECTORY, BROKERS_ON_DIRECTORY}
     merges = world.seed % 2 == 0
     compaction = _compaction(world.seed) if world.seed // 4 % 2 else None
-    return Setting(
+    setting = Setting(
         world=world,
         disk=Disk(world) if is_directory else None,
         server=None if is_directory else Server(world, checks_dates=dice.random() < 0.7),
@@ -162,6 +167,15 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
             publish_timeout_ms=dice.choice((5_000, 60_000)),
         ),
     )
+    if kind in {BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS}:
+        setting.brokers, setting.clients = dice.choice((2, 3)), dice.choice((1, 2, 3))
+        # What their clients do not know of: records that expire, producers that are forgotten.
+        setting.expires, setting.forgets, setting.producers = False, False, 0
+        setting.producers_remembered = 4096
+        setting.writers, setting.readers = 1, 1
+        setting.target = target or 4 * setting.target
+        setting.think_ms = dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100), (5, 1000)))
+    return setting
 
 
 def _compaction(seed: int) -> Compaction:

@@ -2,6 +2,7 @@
 
 Judged by the history checker, by what compaction promises (compacted.py), and besides:
     commit numbers   none is ever taken by two different commits that both could be relied on
+    roles            of brokers: what audit.py says, commit by commit
     progress         after the last fault every process gets something done within PROGRESS_US
     errors           none but those that the faults explain
 """
@@ -13,8 +14,11 @@ from dataclasses import dataclass, field
 from tests.history.checker import check
 from tests.history.events import Event
 from tests.history.verdict import Verdict
+from tests.simulation.asking import Client
+from tests.simulation.audit import audit
 from tests.simulation.compacted import problems_of
 from tests.simulation.determinism import deterministic
+from tests.simulation.directory_store import Disk
 from tests.simulation.keeper import Keeper
 from tests.simulation.keyed import KEYED
 from tests.simulation.last_looks import create_compacted, read_everything
@@ -22,13 +26,14 @@ from tests.simulation.limits import small_limits
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.processes import Reader, Role
 from tests.simulation.producers import Producer
+from tests.simulation.remote_store import Server
+from tests.simulation.serving import ServingBroker
 from tests.simulation.setting import Setting, throw
 from tests.simulation.world import HOUR_US, StuckError, World
 from tests.simulation.writers import Writer
 
 PROGRESS_US = 30_000_000
 _DAY_US = 24 * HOUR_US
-KINDS = ("directory", "remote")
 
 
 @dataclass
@@ -74,6 +79,9 @@ def simulate(seed: int, kind: str, *, target: int | None = None, focus: Sequence
         try:
             with small_limits(setting):
                 _run(setting, outcome, focus)
+                outcome.problems += _store(setting).violations
+                if setting.brokers:
+                    outcome.problems += audit(_store(setting).commits)
         finally:
             world.end()
     outcome.operations = setting.operations
@@ -83,10 +91,13 @@ def simulate(seed: int, kind: str, *, target: int | None = None, focus: Sequence
     outcome.events = setting.events
     outcome.verdict = check(setting.events, compacted={KEYED})
     outcome.problems += problems_of(setting.witness, setting.events, lags=setting.lags)
+    return outcome
+
+
+def _store(setting: Setting) -> Disk | Server:
     store = setting.disk or setting.server
     assert store is not None
-    outcome.problems += store.violations
-    return outcome
+    return store
 
 
 def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
@@ -94,6 +105,10 @@ def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
     roles: list[Role] = [Writer(f"w{number}", setting) for number in range(setting.writers)]
     roles += [Reader(f"r{number}", setting) for number in range(setting.readers)]
     roles += [Producer(f"p{number}", setting, producer_id=number) for number in range(setting.producers)]
+    nodes, clients = range(1, setting.brokers + 1), range(setting.clients)
+    brokers = [ServingBroker(f"b{number}", setting, node=number) for number in nodes]
+    roles += [Client(f"c{number}", setting, producer_id=number, brokers=brokers) for number in clients]
+    roles += brokers
     roles.append(Keeper("k0", setting))
     if setting.compaction is not None:
         roles.append(Keeper("k1", setting))

@@ -4,13 +4,15 @@ import logging
 
 import pytest
 
+from tests.simulation.broker_mutants import BROKER_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.simulate import simulate
 
 HISTORIES = 150
+ALL = (*MUTANTS, *BROKER_MUTANTS)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
 def test_a_missing_safeguard_is_found(mutant: Mutant, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     with mutant.apply():

@@ -15,7 +15,8 @@ import pytest
 from sparklog.clock import SystemClock
 from tests.history.events import Event
 from tests.simulation.campaign import Campaign, Totals, simulate_range
-from tests.simulation.simulate import KINDS, simulate
+from tests.simulation.setting import KINDS
+from tests.simulation.simulate import simulate
 
 OPERATIONS = int(os.environ.get("SPARKLOG_SIM_OPERATIONS", "1500"))
 JOBS = int(os.environ.get("SPARKLOG_SIM_JOBS", "1"))
