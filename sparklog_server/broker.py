@@ -32,6 +32,7 @@ from sparklog_server.maintenance.service import MaintenanceService
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.observe.observation import Parts
+from sparklog_server.publish.first_batches import FirstBatches
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.publish.topic_rules import TopicRules
@@ -168,6 +169,7 @@ class Broker:
             publisher=self.publisher,
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),
+            first_batches=FirstBatches(self.clock.monotonic_ms),
             fetches=self.fetches,
             groups=self.groups,
             changes=Changes(self.root, self.publisher),

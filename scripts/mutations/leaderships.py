@@ -62,6 +62,20 @@ MUTANTS = (
         OF_API,
     ),
     Mutant(
+        "several brokers: what comes behind a batch that was refused at once waits for it",
+        "sparklog_server/api/produce.py",
+        "    if services.first_batches.is_behind(key, records, state):\n",
+        "    if False:\n",
+        OF_API,
+    ),
+    Mutant(
+        "several brokers: whom the partition knows need not wait",
+        f"{PUBLISH}/first_batches.py",
+        " or producer_id in state.producers\n",
+        "\n",
+        "tests/server/publish/test_first_batches.py",
+    ),
+    Mutant(
         "several brokers: the epoch of a part is that of its acceptance",
         f"{PUBLISH}/part_checks.py",
         "            leader_epoch=leader_epoch,\n        )\n",

@@ -141,9 +141,10 @@ def _aim(
     parts: int,
 ) -> None:
     """Say where the records go, or why they cannot."""
-    name = target.topic
+    name, key = target.topic, (target.key, target.partition)
     topic = image.topics.get(name)
     if topic is None or not 0 <= target.partition < len(topic.partitions):
+        services.first_batches.refuse(key, records)
         has_no_id = not name and isinstance(target.key, bytes)
         target.error = ErrorCode.unknown_topic_id if has_no_id else ErrorCode.unknown_topic_or_partition
         return
@@ -151,9 +152,15 @@ def _aim(
         target.error = ErrorCode.invalid_topic_exception
         target.message = f"Cannot append to internal topic {name}"
         return
-    leader = services.leadership.leader_of(topic.partitions[target.partition])
+    state = topic.partitions[target.partition]
+    leader = services.leadership.leader_of(state)
     if leader.node_id != services.node_id:  # also if nobody leads it: every client asks again who does
+        services.first_batches.refuse(key, records)
         target.error = ErrorCode.not_leader_or_follower
+        return
+    if services.first_batches.is_behind(key, records, state):
+        target.error = ErrorCode.not_leader_or_follower
+        target.message = "an earlier batch of this producer was refused, and has not come again yet"
         return
     if name not in rules:
         rules[name] = services.topic_rules.rules_of(topic)

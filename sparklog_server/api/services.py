@@ -13,6 +13,7 @@ from sparklog_server.cluster.membership import Membership
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics import Metrics
+from sparklog_server.publish.first_batches import FirstBatches
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.publish.topic_rules import TopicRules
@@ -36,6 +37,7 @@ class Services:
     publisher: Publisher
     topic_rules: TopicRules
     producer_ids: ProducerIds
+    first_batches: FirstBatches
     fetches: FetchService
     groups: GroupCoordinator
     changes: Changes

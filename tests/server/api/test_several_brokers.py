@@ -26,7 +26,7 @@ A, B = 1, 2
 TOPIC = "orders"
 ONE_COUNT = 2  # records in ONE
 KAFKA = "org.apache.kafka.common.replica."
-NOT_LEADER, OFFSET_NOT_AVAILABLE, FENCED_EPOCH = 6, 78, 74
+UNKNOWN_TOPIC, NOT_LEADER, OFFSET_NOT_AVAILABLE, FENCED_EPOCH = 3, 6, 78, 74
 # The controller gives no signs of life, and is taken for dead after this; they do not look by themselves.
 PATIENT = {
     "broker.session.timeout.ms": "600000",
@@ -146,6 +146,22 @@ def test_a_fenced_broker_goes_on_after_it_has_joined_again(two: Two) -> None:
     two.lead(A)
     two.produce(A)
     assert running.lifecycle.failure is None
+
+
+def test_what_comes_behind_a_batch_that_was_refused_does_not_take_its_place(two: Two) -> None:
+    """A leads the topic, and sees it between the first batch and the second."""
+    producer_id = two.client(A).init_producer_id().producer_id
+    two.controller.log.create_topic("new", 1)
+    two.controller.lead(A, "new")
+    client = two.client(A)
+
+    def send(sequence: int) -> int:
+        return error(client.produce(("new", 0, sequenced(producer_id, sequence)))[0])
+
+    assert send(0) == UNKNOWN_TOPIC
+    two.look(A)
+    assert (send(2), send(4)) == (NOT_LEADER, NOT_LEADER)
+    assert (send(0), send(2), send(4)) == (0, 0, 0)
 
 
 # --- reading -----------------------------------------------------------------------------------------

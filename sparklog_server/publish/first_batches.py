@@ -1,0 +1,78 @@
+"""First batches of idempotent producers that are refused: what may not take their place.
+
+A partition that does not know a producer takes any sequence for its first one, as Kafka's does. So:
+1. broker B makes a topic that broker A leads; a producer learns it from B, and sends five batches to A;
+2. A's image is older: it refuses the first one, which the producer will repeat;
+3. the image arrives, and the second batch is taken for the first;
+4. the first one comes again, behind what is there: out of order, however often it is repeated. It is lost.
+
+So a refused batch is remembered, and what comes behind it is refused like it, until it has come again. What
+the publisher refuses it remembers itself (`floors` in bundle_plan.py).
+
+Invariants: only producers that the partition does not know are refused; MAX_REMEMBERED are remembered,
+    for REMEMBERED_MS: whoever has not repeated by then has given up, or found another leader.
+Not here: which errors a client repeats after (api/produce.py).
+Concurrency: event loop.
+Sources: Kafka ProducerAppendInfo.checkSequence, which has this gap.
+"""
+
+import struct
+from collections.abc import Callable
+
+from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
+from sparklog.metadata import PartitionState
+
+MAX_REMEMBERED = 10_000
+REMEMBERED_MS = 30_000
+_MAX_NAME_LENGTH = 249  # of a topic
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
+_PRODUCER_POSITION = HEADER.size - 4 - _PRODUCER.size  # before the number of records
+Key = tuple[str | bytes, int]  # a topic as requests name it, partition
+
+
+class FirstBatches:
+    """See the module's docstring."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms`: a clock that does not go back."""
+        self._now_ms = now_ms
+        # (epoch, sequence, when it is forgotten), in the order in which they came
+        self._refused: dict[tuple[str | bytes, int, int], tuple[int, int, int]] = {}
+
+    def __len__(self) -> int:
+        """How many are remembered."""
+        return len(self._refused)
+
+    def refuse(self, key: Key, records: bytes | None) -> None:
+        """A batch is refused, and will come again."""
+        producer_id, epoch, sequence = _producer_of(records)
+        if producer_id <= NO_PRODUCER_ID or len(key[0]) > _MAX_NAME_LENGTH:
+            return
+        known = self._refused.get((*key, producer_id))
+        if known is not None and known[0] == epoch and known[1] <= sequence:
+            return
+        if len(self._refused) >= MAX_REMEMBERED:
+            del self._refused[next(iter(self._refused))]
+        self._refused[*key, producer_id] = (epoch, sequence, self._now_ms() + REMEMBERED_MS)
+
+    def is_behind(self, key: Key, records: bytes | None, state: PartitionState) -> bool:
+        """Must a batch wait for one that was refused? Cheap while there are none."""
+        if not self._refused:
+            return False
+        producer_id, epoch, sequence = _producer_of(records)
+        full_key = (*key, producer_id)
+        refused = self._refused.get(full_key)
+        if refused is None:
+            return False
+        is_over = self._now_ms() >= refused[2] or producer_id in state.producers
+        if not is_over and epoch == refused[0] and sequence > refused[1]:
+            return True
+        del self._refused[full_key]
+        return False
+
+
+def _producer_of(records: bytes | None) -> tuple[int, int, int]:
+    if records is None or len(records) < HEADER.size:
+        return NO_PRODUCER_ID, 0, 0
+    found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    return found
