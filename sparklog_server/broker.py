@@ -103,7 +103,12 @@ class Broker:
         self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
         self.maintenance = MaintenanceService(
-            self.root, self.membership, config, clock=clock, metrics=self.metrics
+            self.root,
+            self.membership,
+            config,
+            is_controller=lambda: self.controller.is_controller,
+            clock=clock,
+            metrics=self.metrics,
         )
         # In the order in which they start.
         self.components: list[Component] = [

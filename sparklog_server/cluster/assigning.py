@@ -28,7 +28,7 @@ from sparklog.metadata import (
     Image,
     apply_actions,
 )
-from sparklog_server.cluster.elections import plan_new_partitions
+from sparklog_server.cluster.elections import plan_growth, plan_new_partitions
 
 _MAKING = (CreateTopic, AddPartitions, AssignReplicas)
 
@@ -64,6 +64,16 @@ class Assigning:
         """What assigns all partitions that nobody has assigned; each commit begins with another broker."""
         return plan_new_partitions(
             image,
+            lambda name: self.factor_of(image, name),
+            controller_epoch=controller_epoch,
+            start=image.commit,
+        )
+
+    def growth(self, image: Image, controller_epoch: int, newcomer: int) -> list[Action]:
+        """What makes a broker that nobody knew a replica, where there were too few."""
+        return plan_growth(
+            image,
+            newcomer,
             lambda name: self.factor_of(image, name),
             controller_epoch=controller_epoch,
             start=image.commit,

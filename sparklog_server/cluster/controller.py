@@ -60,6 +60,7 @@ from sparklog_server.cluster.heartbeats import read_heartbeats
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.cluster.observer import Observer, looks_until_dead
 from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.state_log import tell_changes
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
@@ -111,6 +112,7 @@ class Controller:
         self._has_news = self._was_controller = False
         self._waited_for: ElectedController | None = None
         self._problem = ""
+        self._told = root.image  # whose changes are in the log of state changes
         root.on_image(self._on_image)
 
     # --- life ---------------------------------------------------------------------------------------
@@ -186,6 +188,9 @@ class Controller:
             if loop.time() >= self._balance_due:
                 self._balance_due = loop.time() + self._settings.leader_imbalance_check_interval_seconds
                 await self._balance()
+            if self._told.cluster_changed != self._root.image.cluster_changed:
+                told, self._told = self._told, self._root.image
+                await self._run(tell_changes, told, self._told)  # after what others wait for
 
     async def _carry_out(self, ordered: _Ordered) -> None:
         plan = _as_controller(self._membership.current(), ordered.order)
@@ -244,7 +249,8 @@ class Controller:
             return
         if image.controller.node_id == NO_NODE and not self._is_my_turn(image, registration):
             return
-        duties = Duties(registration=registration, dead=tuple(dead), assigning=self._assigning)
+        known = (registration.node_id, registration.broker_epoch)
+        duties = Duties(registration=known, dead=tuple(dead), assigning=self._assigning)
         try:
             reviewed = await self._run(self._commit, duties)
         except (SparklogError, OSError) as error:

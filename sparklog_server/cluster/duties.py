@@ -21,8 +21,9 @@ from sparklog_server.cluster.elections import (
     plan_takeover,
 )
 from sparklog_server.cluster.reassignment import plan_completions
-from sparklog_server.cluster.registration import Registration
+from sparklog_server.cluster.selectors import usable_brokers
 
+Known = tuple[int, int]  # a registration: node id, broker epoch
 Step = Callable[[Image, int], Sequence[Action]]  # from a controller epoch, too
 
 
@@ -31,27 +32,27 @@ class Duties:
     """What a plan needs to know besides the image.
 
     Fields:
-        registration: of the broker that does it.
+        registration: of the broker that does it: node id, and broker epoch.
         dead: node ids of those to be taken for dead, each with the epoch of the registration that is.
         assigning: how many replicas new partitions get.
+        newcomer: a broker that joins, and was never known before.
     """
 
-    registration: Registration
-    dead: Collection[tuple[int, int]]
+    registration: Known
     assigning: Assigning
+    dead: Collection[Known] = ()
+    newcomer: int = NO_NODE
 
     def plan(self, image: Image) -> list[Action]:
         """Everything that is due; nothing, if another broker is to do it."""
-        now = image.controller
-        if not _stands(image, (self.registration.node_id, self.registration.broker_epoch)):
+        now = (image.controller.node_id, image.controller.broker_epoch)
+        if not _stands(image, self.registration):
             return []
         planned = _Planned(image)
-        if (now.node_id, now.broker_epoch) != (self.registration.node_id, self.registration.broker_epoch):
-            if now.node_id != NO_NODE and (now.node_id, now.broker_epoch) not in self.dead:
+        if now != self.registration:
+            if image.controller.node_id != NO_NODE and now not in self.dead:
                 return []
-            planned.add(
-                [plan_elect_controller(image, self.registration.node_id, self.registration.broker_epoch)]
-            )
+            planned.add([plan_elect_controller(image, *self.registration)])
         epoch = planned.image.controller.controller_epoch
         for step in self._steps():
             planned.add(step(planned.image, epoch))
@@ -62,10 +63,28 @@ class Duties:
             yield lambda image, epoch, dead=(node_id, broker_epoch): (  # type: ignore[misc]
                 plan_failover(image, dead[0], controller_epoch=epoch) if _stands(image, dead) else []
             )
+        if self.newcomer != NO_NODE:
+            yield lambda image, epoch: self.assigning.growth(image, epoch, self.newcomer)
         yield self.assigning.plan
         yield lambda image, epoch: plan_hand_over(image, controller_epoch=epoch)
         yield lambda image, epoch: plan_takeover(image, controller_epoch=epoch)
         yield lambda image, epoch: plan_completions(image, controller_epoch=epoch)
+
+
+def plan_entering(image: Image, joined: Known, assigning: Assigning, *, is_new: bool) -> list[Action]:
+    """What goes with the commit by which a broker joins; `image` is as after it.
+
+    Who finds nobody becomes the controller at once, and all is led with one commit. A broker that nobody knew
+    becomes a replica in the controller's name, as only this commit knows that it is new.
+    """
+    node_id, _ = joined
+    if image.controller.node_id != NO_NODE:
+        epoch = image.controller.controller_epoch
+        return assigning.growth(image, epoch, node_id) if is_new else []
+    if usable_brokers(image) - {node_id}:
+        return []  # one of them has itself elected, without being disturbed
+    duties = Duties(registration=joined, assigning=assigning, newcomer=node_id if is_new else NO_NODE)
+    return duties.plan(image)
 
 
 class _Planned:
@@ -82,7 +101,7 @@ class _Planned:
             self.image = apply_actions(self.image, actions, commit=after, commit_uuid="planned")
 
 
-def _stands(image: Image, registration: tuple[int, int]) -> bool:
+def _stands(image: Image, registration: Known) -> bool:
     node_id, broker_epoch = registration
     broker = image.brokers.get(node_id)
     return broker is not None and broker.broker_epoch == broker_epoch and not broker.is_fenced

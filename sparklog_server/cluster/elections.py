@@ -102,23 +102,27 @@ def plan_new_partitions(
 
     Args:
         factor_of: how many replicas a topic's partitions are to have, by its name. There are as many as there
-            are brokers, if that is less.
+            are brokers, if that is less; those that are fenced, or about to stop, come last.
         start: as of spread_replicas.
     """
     usable = selectors.usable_brokers(image)
     racks = {node_id: image.brokers[node_id].rack for node_id in usable}
     if not racks:
         return []
+    others = sorted(image.brokers.keys() - usable)  # who may lead when they are back
     assigned: dict[TopicPartition, PartitionLeadership] = {}
     for topic in image.topics.values():
         new = [one.partition for one in topic.partitions if not one.leadership.replicas]
         if not new:
             continue
-        factor = min(factor_of(topic.name), len(racks))
+        wanted = factor_of(topic.name)
+        factor = min(wanted, len(racks))
         span = new[-1] - new[0] + 1
         lists = spread_replicas(racks, span, factor, start=start, first_partition=new[0])
         for number in new:
-            assigned[topic.topic_id, number] = PartitionLeadership(lists[number - new[0]])
+            first = number % len(others) if others else 0
+            more = (*others[first:], *others[:first])[: wanted - factor]
+            assigned[topic.topic_id, number] = PartitionLeadership((*lists[number - new[0]], *more))
     leaders = {key: partition.replicas[0] for key, partition in assigned.items()}
     assignments = [
         plan_assign_replicas(image, dict(some), controller_epoch=controller_epoch)
@@ -126,6 +130,40 @@ def plan_new_partitions(
     ]
     elections = _elect(image, leaders, controller_epoch)
     return [*(action for action in assignments if action is not None), *elections]
+
+
+def plan_growth(
+    image: Image, newcomer: int, factor_of: Callable[[str], int], *, controller_epoch: int, start: int
+) -> list[Action]:
+    """A broker that nobody knew becomes a replica where there were too few brokers for as many as there are
+    to be: where all others are replicas, and those are fewer than the factor says.
+
+    So a root whose first broker made the topics does not stop with it, once others have come. All are
+    replicas then, spread anew, so that each is the first of as many. Who leads stays; leaders go back later.
+    """
+    others = image.brokers.keys() - {newcomer}
+    racks = {node_id: broker.rack for node_id, broker in image.brokers.items()}
+    grown: dict[TopicPartition, PartitionLeadership] = {}
+    for topic in image.topics.values():
+        few = [
+            one.partition
+            for one in topic.partitions
+            if len(one.leadership.replicas) == len(others) > 0
+            and others == set(one.leadership.replicas)
+            and not (one.leadership.adding or one.leadership.removing)
+        ]
+        if not few or factor_of(topic.name) < len(racks):
+            continue
+        span = few[-1] - few[0] + 1
+        lists = spread_replicas(racks, span, len(racks), start=start, first_partition=few[0])
+        for number in few:
+            before = topic.partitions[number].leadership
+            after = PartitionLeadership(lists[number - few[0]], before.leader, before.leader_epoch)
+            grown[topic.topic_id, number] = after
+    planned = (
+        plan_assign_replicas(image, dict(some), controller_epoch=controller_epoch) for some in _batched(grown)
+    )
+    return [action for action in planned if action is not None]
 
 
 def _elections(

@@ -23,6 +23,7 @@ from sparklog.metadata import (
     Image,
     MetadataLog,
     Plan,
+    apply_actions,
     leadership_of,
     new_id,
     plan_act_as_broker,
@@ -32,6 +33,14 @@ from sparklog.metadata import (
 )
 
 Completing = Callable[[Image, Sequence[Action]], Sequence[Action]]
+
+
+Entering = Callable[[Image, tuple[int, int], bool], Sequence[Action]]
+
+
+def nothing_else(_image: Image, _joined: tuple[int, int], _is_new: bool) -> Sequence[Action]:
+    """Whoever has to do something about it finds out by itself."""
+    return ()
 
 
 def nothing_more(_image: Image, _actions: Sequence[Action]) -> Sequence[Action]:
@@ -58,11 +67,13 @@ class Joined:
         *,
         rack: str = "",
         replaces: int = NO_EPOCH,
+        entering: Entering = nothing_else,
         completing: Completing = nothing_more,
     ) -> "Joined":
         """Serve the root beside others.
 
         Args:
+            entering: what is to be committed with the join (duties.py).
             completing: what is to be committed with a change of metadata (assigning.py).
             replaces: the broker epoch of a registration of this node whose process is known to be dead.
 
@@ -78,17 +89,17 @@ class Joined:
             if known is not None and known.incarnation_id == incarnation_id:
                 return []  # an earlier try has arrived
             fence = plan_fence_broker(image, node_id, replaces)
-            return [
-                *([] if fence is None else [fence]),
-                plan_join_broker(
-                    image if fence is None else _without(image, node_id),
-                    node_id,
-                    incarnation_id=incarnation_id,
-                    metadata_version=VERSION,
-                    listeners=listeners,
-                    rack=rack,
-                ),
-            ]
+            join = plan_join_broker(
+                image if fence is None else _without(image, node_id),
+                node_id,
+                incarnation_id=incarnation_id,
+                metadata_version=VERSION,
+                listeners=listeners,
+                rack=rack,
+            )
+            actions: list[Action] = [join] if fence is None else [fence, join]
+            after = apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
+            return [*actions, *entering(after, (node_id, join.broker_epoch), known is None)]
 
         metadata.publish(plan)
         failpoint("broker.registered")

@@ -22,8 +22,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from sparklog.metadata import NO_EPOCH, BrokerListener, Image, RegisteredBroker
+from sparklog_server.cluster.assigning import Assigning
+from sparklog_server.cluster.duties import plan_entering
 from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats
-from sparklog_server.cluster.joined import Completing, Joined
+from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.node_lock import NodeLock
 from sparklog_server.cluster.observer import Observer, looks_until_dead
 from sparklog_server.root.live_root import LiveRoot
@@ -39,7 +41,7 @@ async def join(
     lock: NodeLock,
     listeners: Sequence[BrokerListener],
     *,
-    completing: Completing,
+    assigning: Assigning,
     is_stopping: Callable[[], bool],
 ) -> Joined:
     """Join when the node id is free.
@@ -64,7 +66,8 @@ async def join(
             listeners,
             rack=settings.broker_rack,
             replaces=replaces,
-            completing=completing,
+            entering=lambda image, joined, is_new: plan_entering(image, joined, assigning, is_new=is_new),
+            completing=assigning.assignments,
         )
     )
 

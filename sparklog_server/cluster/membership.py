@@ -58,6 +58,7 @@ class Membership:
         self._root = root
         self._lifecycle = lifecycle
         self._registering = Registering(root, lifecycle, assigning, settings, advertised=advertised)
+        self.heart = self._registering.heart
         self._max_age_ms = settings.broker_session_timeout_ms
         self._background = Background()
         self._has_resigned = self._is_joining_again = self._has_stopped = False

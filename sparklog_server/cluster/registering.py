@@ -62,7 +62,7 @@ class Registering:
         self._assigning = assigning
         self._settings = settings
         self._advertised = advertised
-        self._heart = Heart(
+        self.heart = Heart(
             root.store,
             settings.node_id,
             interval_ms=settings.broker_heartbeat_interval_ms,
@@ -140,13 +140,13 @@ class Registering:
                 self._settings,
                 lock,
                 self._listeners(),
-                completing=self._assigning.assignments,
+                assigning=self._assigning,
                 is_stopping=lambda: self._lifecycle.is_stop_requested,
             )
         finally:
             if courtesy is not None:
                 courtesy.release()
-        self._heart.start(joined.broker_epoch)
+        self.heart.start(joined.broker_epoch)
         return joined
 
     def _listeners(self) -> tuple[BrokerListener, ...]:
@@ -187,7 +187,7 @@ class Registering:
 
     async def end(self, registration: Registration | None) -> None:
         """The registration is over, and the node id free."""
-        self._heart.stop()
+        self.heart.stop()
         if registration is not None and not registration.is_alone:
             try:
                 async with asyncio.timeout(END_SECONDS):

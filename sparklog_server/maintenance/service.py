@@ -2,9 +2,10 @@
 
 A process, not a thread: merging takes the interpreter's lock for milliseconds at a time, which the event loop
 would wait for; and the scheduler and the disk can put a process behind the broker.
-Invariants: one round at a time; only while this broker is in charge; what is due is told from the image that
-    the broker holds, in a storage thread. A failure is logged, once until another one comes, and never harms
-    requests. With the broker's stop, or its death, the round breaks off: nothing is lost, it is due again.
+Invariants: one round at a time; only while this broker is in charge, and of several brokers the controller;
+    what is due is told from the image that the broker holds, in a storage thread. A failure is logged, once
+    until another one comes, and never harms requests. With the broker's stop, or its death, the round breaks
+    off: nothing is lost, it is due again.
 Not here: what is due, and doing it (sparklog/maintenance); the process (sparklog/client/round_process.py).
 Concurrency: one task on the event loop; the process's pipes are read and closed by it alone.
 After a crash: the process hears the end of its pipe, and breaks off.
@@ -15,6 +16,7 @@ import asyncio
 import asyncio.subprocess
 import contextlib
 import logging
+from collections.abc import Callable
 
 from sparklog.client.round_pace import Pace
 from sparklog.client.round_process import (
@@ -46,10 +48,18 @@ class MaintenanceService:
     """See the module's docstring."""
 
     def __init__(
-        self, root: LiveRoot, membership: Membership, config: ServerConfig, *, clock: Clock, metrics: Metrics
+        self,
+        root: LiveRoot,
+        membership: Membership,
+        config: ServerConfig,
+        *,
+        is_controller: Callable[[], bool],
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self._root = root
         self._membership = membership
+        self._is_controller = is_controller
         self._settings = config.maintenance
         self._defaults = config.maintenance_defaults()
         self._allow_unsafe = config.broker.allow_unsafe_filesystem
@@ -86,8 +96,8 @@ class MaintenanceService:
         while True:
             usual_ms = min(nap_ms, settings.log_retention_check_interval_ms)
             await asyncio.sleep(self._pace.wait_ms(usual_ms) / 1000)
-            if not self._membership.is_in_charge:
-                continue
+            if not (self._membership.is_in_charge and self._is_controller()):
+                continue  # of several brokers one does it; who takes over finds what is due
             try:
                 await self._look()
             except (SparklogError, OSError) as error:

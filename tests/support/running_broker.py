@@ -102,6 +102,8 @@ class RunningBroker:
             self.broker = Broker(ServerConfig.parse(self.configs), log, self._clock)
             await self.broker.start()
         except BaseException as error:
+            if hasattr(self, "broker"):
+                await self.broker.stop(0)
             self._error = error
             self._ready.set()
             return

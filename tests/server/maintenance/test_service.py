@@ -55,6 +55,7 @@ def maintained(look: Callable[[], Any], membership: Membership, metrics: Metrics
         root,
         membership,  # type: ignore[arg-type]
         ServerConfig.parse(SOON),
+        is_controller=lambda: True,
         clock=ManualClock(),
         metrics=metrics or Metrics(),
     )
