@@ -9,8 +9,8 @@ from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 
 QUICK = {
-    "broker.heartbeat.interval.ms": "20",
-    "broker.session.timeout.ms": "400",
+    "broker.heartbeat.interval.ms": "50",
+    "broker.session.timeout.ms": "2000",
     "sparklog.metadata.poll.ms": "2",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",

@@ -18,6 +18,7 @@ from sparklog_server.cluster import selectors
 from sparklog_server.cluster.elections import (
     imbalance,
     plan_failover,
+    plan_growth,
     plan_hand_over,
     plan_new_partitions,
     plan_preferred,
@@ -129,7 +130,30 @@ def test_new_partitions_whoever_made_them() -> None:
     assert {len(leadership(wide, one).replicas) for one in range(6)} == {3}
     alone = fenced(fenced(image, 2), 3)
     few = applied(alone, *plan_new_partitions(alone, lambda _: 3, controller_epoch=1, start=5))
-    assert {leadership(few, one).replicas for one in range(6)} == {(1,)}
+    assert {leadership(few, one).replicas for one in range(6)} == {(1, 2, 3), (1, 3, 2)}
+    assert leaders(few) == [1] * 6  # those that are fenced lead when they are back
+    one = applied(alone, *plan_new_partitions(alone, lambda _: 1, controller_epoch=1, start=5))
+    assert {leadership(one, number).replicas for number in range(6)} == {(1,)}
+
+
+def test_a_newcomer_is_a_replica_where_there_were_too_few_brokers() -> None:
+    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2), 1)
+    image = applied(image, plan_create_topic(image, "orders", 6, topic_id=TOPIC))
+    image = applied(image, *plan_new_partitions(image, lambda _: 3, controller_epoch=1, start=0))
+    before = leaders(image)
+    only_one = plan_assign_replicas(
+        image,
+        {(TOPIC, number): PartitionLeadership((before[number],)) for number in (4, 5)},
+        controller_epoch=1,
+    )
+    image = joined(applied(image, only_one), 3)
+    assert plan_growth(image, 3, lambda _: 2, controller_epoch=1, start=0) == []
+    after = applied(image, *plan_growth(image, 3, lambda _: 3, controller_epoch=1, start=0))
+    assert [sorted(leadership(after, one).replicas) for one in range(4)] == [[1, 2, 3]] * 4
+    assert [leadership(after, one).replicas for one in (4, 5)] == [(before[4],), (before[5],)]
+    assert leaders(after) == before
+    assert {leadership(after, one).replicas[0] for one in range(4)} == {1, 2, 3}
+    assert plan_growth(after, 3, lambda _: 3, controller_epoch=1, start=0) == []
 
 
 def test_as_many_actions_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
