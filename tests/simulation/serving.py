@@ -234,9 +234,8 @@ class _Life:
 
     def _do_what_is_due(self, registration: Joined, dead: Sequence[tuple[int, int]]) -> None:
         """With the plan of the broker's controller, which has itself elected if it has to."""
-        duties = Duties(
-            registration=registration, dead=tuple(dead), assigning=Assigning(lambda _: _ROOT_CONFIG)
-        )
+        known = (registration.node_id, registration.broker_epoch)
+        duties = Duties(registration=known, dead=tuple(dead), assigning=Assigning(lambda _: _ROOT_CONFIG))
         if dead:
             self._setting.world.met["taken for dead"] += 1
         if duties.plan(self._log.image):
