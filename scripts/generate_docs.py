@@ -11,6 +11,7 @@ from sparklog.errors import CODES
 from sparklog.failpoints import FAILPOINTS, VARIABLE
 from sparklog.log.config import describe_configs, render_properties
 from sparklog.spark.option_table import SINK_OPTIONS, SOURCE_OPTIONS, Option
+from sparklog_server.api.documentation import describe_apis
 from sparklog_server.observe.documentation import describe_metrics
 from sparklog_server.settings.config import describe_server_configs, render_server_properties
 
@@ -77,6 +78,17 @@ def metrics_page() -> str:
     )
 
 
+def apis_page() -> str:
+    """Every API of the broker."""
+    rows = [(one.name, str(one.key), one.versions, one.does, one.does_not) for one in describe_apis()]
+    return (
+        "# Kafka's APIs that sparklog-server serves\n\n"
+        "ApiVersions lists exactly these, and every version of them is served with all of its fields "
+        "(Produce is listed from 0, and served from 3). What is not here is not served: clients are told so "
+        "by ApiVersions, before they ask.\n\n" + table(("API", "key", "versions", "does", "does not"), rows)
+    )
+
+
 def failpoints_page() -> str:
     """Every failpoint."""
     rows = [(f"`{name}`", ", ".join(map(str, rows)), where) for name, (rows, where) in FAILPOINTS.items()]
@@ -115,6 +127,7 @@ PAGES = {
     "configs.md": configs_page,
     "server-configs.md": server_configs_page,
     "metrics.md": metrics_page,
+    "apis.md": apis_page,
     "failpoints.md": failpoints_page,
     "../conf/server.properties": render_server_properties,
     "../conf/topic.properties": render_properties,

@@ -1,6 +1,6 @@
 """DescribeConfigs (key 32), versions 1-4.
 
-Does: all settings of a topic, of this services, or those set for the whole cluster (broker ''), with the
+Does: all settings of a topic, of this broker, or those set for the whole cluster (broker ''), with the
     layer that each value comes from, all other layers (synonyms), type and documentation.
     Groups have none: kafka-configs describes those that it has listed.
 Does not: other brokers, loggers, client metrics.
