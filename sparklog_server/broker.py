@@ -170,6 +170,7 @@ class Broker:
             root=self.root,
             membership=self.membership,
             leadership=self.leadership,
+            controller=self.controller,
             access=Access(),
             publisher=self.publisher,
             topic_rules=self.topic_rules,

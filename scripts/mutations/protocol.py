@@ -101,7 +101,7 @@ MUTANTS = (
         "sparklog_server/api/unregister_broker.py",
         "        if broker is None or not broker.is_fenced:\n",
         "        if broker is None:\n",
-        "tests/server/api/test_unregister_broker.py",
+        "tests/server/api/test_unregister_broker.py tests/server/api/test_answers_of_a_cluster.py",
     ),
     Mutant(
         "protocol: a reassignment is not called off where that would leave nobody to lead",
@@ -127,8 +127,22 @@ MUTANTS = (
     Mutant(
         "protocol: nothing is assigned in the name of a controller that there is not",
         "sparklog_server/admin/assignments.py",
-        "    if image.brokers and image.controller.node_id == NO_NODE:\n",
-        "    if False:\n",
+        "        if image.controller.node_id == NO_NODE:  # in",
+        "        if False:  # in",
         "tests/server/admin/test_assignments.py",
+    ),
+    Mutant(
+        "protocol: only the controller elects and reassigns",
+        "sparklog_server/api/controller_requests.py",
+        "    if not services.controller.is_controller:\n",
+        "    if False:\n",
+        "tests/server/api/test_answers_of_a_cluster.py",
+    ),
+    Mutant(
+        "protocol: replicas of a broker that is forgotten are given to others in the same commit",
+        "sparklog_server/cluster/assigning.py",
+        "            return ()  # what is there already is assigned anew\n",
+        "            pass\n",
+        "tests/server/api/test_answers_of_a_cluster.py",
     ),
 )

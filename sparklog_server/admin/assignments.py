@@ -9,7 +9,6 @@ Sources: Kafka ReplicationControlManager.validateManualPartitionAssignment, Stri
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from sparklog.client.placement import spread_replicas
 from sparklog.metadata import (
@@ -85,13 +84,9 @@ def validate_usable(image: Image, partition: int, replicas: Sequence[int]) -> No
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """Of partitions from `first` on: these lists, or so many brokers each."""
-
-    first: int
-    lists: Sequence[tuple[int, ...]] = ()
-    factor: int = 0
+# Of partitions from the first number on: these lists, or so many brokers each.
+_Wanted = tuple[int, Sequence[tuple[int, ...]], int]
+_NOTHING: _Wanted = (0, (), 0)
 
 
 class Placements:
@@ -100,15 +95,24 @@ class Placements:
     def __init__(self) -> None:
         self._wanted: dict[str, _Wanted] = {}
 
-    def want_lists(self, image: Image, topic_id: str, lists: Sequence[Sequence[int]], first: int = 0) -> None:
-        """These, which are legal."""
-        _require_controller(image)
-        self._wanted[topic_id] = _Wanted(first=first, lists=[tuple(one) for one in lists])
+    def want(
+        self,
+        image: Image,
+        topic_id: str,
+        *,
+        lists: Sequence[Sequence[int]] = (),
+        factor: int = 0,
+        first: int = 0,
+    ) -> None:
+        """These lists, or so many brokers each: what is legal, for partitions from `first` on."""
+        if image.controller.node_id == NO_NODE:  # in whose name they are assigned; who asks, asks again
+            raise RefusedError(ErrorCode.not_controller, "There is no controller at this moment.")
+        self._wanted[topic_id] = first, [tuple(one) for one in lists] if lists else (), factor
 
-    def want_factor(self, image: Image, topic_id: str, factor: int, first: int = 0) -> None:
-        """So many, which are there."""
-        _require_controller(image)
-        self._wanted[topic_id] = _Wanted(first=first, factor=factor)
+    def factor_of(self, topic_id: str) -> int:
+        """How many replicas a topic's partitions were asked to have; 0: nothing was said of it."""
+        _, lists, factor = self._wanted.get(topic_id, _NOTHING)
+        return factor or (len(lists[0]) if lists else 0)
 
     def complete(self, image: Image, actions: Sequence[Action]) -> list[Action]:
         """What assigns the partitions that these actions make, as far as something was said of them."""
@@ -131,15 +135,13 @@ class Placements:
 
 def _assigned(image: Image, topic_id: str, wanted: _Wanted) -> Mapping[TopicPartition, PartitionLeadership]:
     """Nothing, where the change was refused after all: then nobody made them."""
+    first, lists, factor = wanted
     topic = image.topic_by_id.get(topic_id)
-    new = () if topic is None else topic.partitions[wanted.first :]
+    new = () if topic is None else topic.partitions[first:]
     if not new or new[0].leadership.replicas:
         return {}
-    lists = wanted.lists or _spread(image, wanted.factor, len(new), wanted.first)
-    return {
-        (topic_id, wanted.first + place): PartitionLeadership(replicas)
-        for place, replicas in enumerate(lists)
-    }
+    found = lists or _spread(image, factor, len(new), first)
+    return {(topic_id, first + place): PartitionLeadership(replicas) for place, replicas in enumerate(found)}
 
 
 def _spread(image: Image, factor: int, partitions: int, first: int) -> Sequence[tuple[int, ...]]:
@@ -148,12 +150,6 @@ def _spread(image: Image, factor: int, partitions: int, first: int) -> Sequence[
     chosen = usable if len(usable) >= factor else image.brokers.keys()
     racks = {node_id: image.brokers[node_id].rack for node_id in chosen}
     return spread_replicas(racks, partitions, factor, start=image.commit, first_partition=first)
-
-
-def _require_controller(image: Image) -> None:
-    """What is assigned is so in its name: whoever asks has to ask again while there is none."""
-    if image.brokers and image.controller.node_id == NO_NODE:
-        raise RefusedError(ErrorCode.not_controller, "There is no controller at this moment.")
 
 
 def _invalid(message: str) -> RefusedError:

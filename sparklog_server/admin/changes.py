@@ -144,6 +144,7 @@ class Changes:
             error = await self._root.look()
             if error is not None:
                 return change.failed(outcome_of(error))
+            change = Change(parts)  # what would be committed with them is of no interest
             await self._root.run(change, self._root.image)  # thousands of topics take their time
             return change.outcomes
         publishing = self._publisher.submit_plan(change)

@@ -131,12 +131,7 @@ def _part(node_id: int, resource_type: int, name: str, target: Target) -> Part:
             return lambda image: _plan_topic(image, name, target)
         case ResourceType.BROKER:
             validate_broker_name(node_id, name)
-            if name:
-                raise invalid_request(
-                    f"settings of broker {name} are in its server.properties; over the network only those of "
-                    "the whole cluster can be changed (kafka-configs --entity-default)"
-                )
-            return lambda image: _plan_root(image, target)
+            return lambda image: _plan_broker(image, name, target) if name else _plan_root(image, target)
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
 
@@ -153,6 +148,15 @@ def _plan_topic(image: Image, name: str, target: Target) -> Action | None:
     changes = target(image, image.topic(name).configs)
     validate_topic_configs({key: value for key, value in changes.items() if value is not None})
     return plan_set_configs(image, name, _that_matter(changes, image.topic(name).configs))
+
+
+def _plan_broker(image: Image, name: str, target: Target) -> None:
+    """It has none of its own: to delete one is done already, as kafka-reassign-partitions --verify does."""
+    if any(value is not None for value in target(image, {}).values()):
+        raise invalid_request(
+            f"settings of broker {name} are in its server.properties; over the network only those of the "
+            "whole cluster can be changed (kafka-configs --entity-default)"
+        )
 
 
 def _plan_root(image: Image, target: Target) -> Action | None:

@@ -62,9 +62,9 @@ def _part(node_id: int, topic: MorePartitions, placements: Placements, *, duplic
         action = plan_add_partitions(image, topic.name, topic.count)
         if topic.assignments is not None and image.brokers:
             lists = [one.broker_ids for one in topic.assignments]
-            placements.want_lists(image, found.topic_id, lists, count)
+            placements.want(image, found.topic_id, lists=lists, first=count)
         elif 1 <= factor <= len(image.brokers):
-            placements.want_factor(image, found.topic_id, factor, count)
+            placements.want(image, found.topic_id, factor=factor, first=count)
         return action
 
     return plan

@@ -166,19 +166,14 @@ def _part(
         asked = _assigned(image, brokers, topic) if topic.assignments else _partitions(brokers, topic)
         partitions = asked or default(image)
         action = plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=_configs(topic))
-        if image.brokers:
-            _place(image, topic, topic_id, placements)
+        if image.brokers and topic.assignments:
+            lists = sorted(topic.assignments, key=lambda one: one.partition_index)
+            placements.want(image, topic_id, lists=[one.broker_ids for one in lists])
+        elif image.brokers and topic.replication_factor != -1:
+            placements.want(image, topic_id, factor=topic.replication_factor)
         return action
 
     return plan
-
-
-def _place(image: Image, topic: NewTopic, topic_id: str, placements: Placements) -> None:
-    if topic.assignments:
-        lists = sorted(topic.assignments, key=lambda one: one.partition_index)
-        placements.want_lists(image, topic_id, [one.broker_ids for one in lists])
-    elif topic.replication_factor != -1:
-        placements.want_factor(image, topic_id, topic.replication_factor)
 
 
 def _partitions(brokers: Collection[int], topic: NewTopic) -> int:
@@ -222,7 +217,7 @@ def _assigned(image: Image, brokers: Collection[int], topic: NewTopic) -> int:
 
 def _configs(topic: NewTopic) -> dict[str, str]:
     keys = [one.name for one in topic.configs]
-    if duplicates(keys):
+    if len(set(keys)) < len(keys):
         raise invalid_request("Error due to duplicate config keys")
     nulls = [one.name for one in topic.configs if one.value is None]
     if nulls:

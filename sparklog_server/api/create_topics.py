@@ -17,6 +17,7 @@ from sparklog_server.admin.config_entries import topic_entries
 from sparklog_server.admin.topic_creation import creations
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
+from sparklog_server.cluster.selectors import usable_brokers
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
@@ -36,7 +37,8 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
         completing=placements.complete,
     )
     told: _Told = {}
-    pieces = (_result(context.types, services, name, outcomes[name], told) for name in names)
+    factors = _Factors(services, placements)
+    pieces = (_result(context.types, services, name, outcomes[name], told, factors) for name in names)
     return make(context.types.CreateTopicsResponse, topics=await in_slices(pieces))
 
 
@@ -44,9 +46,11 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
 _Told = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
 
 
-def _result(types: Any, services: Services, name: str, outcome: Outcome, told: _Told) -> Any:
+def _result(
+    types: Any, services: Services, name: str, outcome: Outcome, told: _Told, factors: "_Factors"
+) -> Any:
     action = outcome.action
-    if outcome.is_error or not isinstance(action, CreateTopic):
+    if not isinstance(action, CreateTopic):  # none, after an error
         return make(
             types.CreatableTopicResult,
             name=name,
@@ -63,9 +67,28 @@ def _result(types: Any, services: Services, name: str, outcome: Outcome, told: _
         topic_id=action.topic_id,
         error_code=ErrorCode.none,
         num_partitions=action.partitions,
-        replication_factor=1,
+        replication_factor=factors.of(action),
         configs=_created_configs(types, services, action, told) if has_configs else None,
     )
+
+
+class _Factors:
+    """How many replicas topics' partitions have: what was asked for, or what the settings made of it."""
+
+    def __init__(self, services: Services, placements: Placements) -> None:
+        self._image = image = services.root.image
+        self._placements = placements
+        default = services.root.root_config(image).default_replication_factor
+        self._default = min(default, len(usable_brokers(image))) or 1
+
+    def of(self, action: CreateTopic) -> int:
+        """That of one; that which it would have, if it was only validated."""
+        made = self._image.topic_by_id.get(action.topic_id)
+        if made is not None and self._image.brokers:
+            assigned = len(made.partitions[0].leadership.replicas)
+        else:
+            assigned = self._placements.factor_of(action.topic_id)
+        return assigned or self._default
 
 
 def _created_configs(types: Any, services: Services, action: CreateTopic, told: _Told) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
 from sparklog_server.api.topic_listing import TopicListing
+from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.fetch.service import FetchService
@@ -33,6 +34,7 @@ class Services:
     root: LiveRoot
     membership: Membership
     leadership: Leadership
+    controller: Controller
     access: Access
     publisher: Publisher
     topic_rules: TopicRules

@@ -51,8 +51,8 @@ class Assigning:
         if image.controller.node_id == NO_NODE:
             return ()
         making = [action for action in actions if isinstance(action, _MAKING)]
-        if not making:
-            return ()
+        if not any(isinstance(action, CreateTopic | AddPartitions) for action in making):
+            return ()  # what is there already is assigned anew
         grown = {
             one.topic_id: image.topic_by_id[one.topic_id] for one in making if isinstance(one, AddPartitions)
         }

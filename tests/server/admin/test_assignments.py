@@ -39,7 +39,7 @@ def creation(image: Image, partitions: int) -> Action:
 
 def test_lists_are_the_partitions_from_the_first_on() -> None:
     image, placements = cluster(), Placements()
-    placements.want_lists(image, NEW, [(3, 1), (2, 3)])
+    placements.want(image, NEW, lists=[(3, 1), (2, 3)])
     assert made(image, placements, creation(image, 2)) == [
         PartitionLeadership((3, 1), 3, 1),
         PartitionLeadership((2, 3), 2, 1),
@@ -48,13 +48,13 @@ def test_lists_are_the_partitions_from_the_first_on() -> None:
 
 def test_the_first_that_is_there_leads() -> None:
     image, placements = fenced(cluster(), 3), Placements()
-    placements.want_lists(image, NEW, [(3, 2), (3, 1)])
+    placements.want(image, NEW, lists=[(3, 2), (3, 1)])
     assert [one.leader for one in made(image, placements, creation(image, 2))] == [2, 1]
 
 
 def test_a_factor_is_spread_over_the_brokers() -> None:
     image, placements = cluster((1, 2, 3, 4)), Placements()
-    placements.want_factor(image, NEW, 3)
+    placements.want(image, NEW, factor=3)
     found = made(image, placements, creation(image, 40))
     assert {len(set(one.replicas)) for one in found} == {3}
     assert Counter(one.leader for one in found) == {1: 10, 2: 10, 3: 10, 4: 10}
@@ -64,9 +64,9 @@ def test_a_factor_is_spread_over_the_brokers() -> None:
 def test_brokers_that_are_away_count_only_where_the_others_are_too_few() -> None:
     image = fenced(cluster(), 3)
     two, three = Placements(), Placements()
-    two.want_factor(image, NEW, 2)
+    two.want(image, NEW, factor=2)
     assert {frozenset(one.replicas) for one in made(image, two, creation(image, 9))} == {frozenset({1, 2})}
-    three.want_factor(image, NEW, 3)
+    three.want(image, NEW, factor=3)
     found = made(image, three, creation(image, 9))
     assert {frozenset(one.replicas) for one in found} == {frozenset({1, 2, 3})}
     assert {one.leader for one in found} == {1, 2}
@@ -74,11 +74,11 @@ def test_brokers_that_are_away_count_only_where_the_others_are_too_few() -> None
 
 def test_partitions_that_are_added() -> None:
     image, placements = cluster(), Placements()
-    placements.want_lists(image, NEW, [(1, 2)])
+    placements.want(image, NEW, lists=[(1, 2)])
     image = applied(image, creation(image, 1), *placements.complete(image, [creation(image, 1)]))
     more = plan_add_partitions(image, "new", 3)
     assert more is not None
-    placements.want_lists(image, NEW, [(2, 3), (3, 1)], 1)
+    placements.want(image, NEW, lists=[(2, 3), (3, 1)], first=1)
     assert made(image, placements, more) == [
         PartitionLeadership((1, 2), 1, 1),
         PartitionLeadership((2, 3), 2, 1),
@@ -86,7 +86,7 @@ def test_partitions_that_are_added() -> None:
     ]
     more = plan_add_partitions(image, "new", 7)
     assert more is not None
-    placements.want_factor(image, NEW, 2, 1)
+    placements.want(image, NEW, factor=2, first=1)
     found = made(image, placements, more)
     assert found[0] == PartitionLeadership((1, 2), 1, 1)
     assert {len(one.replicas) for one in found[1:]} == {2}
@@ -96,8 +96,8 @@ def test_partitions_that_are_added() -> None:
 def test_what_was_refused_or_of_which_nothing_was_said_is_left_alone() -> None:
     image, placements = cluster(), Placements()
     assert placements.complete(image, [creation(image, 1)]) == []
-    placements.want_factor(image, "O" * 22, 2)  # no action makes it
-    placements.want_lists(image, image.topic("orders").topic_id, [(1,)])  # it is there already
+    placements.want(image, "O" * 22, factor=2)  # no action makes it
+    placements.want(image, image.topic("orders").topic_id, lists=[(1,)])  # it is there already
     assert placements.complete(image, [creation(image, 1)]) == []
     assert placements.complete(image, []) == []
 
@@ -106,10 +106,10 @@ def test_nothing_is_assigned_while_nobody_controls() -> None:
     image = cluster()
     image = applied(image, plan_fence_broker(image, 1, epoch_of(image, 1)))
     with pytest.raises(RefusedError) as refused:
-        Placements().want_factor(image, NEW, 2)
+        Placements().want(image, NEW, factor=2)
     assert refused.value.code.name == "not_controller"
     with pytest.raises(RefusedError):
-        Placements().want_lists(image, NEW, [(2,)])
+        Placements().want(image, NEW, lists=[(2,)])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparklog.client import SparkLog
+from sparklog.metadata import NO_NODE, Image
+from tests.support.broker_process import until
 from tests.support.wire_client import WireClient
 
 ELECT_LEADERS, REASSIGN, LIST_REASSIGNMENTS, UNREGISTER = 43, 45, 46, 64
@@ -68,3 +71,15 @@ def unregister(asker: WireClient, node_id: int) -> tuple[str, str]:
     """Error and message."""
     response = asker.ask(UNREGISTER, 0, broker_id=node_id)
     return response.error_code.name, response.error_message or ""
+
+
+def settled(log: SparkLog) -> Image:
+    """The newest image, once every partition that there is has a leader: what this process makes, too."""
+
+    def image() -> Image | None:
+        newest = log.refresh(force=True)
+        states = [state for topic in newest.topics.values() for state in topic.partitions]
+        return None if any(state.leadership.leader == NO_NODE for state in states) else newest
+
+    found: Image = until(image, what="all partitions are led")
+    return found

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import sparklog
+from tests.server.api.controlling import settled
 from tests.support.wire_client import WireClient
 
 ALTER_REPLICA_LOG_DIRS = 34
@@ -35,7 +36,7 @@ def answers(
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_partition_is_answered(asker: WireClient, log: sparklog.SparkLog, version: int) -> None:
     log.create_topic("a", 2)
-    commit = log.image.commit
+    commit = settled(log).commit
     root = log.store.url
     found = answers(
         asker,

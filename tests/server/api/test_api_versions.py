@@ -1,6 +1,7 @@
 """ApiVersions in every version."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -8,6 +9,7 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog.metadata import METADATA_VERSION_KEY, VERSION, WRITERS_VERSION
 from sparklog_server.api.registry import declared_apis
+from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
@@ -44,12 +46,9 @@ def test_the_one_feature_is_the_version_of_the_metadata(
 
 
 def test_a_root_that_agreed_to_less_says_so(
-    start_broker: Callable[..., RunningBroker], connect: Callable[..., WireClient]
+    start_broker: Callable[..., RunningBroker], connect: Callable[..., WireClient], tmp_path: Path
 ) -> None:
-    broker = start_broker()
-    with sparklog.open(broker.root) as log:
-        log.alter_root(delete=[METADATA_VERSION_KEY])
-    broker.call(broker.broker.root.look())
+    broker = start_broker(root=for_one_broker(str(tmp_path / "older")))
     response = connect(broker).ask(API_VERSIONS, 4)
     assert [one.max_version_level for one in response.finalized_features] == [WRITERS_VERSION]
     assert response.finalized_features_epoch == broker.broker.root.image.commit

@@ -7,6 +7,7 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog_server.protocol.entities import topic_uuid
+from tests.server.api.controlling import settled
 from tests.server.api.topic_requests import topic
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
@@ -49,7 +50,7 @@ def test_minus_one_means_the_roots_defaults(asker: WireClient, log: sparklog.Spa
 
 def test_one_commit_for_all_and_an_error_for_each(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("there")
-    before = log.image.commit
+    before = settled(log).commit
     results = create(
         asker, topic("a"), topic("there"), topic("b", 2), topic("no/slash"), topic("b_c"), topic("b.c")
     )

@@ -1,5 +1,7 @@
 """DescribeQuorum: the metadata log, in Kafka's words for its own."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,8 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.clock import SystemClock
+from tests.server.api.controlling import settled
+from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
@@ -24,6 +28,7 @@ def test_one_broker_is_the_quorum(
     asker: WireClient, running_broker: RunningBroker, log: sparklog.SparkLog, version: int
 ) -> None:
     log.create_topic("a")
+    settled(log)
     before_ms = SystemClock().now_ms()
     response = asker.ask(DESCRIBE_QUORUM, version, topics=asked())
     assert response.error_code is ErrorCode.none
@@ -31,7 +36,7 @@ def test_one_broker_is_the_quorum(
     assert response.topics[0].topic_name == "__cluster_metadata"
     assert (partition.partition_index, partition.error_code) == (0, ErrorCode.none)
     assert (partition.leader_id, partition.observers) == (1, ())
-    assert partition.leader_epoch == running_broker.broker.membership.current().broker_epoch
+    assert partition.leader_epoch == log.image.controller.controller_epoch == 1
     assert partition.high_watermark == log.refresh().commit + 1
     (voter,) = partition.current_voters
     assert (voter.replica_id, voter.log_end_offset) == (1, partition.high_watermark)
@@ -42,6 +47,21 @@ def test_one_broker_is_the_quorum(
         (node,) = response.nodes
         assert node.node_id == 1
         assert [(one.host, one.port) for one in node.listeners] == [("127.0.0.1", running_broker.port)]
+
+
+def test_of_a_broker_alone_the_epoch_is_that_of_its_registration(
+    start_broker: Callable[..., RunningBroker], connect: Callable[..., WireClient], tmp_path: Path
+) -> None:
+    root = for_one_broker(str(tmp_path / "older"))
+    start_broker(root=root).stop()
+    broker = start_broker(root=root)
+    response = connect(broker).ask(DESCRIBE_QUORUM, 2, topics=asked())
+    (partition,) = response.topics[0].partitions
+    assert partition.leader_epoch == broker.broker.membership.current().broker_epoch > 0
+    assert [(one.replica_id, one.log_end_offset) for one in partition.current_voters] == [
+        (1, partition.high_watermark)
+    ]
+    assert [node.node_id for node in response.nodes] == [1]
 
 
 def test_there_is_no_other_quorum(asker: WireClient) -> None:

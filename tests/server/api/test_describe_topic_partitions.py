@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 import sparklog
 from sparklog_server.api import describe_topic_partitions
 from sparklog_server.protocol.entities import topic_id_text
+from tests.server.api.controlling import settled
 from tests.support.wire_client import WireClient
 
 DESCRIBE_TOPIC_PARTITIONS = 75
@@ -44,13 +45,14 @@ def log(log: sparklog.SparkLog) -> sparklog.SparkLog:
 
 
 def test_everything_about_a_topic(asker: WireClient, log: sparklog.SparkLog) -> None:
+    settled(log)
     (topic,) = described(asker, "b").topics
     assert (topic.error_code, topic.name, topic.is_internal) == (ErrorCode.none, "b", False)
     assert topic_id_text(topic.topic_id) == log.image.topic("b").topic_id
     assert topic.topic_authorized_operations == 3576
     for number, one in enumerate(topic.partitions):
         assert (one.error_code, one.partition_index, one.leader_id) == (ErrorCode.none, number, 1)
-        assert (one.leader_epoch, one.replica_nodes, one.isr_nodes) == (0, (1,), (1,))
+        assert (one.leader_epoch, one.replica_nodes, one.isr_nodes) == (1, (1,), (1,))
         assert (one.offline_replicas, one.eligible_leader_replicas, one.last_known_elr) == ((), (), ())
 
 

@@ -15,6 +15,7 @@ from tests.server.api.config_requests import (
     alter,
     resource,
 )
+from tests.server.api.controlling import settled
 from tests.support.roots import own_configs
 from tests.support.wire_client import WireClient
 
@@ -83,7 +84,7 @@ def test_all_of_a_resource_or_nothing(
 def test_deleting_what_is_not_set_is_done_already(asker: WireClient, log: sparklog.SparkLog) -> None:
     """MirrorMaker 2 deletes every key that has its default at the source, Kafka's own included."""
     log.create_topic("t")
-    before = log.image.commit
+    before = settled(log).commit
     changes = resource(
         TOPIC, "t", *((key, DELETE, None) for key in ("retention.ms", "remote.storage.enable", "zzz"))
     )
@@ -108,6 +109,17 @@ def test_resources_have_outcomes_of_their_own(asker: WireClient, log: sparklog.S
     assert found[3][1] == "Each resource must appear at most once."
     assert log.describe_topic("t").configs == {"retention.ms": "5"}
     assert log.describe_topic("u").configs == {}
+
+
+def test_what_one_broker_has_not_of_its_own_can_be_deleted(asker: WireClient, log: sparklog.SparkLog) -> None:
+    """kafka-reassign-partitions --verify does so, with throttles that nobody has set."""
+    commit = log.refresh().commit
+    deleted = resource(BROKER, "1", ("leader.replication.throttled.rate", DELETE, None))
+    assert alter(asker, deleted) == [("none", None)]
+    both = resource(BROKER, "1", ("log.retention.ms", DELETE, None), ("num.partitions", SET, "3"))
+    assert alter(asker, both)[0][0] == "invalid_request"
+    assert alter(asker, resource(BROKER, "2", ("log.retention.ms", DELETE, None)))[0][0] == "invalid_request"
+    assert log.refresh().commit == commit
 
 
 def test_validate_only(asker: WireClient, log: sparklog.SparkLog) -> None:

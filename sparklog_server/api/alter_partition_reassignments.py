@@ -1,0 +1,68 @@
+"""AlterPartitionReassignments (key 45), versions 0-1.
+
+Does: let partitions have other replicas, or call that off (null). Nothing is copied: it is over in the same
+    commit, unless a broker that is to come is not there; then as soon as it is.
+    NOT_CONTROLLER elsewhere than at the controller.
+Does not: throttle. A partition that is named twice is reassigned as it was named last.
+Versions: 1 may forbid that the number of replicas changes (KIP-860).
+"""
+
+from typing import Any
+
+from sparklog_server.admin.changes import Outcome
+from sparklog_server.admin.reassignments import Named, Reassignments
+from sparklog_server.api.controller_requests import decide
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.protocol.entities import field, make
+
+
+@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(2))
+async def handle_alter_partition_reassignments(
+    request: Any, context: RequestContext, services: Services
+) -> Any:
+    """One commit for all that are legal."""
+    types = context.types
+    may_change = field(request, "allow_replication_factor_change", True)
+    targets = {
+        (topic.name, one.partition_index): one.replicas
+        for topic in request.topics
+        for one in topic.partitions
+    }
+    reassignments = Reassignments(targets, may_change_factor=may_change)
+    outcome = await _reassign(reassignments, services, field(request, "timeout", 0))
+    told = dict.fromkeys(targets, outcome) if outcome.is_error else reassignments.outcomes
+    return make(
+        types.AlterPartitionReassignmentsResponse,
+        allow_replication_factor_change=may_change,
+        error_code=outcome.code,
+        error_message=outcome.message,
+        responses=await in_slices(
+            make(types.ReassignableTopicResponse, name=name, partitions=partitions)
+            for name, partitions in _by_topic(types, told).items()
+        ),
+    )
+
+
+async def _reassign(reassignments: Reassignments, services: Services, timeout_ms: int) -> Outcome:
+    if services.leadership.is_alone:
+        await services.root.look()
+        reassignments.of_one_broker(services.root.image, services.node_id)
+        return Outcome()
+    return await decide(services, reassignments, timeout_ms=timeout_ms)
+
+
+def _by_topic(types: Any, told: dict[Named, Outcome]) -> dict[str, list[Any]]:
+    topics: dict[str, list[Any]] = {}
+    for (name, number), outcome in told.items():
+        response = make(
+            types.ReassignablePartitionResponse,
+            partition_index=number,
+            error_code=outcome.code,
+            error_message=outcome.message,
+        )
+        topics.setdefault(name, []).append(response)
+    return topics
