@@ -19,9 +19,10 @@ DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
 CLUSTER_PORT ?= 9092
 CLUSTER_ARGS ?=
-# Ten minutes. For an hour: CHAOS_ROUNDS=20 CHAOS_KILLS=250 CHAOS_CUTS=100 SIM_OPERATIONS=1000000 MODEL_STATES=3000000
+# Fifteen minutes. For hours: BROKER_ROUNDS=100; for one: CHAOS_ROUNDS=20 CHAOS_KILLS=250 CHAOS_CUTS=100 SIM_OPERATIONS=1000000 MODEL_STATES=3000000
 CHAOS_ROUNDS ?= 4
 CHAOS_KILLS ?= 80
+BROKER_ROUNDS ?= 1
 CHAOS_CUTS ?= 40
 SIM_OPERATIONS ?= 40000
 MODEL_STATES ?= 500000
@@ -91,14 +92,14 @@ test-clusters: $(VENV)/.dev ## A standalone cluster of Spark's own processes, an
 	@sh scripts/preflight.sh --java >/dev/null
 	SPARKLOG_CLUSTERS=1 $(BIN)/python -m pytest tests/clusters tests/spark/test_cluster.py $(PYTEST_ARGS)
 
-chaos: $(VENV)/.dev ## The crash tests, ten minutes of them, and a report (longer: CHAOS_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES, KERNEL_ROUNDS)
+chaos: $(VENV)/.dev ## The crash tests, fifteen minutes of them, and a report (longer: CHAOS_ROUNDS, BROKER_ROUNDS, CHAOS_KILLS, CHAOS_CUTS, SIM_OPERATIONS, MODEL_STATES, KERNEL_ROUNDS)
 	@sh scripts/preflight.sh --java >/dev/null
-	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_SOAK_SECONDS=15 SPARKLOG_FUZZ_FRAMES=100000 \
+	SPARKLOG_CHAOS_ROUNDS=$(CHAOS_ROUNDS) SPARKLOG_BROKER_ROUNDS=$(BROKER_ROUNDS) SPARKLOG_SOAK_SECONDS=15 SPARKLOG_FUZZ_FRAMES=100000 \
 		SPARKLOG_CHAOS_KILLS=$(CHAOS_KILLS) SPARKLOG_CHAOS_CUTS=$(CHAOS_CUTS) SPARKLOG_HISTORY_SECONDS=30 \
 		SPARKLOG_MODEL_STATES=$(MODEL_STATES) SPARKLOG_KERNEL_ROUNDS=$(KERNEL_ROUNDS) \
 		SPARKLOG_SIM_OPERATIONS=$(SIM_OPERATIONS) SPARKLOG_SIM_FIRST_SEED=$(SIM_FIRST_SEED) \
 		SPARKLOG_SIM_JOBS=$$(nproc 2>/dev/null || echo 1) \
-		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/compat/test_broker_hostile.py tests/format/test_kernels_fuzz.py \
+		$(BIN)/python -m pytest --timeout=3600 tests/crash tests/brokers tests/compat/test_broker_hostile.py tests/format/test_kernels_fuzz.py \
 		tests/history tests/simulation tests/models $(PYTEST_ARGS)
 
 mutants: $(VENV)/.dev ## Switch off one safeguard at a time: some test must notice each (docs/mutants.md)

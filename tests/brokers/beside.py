@@ -1,0 +1,34 @@
+"""Who needs no broker: an embedded writer or reader (a worker: working.py), as tests/history has them."""
+
+import itertools
+import random
+import sys
+import threading
+
+import sparklog
+from tests.brokers.working import Ending, Pace
+from tests.history import worker
+from tests.history.recorder import HistoryWriter
+
+PER_SECOND = {"writer": 5, "reader": 20}
+
+
+def main(role: str, root: str, name: str, path: str) -> None:
+    """Append or read until SIGTERM."""
+    ending, pace, pause = Ending(), Pace(PER_SECOND[role]), threading.Event()
+    positions: dict[int, int] = {}
+    dice = random.Random(name)
+    with sparklog.open(root, create=False) as log, HistoryWriter(path, name) as history:
+        for number in itertools.count():
+            while left := pace.left_seconds():
+                pause.wait(left)
+            if ending.now:
+                return
+            if role == "writer":
+                worker.write(log, history, name, "0", dice, number)
+            else:
+                worker.read(log, history, name, positions, number % worker.PARTITIONS)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""What workers share: their end, their pace, and the process that a test has of each.
+
+A worker is a script of this folder: SCRIPT.py CLIENT BOOTSTRAP NAME HISTORY. It works until SIGTERM, ends
+what it has begun, and writes its history (tests/history) into a file; an exit code other than 0 means that
+its client gave something up.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TOPIC, PARTITIONS = "t", 6
+RECORDS_PER_SECOND = 60  # of each producer: the load is there to be interrupted, not to be heavy
+PATIENCE_SECONDS = 90  # within which a client that is not stuck has ended what it has begun
+REQUEST_TIMEOUT_MS = 3_000  # a broker that stands still says nothing, and clients wait as long as this
+_FOLDER = Path(__file__).parent
+
+
+def key_of(partition: int) -> str:
+    """As histories name a partition."""
+    return f"{TOPIC}-{partition}"
+
+
+class Ending:
+    """Set by SIGTERM."""
+
+    def __init__(self) -> None:
+        self.now = False
+        signal.signal(signal.SIGTERM, self._end)
+
+    def _end(self, *_: object) -> None:
+        self.now = True
+
+
+class Pace:
+    """Moments, evenly spaced; one who falls behind does not catch up by a rush."""
+
+    def __init__(self, per_second: float) -> None:
+        self._interval = 1 / per_second
+        self._due = time.monotonic()
+
+    def left_seconds(self) -> float:
+        """Until the next moment; asking for it after that moment takes it."""
+        now = time.monotonic()
+        if now < self._due:
+            return self._due - now
+        self._due = max(self._due + self._interval, now - self._interval)
+        return 0
+
+
+class Worker:
+    """A worker's process, and its files."""
+
+    def __init__(self, script: str, client: str, target: str, name: str, directory: Path) -> None:
+        self.name = name
+        self.script = script
+        self.history = directory / f"{name}.jsonl"
+        self._errors = directory / f"{name}.err"
+        self.history.touch()
+        words = [sys.executable, "-W", "ignore", str(_FOLDER / f"{script}.py"), client, target, name]
+        with self._errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*words, str(self.history)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=_FOLDER.parents[1],
+                env={**os.environ, "PYTHONPATH": str(_FOLDER.parents[1])},
+            )
+
+    def size(self) -> int:
+        """Of its history, which grows with all that it gets done."""
+        return self.history.stat().st_size
+
+    def ask_to_end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Until all is done that it has begun."""
+        try:
+            code = self.process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} is stuck\n{self.errors()}") from None
+        assert code == 0, f"{self.name}: exit {code}\n{self.errors()}"
+
+    def check(self) -> None:
+        """It has not given up."""
+        assert self.process.poll() is None, f"{self.name} ended: {self.process.returncode}\n{self.errors()}"
+
+    def errors(self) -> str:
+        return self._errors.read_text(errors="replace")[-4000:]
+
+
+@contextmanager
+def working(directory: Path, words: list[tuple[str, str, str, str]]) -> Iterator[list[Worker]]:
+    """Workers (script, client, target, name) that are gone afterwards."""
+    started: list[Worker] = []
+    try:
+        for script, client, target, name in words:
+            started.append(Worker(script, client, target, name, directory))
+        yield started
+    finally:
+        for one in started:
+            if one.process.poll() is None:
+                one.process.kill()
+                one.process.wait()
