@@ -6,9 +6,11 @@ Not here: other checks of a root (root_checks.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparklog.cli.environment_checks import Finding, Status
+from sparklog.cli.output import human_age
 
 if TYPE_CHECKING:
     from sparklog.client.cluster_view import BrokerView
@@ -16,10 +18,15 @@ if TYPE_CHECKING:
 
 CHECK = "brokers"
 MAX_NAMED = 5
+SILENT_MS = 60_000  # far above any session that is worth having
 
 
-def check_brokers(image: Image) -> Finding | None:
-    """How those are that serve the root; None where nobody does, and nobody did."""
+def check_brokers(image: Image, seen: Mapping[int, int]) -> Finding | None:
+    """How those are that serve the root; None where nobody does, and nobody did.
+
+    Args:
+        seen: how many ms ago each of several gave a sign of life.
+    """
     from sparklog.client.cluster_view import (
         describe_brokers,
         describe_controller,
@@ -41,6 +48,15 @@ def check_brokers(image: Image) -> Finding | None:
             Status.WARN,
             f"{detail}: no broker runs, so that Kafka clients are served by nobody",
             "start one; Spark and the command line need none",
+        )
+    silent = [one.node_id for one in running if seen.get(one.node_id, 0) > SILENT_MS]
+    if silent:
+        ages = ", ".join(f"{node_id} ({human_age(seen[node_id])})" for node_id in silent[:MAX_NAMED])
+        return Finding(
+            CHECK,
+            Status.WARN,
+            f"{detail}; last seen: {ages}: dead, and nobody has fenced them",
+            "start a broker; Spark and the command line need none",
         )
     if describe_controller(image).node_id == NO_NODE:
         return Finding(

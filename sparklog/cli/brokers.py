@@ -1,23 +1,27 @@
 """`sparklog brokers`: which brokers serve a root, and how they are.
 
-What is shown is the root's: a broker that was killed is shown as running until the controller fences it.
+What is shown is the root's: a broker that was killed is shown as running until the controller fences it, and
+for ever if it was the last one; when it was seen tells more.
 Not here: what a broker leads in detail (partitions.py), who is controller in detail (controller.py).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.moments import Moment, at_option, image_of
-from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.output import Column, human_age, show_json, show_rows
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from sparklog.client import SparkLog
     from sparklog.client.cluster_view import BrokerView
     from sparklog.metadata import Image
 
@@ -29,8 +33,10 @@ BROKER_COLUMNS = (
     Column("rack", "RACK", optional=True),
     Column("leads", "LEADS", number=True),
     Column("epoch", "EPOCH", number=True),
+    Column("seen_ms", "SEEN", number=True, optional=True, age=True),
 )
 Document = dict[str, object]
+NOT_SEEN: Mapping[int, int] = MappingProxyType({})
 
 
 @click.group("brokers", cls=LazyGroup)
@@ -45,7 +51,10 @@ def list_brokers(moment: Moment | None) -> None:
     """List the brokers that are registered."""
     from sparklog.client.cluster_view import describe_brokers
 
-    found = [broker_row(one) for one in describe_brokers(image_of(current().open_log(), moment))]
+    log = current().open_log()
+    image = image_of(log, moment)
+    seen = last_seen(log, image, moment)
+    found = [broker_row(one, seen) for one in describe_brokers(image)]
     if found or current().json:
         show_rows(BROKER_COLUMNS, found)
     else:
@@ -58,7 +67,9 @@ def list_brokers(moment: Moment | None) -> None:
 @common_options
 def describe(node_id: int, moment: Moment | None) -> None:
     """Show a broker: where it is, since when, what it leads and may lead."""
-    found = broker_document(image_of(current().open_log(), moment), node_id)
+    log = current().open_log()
+    image = image_of(log, moment)
+    found = broker_document(image, node_id, last_seen(log, image, moment))
     if current().json:
         show_json(found)
         return
@@ -73,10 +84,12 @@ def describe(node_id: int, moment: Moment | None) -> None:
         ("Leads", "leads"),
         ("Preferred leader of", "preferred"),
         ("Replica of", "replicas"),
+        ("Seen", "seen_ms"),
     ):
         if found[key] is not None:
             value = found[key]
             text = ("yes" if value else "no") if isinstance(value, bool) else value
+            text = human_age(value) if key == "seen_ms" and isinstance(value, int) else text
             click.echo(f"{label + ':':<21}{text}")
     listeners = found["listeners"]
     assert isinstance(listeners, list)
@@ -104,7 +117,14 @@ def unregister(node_id: int, yes: bool) -> None:
         click.echo(f"Broker {node_id} is no longer registered.")
 
 
-def broker_row(one: BrokerView) -> Document:
+def last_seen(log: SparkLog, image: Image, moment: Moment | None) -> Mapping[int, int]:
+    """How long ago each of several brokers gave a sign of life; of the past nothing is known."""
+    from sparklog.client.signs_of_life import last_seen_ms
+
+    return last_seen_ms(log.store, log.clock) if moment is None and image.brokers else {}
+
+
+def broker_row(one: BrokerView, seen: Mapping[int, int] = NOT_SEEN) -> Document:
     """A broker in one row."""
     return {
         "id": one.node_id,
@@ -114,10 +134,11 @@ def broker_row(one: BrokerView) -> Document:
         "rack": one.rack or None,
         "leads": one.leads,
         "epoch": one.broker_epoch,
+        "seen_ms": seen.get(one.node_id),
     }
 
 
-def broker_document(image: Image, node_id: int) -> Document:
+def broker_document(image: Image, node_id: int, seen: Mapping[int, int] = NOT_SEEN) -> Document:
     """All that an image says of a broker.
 
     Raises:
@@ -128,7 +149,7 @@ def broker_document(image: Image, node_id: int) -> Document:
     one = require_broker(image, node_id)
     found = list(describe_partitions(image))
     return {
-        **broker_row(one),
+        **broker_row(one, seen),
         "incarnation_id": one.incarnation_id,
         "metadata_version": one.metadata_version,
         "listeners": [{"host": at.host, "port": at.port} for at in one.listeners],

@@ -29,6 +29,7 @@ class Column:
 
     number: to the right, on a terminal.
     bytes: with a unit.
+    age: milliseconds, told as a time ago.
     optional: left out on a terminal when no row has a value.
     """
 
@@ -36,6 +37,7 @@ class Column:
     heading: str
     number: bool = False
     bytes: bool = False
+    age: bool = False
     optional: bool = False
 
     def is_told(self, rows: Sequence[Row]) -> bool:
@@ -43,6 +45,8 @@ class Column:
 
     def text(self, row: Row) -> str:
         value = row[self.field]
+        if self.age and isinstance(value, int):
+            return human_age(value)
         return human_bytes(value) if self.bytes and isinstance(value, int) else cell(value)
 
 
@@ -78,6 +82,16 @@ def cell(value: object) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}={entry}" for key, entry in value.items())
     return str(value)
+
+
+def human_age(age_ms: int) -> str:
+    """1,234 -> '1.2 s ago'; days are the largest unit."""
+    value = age_ms / 1000
+    for unit, more in (("s", 60), ("m", 60), ("h", 24)):
+        if value < more:
+            return f"{value:.1f} {unit} ago" if unit == "s" else f"{value:.0f} {unit} ago"
+        value /= more
+    return f"{value:.0f} d ago"
 
 
 def human_bytes(size: int) -> str:

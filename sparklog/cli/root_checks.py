@@ -36,6 +36,7 @@ MUCH_UNUSED_BYTES = 100_000_000
 def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Iterator[Finding]:
     """All checks of one root; ends at the first failure that hides the others."""
     from sparklog.client import open_log
+    from sparklog.client.signs_of_life import last_seen_ms
     from sparklog.storage import open_store
 
     try:
@@ -52,7 +53,7 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     yield from check_lifecycle(store)
     yield check_settings(log)
     yield check_metadata_version(log)
-    brokers = check_brokers(log.image)
+    brokers = check_brokers(log.image, last_seen_ms(store, log.clock) if log.image.brokers else {})
     if brokers is not None:
         yield brokers
     yield check_uncleanable(log)

@@ -18,9 +18,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from sparklog.metadata.documents.paths import HEARTBEATS
 from sparklog.storage import Store
 
-HEARTBEATS = "__cluster_metadata/heartbeats"
 _MAX_BYTES = 64
 _FORM = re.compile(rb"(\d{1,18}) (\d{1,18})\n")
 

@@ -43,10 +43,10 @@ def test_brokers_are_listed_with_their_state(cluster: ClusterRoot, run: Run, run
     cluster.begin_shutdown(2)
     cluster.fence(3)
     assert [line.split() for line in run("brokers", "list").stdout.splitlines()] == [
-        ["ID", "STATE", "CONTROLLER", "ADDRESS", "RACK", "LEADS", "EPOCH"],
-        ["1", "running", "true", "localhost:9091", "-", "1", "1"],
-        ["2", "stopping", "false", "localhost:9092", "-", "1", "2"],
-        ["3", "fenced", "false", "localhost:9093", "-", "0", "3"],
+        ["ID", "STATE", "CONTROLLER", "ADDRESS", "RACK", "LEADS", "EPOCH", "SEEN"],
+        ["1", "running", "true", "localhost:9091", "-", "1", "1", "-"],
+        ["2", "stopping", "false", "localhost:9092", "-", "1", "2", "-"],
+        ["3", "fenced", "false", "localhost:9093", "-", "0", "3", "-"],
     ]
     assert run_json("brokers", "list")[0] == {
         "id": 1,
@@ -56,6 +56,7 @@ def test_brokers_are_listed_with_their_state(cluster: ClusterRoot, run: Run, run
         "rack": None,
         "leads": 1,
         "epoch": 1,
+        "seen_ms": None,
     }
 
 
@@ -72,6 +73,7 @@ def test_a_broker_is_described(cluster: ClusterRoot, run: Run, run_json: RunJson
         "rack": None,
         "leads": 2,
         "epoch": one.broker_epoch,
+        "seen_ms": None,
         "incarnation_id": one.incarnation_id,
         "metadata_version": one.metadata_version,
         "listeners": [{"host": "localhost", "port": 9092}],

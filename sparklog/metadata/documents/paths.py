@@ -12,6 +12,8 @@ CLEANED_MARKER = f"{DIRECTORY}/cleaned"
 SNAPSHOT_HINT = f"{DIRECTORY}/newest-snapshot"
 # Requests to be published by somebody else; see requests.py.
 REQUESTS = f"{DIRECTORY}/requests"
+# A sign of life of each broker; nothing in it is metadata.
+HEARTBEATS = f"{DIRECTORY}/heartbeats"
 MANIFEST = "manifest.json"
 _COMMIT = re.compile(DIRECTORY + r"/(\d{20})\.json")
 _MANIFEST = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/manifest\.json")
