@@ -1,7 +1,9 @@
 """The broker's own log files: one per kind, rolled at midnight (UTC), as text or JSON.
 
 Kinds, after Kafka's: server (everything else), request (every request: off by default), controller
-(changes of metadata), state-change (states of the broker), log-cleaner (maintenance).
+(who is elected, which brokers come and go, what is decided about them), state-change (states of this broker,
+and of brokers, topics, partitions and replicas as they change), log-cleaner (maintenance). A line is in one
+of them: none is repeated in server.log.
 Without a directory all of them go to stderr.
 Not here: what is logged.
 Sources: Kafka's log4j.properties.

@@ -12,8 +12,10 @@ class LogSettings:
     logs_dir: str = setting(
         "sparklog.logs.dir",
         default="",
-        doc="""Directory of the broker's own log files (server.log, request.log, controller.log,
-        state-change.log, log-cleaner.log), rolled every midnight; empty: to stderr.""",
+        doc="""Directory of the broker's own log files, rolled every midnight; empty: to stderr.
+        controller.log: who is elected, which brokers come and go; state-change.log: states of this broker,
+        and of brokers, topics, partitions and replicas as they change; log-cleaner.log: maintenance;
+        request.log: requests; server.log: everything else.""",
     )
     logs_format: str = setting(
         "sparklog.logs.format",

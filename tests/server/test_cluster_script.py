@@ -1,5 +1,6 @@
-"""`make cluster`: brokers to play with, which end with the script."""
+"""`make cluster`: brokers to play with, which end with the script, and the command line on them."""
 
+import json
 import os
 import re
 import signal
@@ -7,16 +8,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 import sparklog
+from sparklog.cli.main import cli
 from sparklog.client.cluster_view import describe_brokers
 from tests.support.broker_process import until
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "cluster.py"
 FAST = ("broker.session.timeout.ms=2000", "broker.heartbeat.interval.ms=200")
+REPLICAS = [(2, 3, 1), (3, 1, 2), (1, 2, 3)]
 
 
 class Cluster:
@@ -37,6 +42,15 @@ class Cluster:
             assert line, f"it ended: {lines}"
             lines.append(line.rstrip())
         return lines
+
+    def run(self, *words: str) -> Any:
+        arguments = ("--root", self.log.url, "--output", "json", *words)
+        result = CliRunner().invoke(cli, arguments, prog_name="sparklog")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def leaders(self) -> list[int]:
+        return [state.leadership.leader for state in self.log.refresh(force=True).topic("orders").partitions]
 
 
 @pytest.fixture
@@ -70,3 +84,38 @@ def test_three_brokers_serve_a_root_until_they_are_told_to_stop(cluster: Cluster
     assert cluster.process.wait(30) == 0
     assert [pid for pid in cluster.pids if psutil.pid_exists(pid)] == []
     assert [one.state for one in describe_brokers(cluster.log.refresh())] == ["fenced"] * 3
+
+
+def test_the_controller_does_what_the_command_line_asks(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.run("topics", "create", "--topic", "orders", "--partitions", "3", "--replication-factor", "2")
+    until(lambda: min(cluster.leaders()) > 0, what="its partitions are led")
+    assert {len(row["replicas"]) for row in cluster.run("partitions", "list", "-t", "orders")} == {2}
+    moves = {
+        "version": 1,
+        "partitions": [
+            {"topic": "orders", "partition": number, "replicas": list(replicas)}
+            for number, replicas in enumerate(REPLICAS)
+        ],
+    }
+    (tmp_path / "moves.json").write_text(json.dumps(moves))
+    begun = cluster.run("partitions", "reassign", "--execute", str(tmp_path / "moves.json"))
+    assert [row["error"] for row in begun["partitions"]] == [None] * 3
+    verified = cluster.run("partitions", "reassign", "--verify", str(tmp_path / "moves.json"))
+    assert [row["state"] for row in verified] == ["completed"] * 3
+    cluster.run("partitions", "elect", "--preferred", "--all")
+    assert cluster.leaders() == [2, 3, 1]
+    before = str(cluster.log.image.commit)
+
+    os.kill(cluster.pids[1], signal.SIGKILL)
+    until(lambda: 2 not in cluster.leaders(), what="others lead what it led")
+    assert cluster.leaders()[0] in {1, 3}
+    assert cluster.run("partitions", "list", "-t", "orders", "--at", before)[0]["leader"] == 2
+    moved = cluster.run("partitions", "reassign", "--topic", "orders", "--replicas", "2,1")
+    assert [row["error"] for row in moved["partitions"]] == [None] * 3
+    assert len(cluster.run("partitions", "reassign", "--list")) == 3  # broker 2 is not there
+    cluster.run("partitions", "reassign", "--cancel", str(tmp_path / "moves.json"))
+    assert cluster.run("partitions", "reassign", "--list") == []
+    assert cluster.run("brokers", "unregister", "2", "--yes") == {"unregistered": 2}
+    assert [row["id"] for row in cluster.run("brokers", "list")] == [1, 3]
+    cluster.process.send_signal(signal.SIGINT)
+    cluster.read("stopped")
