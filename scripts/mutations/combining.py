@@ -169,16 +169,16 @@ MUTANTS = (
     ),
     Mutant(
         "combining: a broker posts after races that were dear, or many",
-        "sparklog/metadata/log.py",
-        "            if shared is not None and (losses >= shared.races or is_dear):\n",
-        "            if shared is not None and is_dear:\n",
+        "sparklog/metadata/crowd.py",
+        "        if races >= shared.races or took_ms >= DEAR_LOSS_MS:\n",
+        "        if took_ms >= DEAR_LOSS_MS:\n",
         OF_BROKERS,
     ),
     Mutant(
         "combining: where losers wait nobody races twice",
-        "sparklog/metadata/log.py",
-        "            if shared is not None and (losses >= shared.races or is_dear):\n",
-        "            if shared is not None and losses >= shared.races:\n",
+        "sparklog/metadata/crowd.py",
+        "        if races >= shared.races or took_ms >= DEAR_LOSS_MS:\n",
+        "        if races >= shared.races:\n",
         OF_BROKERS,
     ),
     Mutant(
@@ -194,5 +194,19 @@ MUTANTS = (
         "            sent_timestamp_ms=None if is_stamped else first.encoded.max_timestamp_ms,\n",
         "            sent_timestamp_ms=first.encoded.max_timestamp_ms,\n",
         OF_BUNDLES,
+    ),
+    Mutant(
+        "combining: others' requests alone do not make a broker post",
+        "sparklog/metadata/crowd.py",
+        "        return self.is_there and (shared.races == 1 or self._is_before(self._dear_until_ms))\n",
+        "        return self.is_there\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "combining: a broker beside which others starve joins them",
+        "sparklog/metadata/combining.py",
+        "            if any(self._is_starving(ticket) for ticket in waiting):\n",
+        "            if False:\n",
+        OF_BROKERS,
     ),
 )

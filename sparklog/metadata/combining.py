@@ -36,6 +36,7 @@ from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata.creating import CommitCreator, make_candidate, refused_error
+from sparklog.metadata.crowd import Crowd
 from sparklog.metadata.following import Follower
 from sparklog.metadata.loading import Commit
 from sparklog.metadata.model.action import ActionRefusedError
@@ -50,17 +51,13 @@ from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
 
-# After a lost race, or others' requests, a publisher posts its own without trying alone, for this long.
-CROWDED_MS = 5_000
-# A race that took so long to be lost was dear: this store makes losers wait.
-DEAR_LOSS_MS = 250
 # How long the first of the queue may take before it is passed over: random, between one and two times this.
 PATIENCE_MS = 600
 _SHORTEST_POLL_MS = 8.0
 _LONGEST_LINGER_MS = 100
 _RECENT_COMMITS, _RECENT_MS = 8, 1_000
-# Who publishes alone with shorter gaps than this looks around so often.
-_BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
+# Who waits so long, by the store's whole seconds, loses to somebody who publishes without looking.
+_STARVING_MS, _STARVED_FOR_MS = 2_500, 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +98,8 @@ class Combiner:
         self._random = rng
         self._follower = follower
         self._creator = creator
-        self._crowded_until_ms: int | None = None
+        self.crowd = Crowd(clock)
         self._usual_wait_ms = 0.0
-        self._last_alone_ms = self._looked_around_ms = clock.monotonic_ms()
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -116,11 +112,6 @@ class Combiner:
         self._patience_until_ms: dict[tuple[str, int], float] = {}
 
     @property
-    def is_crowded(self) -> bool:
-        """Have we met other publishers within the last seconds?"""
-        return self._crowded_until_ms is not None and self._clock.monotonic_ms() < self._crowded_until_ms
-
-    @property
     def _is_open(self) -> bool:
         return self._open is not None
 
@@ -129,26 +120,22 @@ class Combiner:
         for header, actions in commits[-_RECENT_COMMITS:]:
             recent = abs(self._clock.now_ms() - header.timestamp_ms) < _RECENT_MS
             if recent and any(isinstance(one, RequestApplied) for one in actions):
-                self.note_crowd()
+                self.crowd.note()
                 return
 
     def look_around(self, image: Image) -> None:
-        """Before publishing alone: does anybody wait?
+        """Before publishing alone, once in a while: does anybody wait, or even wait in vain?"""
+        if self.crowd.is_time_to_look():
+            waiting = self._look_who_waits(image, RequestBox(self._store, self._clock, image.cluster_id))
+            if any(self._is_starving(ticket) for ticket in waiting):
+                self.crowd.note_dear(_STARVED_FOR_MS)
 
-        Who publishes again and again, and has never lost a race, would else not hear of a queue whose first
-        loses to it every time. Only such a publisher looks, with one LIST a second.
-        """
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._last_alone_ms > _BUSY_GAP_MS:
-            self._looked_around_ms = now_ms
-        self._last_alone_ms = now_ms
-        if now_ms - self._looked_around_ms >= _LOOK_AROUND_MS:
-            self._looked_around_ms = now_ms
-            self._look_who_waits(image, RequestBox(self._store, self._clock, image.cluster_id))
-
-    def note_crowd(self) -> None:
-        """A race was lost, or others wait."""
-        self._crowded_until_ms = self._clock.monotonic_ms() + CROWDED_MS
+    def _is_starving(self, ticket: Ticket) -> bool:
+        """Has it waited for long, and is not one that we have waited for in vain, whose owner is gone?"""
+        until_ms = self._patience_until_ms.get(ticket.key)
+        age_ms = self._store.storage_now_ms(self._clock.now_ms()) - ticket.created_ms
+        is_known = until_ms is not None and self._clock.monotonic_ms() >= until_ms
+        return age_ms >= _STARVING_MS and not is_known
 
     def fencing_actions(self, image: Image) -> tuple[Action, ...]:
         """What must go with the next commit, so that a request that we gave up cannot be applied after it."""
@@ -241,7 +228,7 @@ class Combiner:
     def _look_who_waits(self, image: Image, box: RequestBox) -> list[Ticket]:
         waiting = box.waiting(image)
         if any(ticket.publisher != self.publisher for ticket in waiting):
-            self.note_crowd()
+            self.crowd.note()
         known = self._patience_until_ms
         self._patience_until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
         return waiting
@@ -307,7 +294,7 @@ class Combiner:
         mine = self._marked(image, one, own)
         candidate = make_candidate(image, [*mine, *others], self._clock.now_ms())
         if not self._creator.create(candidate, deadline_ms):
-            self.note_crowd()
+            self.crowd.note()
             return None
         self._open = None
         if error is not None:

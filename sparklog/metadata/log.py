@@ -31,8 +31,9 @@ from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.metadata.background import AtOnce, Runner
 from sparklog.metadata.cleaning import clean_metadata
-from sparklog.metadata.combining import CROWDED_MS, DEAR_LOSS_MS, Combiner
+from sparklog.metadata.combining import Combiner
 from sparklog.metadata.creating import CommitCreator, make_candidate
+from sparklog.metadata.crowd import CROWDED_MS
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.documents.properties import open_properties
 from sparklog.metadata.following import make_follower
@@ -289,12 +290,12 @@ class MetadataLog:
     def _publish_in_turn(  # noqa: C901, PLR0912
         self, plan: Plan, shared: SharedPlan | None, deadline_ms: int, *, look: bool
     ) -> tuple[PublishResult, bool]:
-        image, losses = self._image, 0
+        image, losses, started_ms = self._image, 0, self._clock.monotonic_ms()
         if not self._may_combine(image):
             shared = None
-        if shared is not None and not self.combiner.is_crowded:
+        if shared is not None and not self.combiner.crowd.is_worth_posting(shared):
             self.combiner.look_around(image)
-        if shared is not None and self.combiner.is_crowded:
+        if shared is not None and self.combiner.crowd.is_worth_posting(shared):
             # Whoever publishes it will look. But it must say where the log ends, or its window is soon over.
             look = not self._follower.is_confirmed(image.commit, within_ms=CROWDED_MS)
         while True:
@@ -320,7 +321,7 @@ class MetadataLog:
                     return _result(image.commit, (), image), False
                 look = True
                 continue
-            if shared is not None and self.combiner.is_crowded:
+            if shared is not None and self.combiner.crowd.is_worth_posting(shared):
                 settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
                     self._show_durably(settled.image)
@@ -339,10 +340,11 @@ class MetadataLog:
                 return _result(candidate.image.commit, actions, image), True
             losses, look = losses + 1, True
             self._note_company()
-            is_dear = self._clock.monotonic_ms() - raced_ms >= DEAR_LOSS_MS
-            if shared is not None and (losses >= shared.races or is_dear):
-                self.combiner.note_crowd()
-                continue
+            if shared is not None:
+                now_ms = self._clock.monotonic_ms()
+                self.combiner.crowd.note_lost_race(shared, losses, now_ms - raced_ms, now_ms - started_ms)
+                if self.combiner.crowd.is_worth_posting(shared):
+                    continue
             if self._clock.monotonic_ms() > deadline_ms:
                 raise RetriableError(
                     "PUBLISH_CONTENDED",

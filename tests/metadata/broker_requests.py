@@ -90,7 +90,7 @@ class Broker:
             return plan_accepted(image, parts, node_id=self.node_id, broker_epoch=self.broker_epoch)
 
         if crowded:
-            self.log.combiner.note_crowd()
+            self.log.combiner.crowd.note_dear(60_000)
         shared = share_accepted(
             self.log.image, lambda: parts, node_id=self.node_id, broker_epoch=self.broker_epoch
         )

@@ -19,7 +19,7 @@ from sparklog.metadata import (
     posted,
     which_hold,
 )
-from sparklog.metadata.combining import DEAR_LOSS_MS
+from sparklog.metadata.crowd import DEAR_LOSS_MS
 from sparklog.metadata.documents import document
 from sparklog.metadata.documents.paths import REQUESTS, commit_name
 from sparklog.metadata.loading import Commit, read_commit
@@ -77,12 +77,12 @@ def test_writers_and_brokers_publish_for_each_other(
     one, two, _ = brokers
     writer = MetadataLog.open(store, clock)
     one.leave([accepted(0)])
-    writer.combiner.note_crowd()
+    writer.combiner.crowd.note()
     result = publish(writer, [StagedAppend(drafts=(draft(0), draft(2)))])
     assert result.ranges["orders", 0].base_offset == 0
     assert ends(writer) == [2, 0, 1]
     two.leave([accepted(2)])
-    writer.combiner.note_crowd()
+    writer.combiner.crowd.note()
     publish(writer, [StagedAppend(drafts=(draft(1),))])
     assert ends(writer) == [2, 1, 2]
 
@@ -260,7 +260,7 @@ def test_an_older_sparklog_passes_over_it(
     one.leave([accepted(0)])
     caplog.set_level("INFO")
     monkeypatch.setattr(document, "VERSION", 7)
-    two.log.combiner.note_crowd()
+    two.log.combiner.crowd.note()
     publish(two.log, [StagedAppend(drafts=(draft(1),))])
     monkeypatch.undo()
     assert "passing over a request" in caplog.text
@@ -318,3 +318,44 @@ def test_races_that_make_a_broker_post(
     kind = [RequestApplied, ActAsBroker, AppendExtents] if posts else [ActAsBroker, AppendExtents]
     assert kinds(one.log, result.commit) == kind
     assert ends(two.log) == [1, 0, 0]
+
+
+def lose_a_dear_race(one: Broker, two: Broker, store: MemoryStore, clock: SleepyClock) -> None:
+    def hook(operation: str, name: str) -> None:
+        if operation == "put_if_absent":
+            store.hook = None
+            two.log.publish(lambda _: [SetConfigs(configs={"x": "1"})])
+            clock.advance_ms(1_000)
+
+    store.hook = hook
+    one.publish([accepted(0)], crowded=False)
+
+
+def test_a_broker_posts_for_as_long_as_it_pays_to_believe_that_races_are_dear(
+    brokers: list[Broker], store: MemoryStore, clock: SleepyClock
+) -> None:
+    """Others' requests alone do not make it post, or two that met once would do so for ever."""
+    one, two, _ = brokers
+    lose_a_dear_race(one, two, store, clock)
+    posted = []
+    for _ in range(30):
+        clock.advance_ms(4_000)
+        two.publish([accepted(2)])  # each is a request that others have to see
+        result = one.publish([accepted(0)], crowded=False)
+        posted.append(kinds(one.log, result.commit)[0] is RequestApplied)
+    assert posted == [True] * 24 + [False] * 6
+
+
+def test_a_broker_that_others_starve_beside_joins_them(
+    brokers: list[Broker], store: MemoryStore, clock: SleepyClock
+) -> None:
+    one, two, _ = brokers
+    two.leave([accepted(2)])
+    posted = []
+    for _ in range(40):
+        clock.advance_ms(200)
+        result = one.publish([accepted(0)], crowded=False)
+        posted.append(kinds(one.log, result.commit)[0] is RequestApplied)
+    assert 10 <= posted.index(True) <= 20  # it looks once a second, for who has waited for 2.5
+    assert ends(two.log)[2] == 1
+    assert not posted[-1]  # nobody waits any more

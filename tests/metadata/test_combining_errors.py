@@ -71,7 +71,7 @@ def test_actions_that_do_not_apply_are_an_error(store: MemoryStore, clock: Sleep
         return [WriterTxn(application="app", version=5)]  # whatever the image says
 
     clock.meanwhile.append(lambda: other.log.publish(plan))
-    one.log.combiner.note_crowd()
+    one.log.combiner.crowd.note()
     with pytest.raises(InvalidRequestError, match="would not apply"):
         one.log.publish(plan, shared=SharedPlan(payload=lambda: b"[]", interpret=lambda _: plan))
     assert one.publish("a") == one.log.image.commit

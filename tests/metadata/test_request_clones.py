@@ -174,7 +174,7 @@ def test_illegal_plan_is_a_definite_error_and_takes_the_request_back(
             raise InvalidRequestError("TOPIC_EXISTS", "no", fix="none")
         return [SetConfigs(configs={"ours": "1"})]
 
-    log.combiner.note_crowd()
+    log.combiner.crowd.note()
     shared = SharedPlan(payload=lambda: b"[]", interpret=lambda _: plan)
     with pytest.raises(InvalidRequestError, match="no"):
         log.publish(plan, shared=shared)

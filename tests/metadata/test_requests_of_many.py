@@ -96,7 +96,7 @@ def test_a_request_with_many_drafts_is_of_version_5_and_applied_with_ours(
     header, body = map(json.loads, store.read(name).splitlines())
     assert header["version"] == 5
     assert body["publish"]["columns"]["segments"] == ["theirs"]
-    log.combiner.note_crowd()
+    log.combiner.crowd.note()
     result = publish(log, [staged("ours")])
     assert result.commit == 1
     assert {found.record_count for found in result.ranges.values()} == {2}
@@ -123,9 +123,9 @@ def test_columns_in_a_request_of_version_4_are_refused(
 ) -> None:
     """Whoever knows version 4 only cannot read it: who applies it would be two sparklogs of two minds."""
     leave_request(store, log, clock, staged("theirs"), version=4)
-    log.combiner.note_crowd()
+    log.combiner.crowd.note()
     clock.advance_ms(5_000)
-    log.combiner.note_crowd()
+    log.combiner.crowd.note()
     publish(log, [staged("ours")])
     assert ends(log) == [2] * PARTITIONS
     assert "found version 4, expected 5 for a request with columns" in caplog.text
@@ -139,9 +139,9 @@ def test_what_is_combined_is_bounded_by_its_extents(
         name = leave_request(store, log, clock, staged("theirs"))
     assert len(store.read(name)) < 1000 < PARTITIONS * others_module.EXTENT_BYTES
     monkeypatch.setattr(others_module, "MAX_COMBINED_BYTES", 3 * PARTITIONS * others_module.EXTENT_BYTES)
-    log.combiner.note_crowd()
+    log.combiner.crowd.note()
     clock.advance_ms(5_000)
-    log.combiner.note_crowd()
+    log.combiner.crowd.note()
     publish(log, [staged("ours")])
     assert ends(log) == [8] * PARTITIONS  # ours, and three of theirs
 
@@ -179,7 +179,7 @@ def test_our_own_request_is_posted_with_its_version(
 
     monkeypatch.setattr(store, "put_hint", note)
     for count in (PARTITIONS, 7):
-        log.combiner.note_crowd()
+        log.combiner.crowd.note()
         publish(log, [staged("ours", count)])
     assert posted == [min(agreed, 5), 4]
     assert ends(log) == [4] * 7 + [2] * (PARTITIONS - 7)

@@ -58,7 +58,7 @@ def nodes(
 
 def crowded(node: Node) -> None:
     """It has just met others."""
-    node.log.metadata.combiner.note_crowd()
+    node.log.metadata.combiner.crowd.note_dear(60_000)
 
 
 def published_by(b: Node, *also: Callable[[], object]) -> Callable[[], None]:
