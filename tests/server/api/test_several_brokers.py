@@ -105,7 +105,7 @@ def test_only_the_leader_takes_what_is_produced(two: Two) -> None:
     client.send_produce((TOPIC, 0, ONE), version=12)
     _, response = client.receive(0, 12)
     (found,) = response.responses[0].partition_responses
-    assert error(found) == NOT_LEADER
+    assert (error(found), found.error_message) == (NOT_LEADER, None)  # at once: the publisher words it
     assert (found.current_leader.leader_id, found.current_leader.leader_epoch) == (A, 1)
     (node,) = response.node_endpoints
     assert (node.node_id, node.port) == (A, two.brokers[A].port)
