@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "broker: one that sees a newer registration stops",
         "sparklog_server/cluster/membership.py",
-        "        if lost is not None:\n",
-        "        if False:\n",
+        "            self._lifecycle.fail(lost)\n",
+        "            pass\n",
         "tests/server/cluster/test_membership.py",
     ),
     Mutant(

@@ -10,6 +10,10 @@ TESTS = "tests/metadata/test_registry.py tests/metadata/test_leading.py tests/me
 OF_OBSERVER = "tests/server/cluster/test_observer.py"
 SELECTORS, ELECTIONS = "sparklog_server/cluster/selectors.py", "sparklog_server/cluster/elections.py"
 OF_ELECTIONS = "tests/server/cluster/test_elections.py"
+CLUSTER = "sparklog_server/cluster"
+DUTIES, OF_DUTIES = f"{CLUSTER}/duties.py", "tests/server/cluster/test_duties.py"
+OF_BROKERS = "tests/server/cluster/test_several_brokers.py"
+OF_STATES = "tests/server/cluster/test_state_log.py"
 REASSIGNMENT = "sparklog_server/cluster/reassignment.py"
 OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
 
@@ -255,5 +259,103 @@ MUTANTS = (
         "*([] if fence is None else [fence])]",
         "]",
         OF_ELECTIONS,
+    ),
+    Mutant(
+        "controller: who is not the controller does nothing while that one lives",
+        DUTIES,
+        "if image.controller.node_id != NO_NODE and now not in self.dead:",
+        "if False:",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: whose registration is over does nothing",
+        DUTIES,
+        "        if not _stands(image, self.registration):\n            return []\n",
+        "",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: who has joined again is not taken for the one that was dead",
+        DUTIES,
+        "if _stands(image, dead) else []",
+        "",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: each part is planned against what comes before it",
+        DUTIES,
+        '            self.image = apply_actions(self.image, actions, commit=after, commit_uuid="planned")\n',
+        "            assert after\n",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: a join disturbs nobody who could have himself elected",
+        DUTIES,
+        "    if usable_brokers(image) - {node_id}:\n        return []",
+        "    if False:\n        return []",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: partitions that a broker makes are led in the same commit",
+        f"{CLUSTER}/assigning.py",
+        "        if not making:\n            return ()\n",
+        "        return ()\n",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: a newcomer changes no list that left others out",
+        ELECTIONS,
+        "            and others == set(one.leadership.replicas)\n",
+        "",
+        OF_ELECTIONS,
+    ),
+    Mutant(
+        "controller: a newcomer is added up to the factor only",
+        ELECTIONS,
+        "        if not few or factor_of(topic.name) < len(racks):\n",
+        "        if not few:\n",
+        OF_ELECTIONS,
+    ),
+    Mutant(
+        "brokers: who is fenced joins again",
+        f"{CLUSTER}/membership.py",
+        "            self._background.spawn(self._join_again())\n",
+        "            pass\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "brokers: who stops hands over first",
+        f"{CLUSTER}/registering.py",
+        "        if not can_hand_over(root.image, node_id):\n",
+        "        if node_id >= 0:\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "brokers: who has stopped is fenced",
+        f"{CLUSTER}/registering.py",
+        "        self._root.metadata.publish(plan)\n",
+        "        plan(self._root.image)\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "brokers: a node id that moves is refused where no lock tells",
+        f"{CLUSTER}/joining.py",
+        "        if moves >= _MOVES_OF_LIFE:\n            break\n",
+        "        if moves >= _MOVES_OF_LIFE:\n            return known.broker_epoch\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "brokers: a process whose node id is another's does not come back",
+        f"{CLUSTER}/membership.py",
+        "        if registration.is_alone or _is_anothers(new, registration):\n",
+        "        if registration.is_alone:\n",
+        OF_BROKERS,
+    ),
+    Mutant(
+        "states: a way leads through nothing that does not exist",
+        f"{CLUSTER}/transitions.py",
+        "                if state not in reached and state not in _NOTHING:\n",
+        "                if state not in reached:\n",
+        OF_STATES,
     ),
 )

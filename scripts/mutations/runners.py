@@ -104,8 +104,8 @@ MUTANTS = (
     Mutant(
         "a broker that is not in charge does not maintain",
         "sparklog_server/maintenance/service.py",
-        "            if not self._membership.is_in_charge:\n                continue\n",
-        "            _ = self._membership.is_in_charge\n",
+        "            if not (self._membership.is_in_charge and self._is_controller()):\n",
+        "            if not self._is_controller():\n",
         "tests/server/maintenance/test_service.py",
     ),
     Mutant(

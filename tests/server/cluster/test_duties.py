@@ -1,0 +1,143 @@
+"""What a controller does with one commit, and who may do it; pure."""
+
+import pytest
+
+from sparklog.log.root_config import RootConfig
+from sparklog.metadata import (
+    NO_NODE,
+    Image,
+    empty_image,
+    plan_add_partitions,
+    plan_begin_controlled_shutdown,
+    plan_create_topic,
+)
+from sparklog_server.cluster.assigning import Assigning
+from sparklog_server.cluster.duties import Duties, Known, plan_entering
+from tests.metadata.cluster_roots import (
+    AGREED,
+    TOPIC,
+    applied,
+    cluster,
+    elected,
+    epoch_of,
+    fenced,
+    joined,
+    leadership,
+    led,
+)
+
+ASSIGNING = Assigning(lambda _: RootConfig())
+
+
+def known(image: Image, node: int) -> Known:
+    return node, epoch_of(image, node)
+
+
+def done(image: Image, node: int, *dead: Known) -> Image:
+    """After what a broker finds due."""
+    actions = Duties(registration=known(image, node), dead=dead, assigning=ASSIGNING).plan(image)
+    return applied(image, *actions) if actions else image
+
+
+def leaders(image: Image, count: int = 3) -> list[int]:
+    return [leadership(image, number).leader for number in range(count)]
+
+
+def with_topic(image: Image, partitions: int = 3) -> Image:
+    return applied(image, plan_create_topic(image, "orders", partitions, topic_id=TOPIC))
+
+
+def test_who_finds_no_controller_becomes_it_and_all_is_led_with_one_commit() -> None:
+    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1, 2))
+    after = done(image, 2)
+    assert (after.commit, after.controller.node_id, after.controller.controller_epoch) == (
+        image.commit + 1,
+        2,
+        1,
+    )
+    assert set(leaders(after)) == {1, 2}
+    assert done(after, 2) is after
+
+
+def test_who_is_not_the_controller_does_nothing() -> None:
+    image = fenced(led(cluster(), [3, 3, 3]), 3)
+    assert leaders(image) == [NO_NODE] * 3
+    assert done(image, 2) is image
+    assert leaders(done(image, 1)) == [1, 1, 1]
+
+
+def test_a_controller_that_is_dead_is_replaced_and_what_it_led_moves_in_one_commit() -> None:
+    image = led(cluster(), [1, 1, 2])
+    after = done(image, 3, known(image, 1))
+    assert after.commit == image.commit + 1
+    assert (after.controller.node_id, after.controller.controller_epoch) == (3, 2)
+    assert after.brokers[1].is_fenced
+    assert leaders(after) == [2, 2, 2]
+    assert [leadership(after, number).leader_epoch for number in range(3)] == [2, 2, 1]
+
+
+def test_who_is_fenced_does_nothing_whatever_it_believes() -> None:
+    """A controller stood still, and was replaced; what it had decided comes to nothing."""
+    image = led(cluster(), [1, 2, 3])
+    paused = known(image, 1)
+    image = elected(image, 2)
+    image = fenced(image, 1)
+    late = Duties(registration=paused, dead=[known(image, 3)], assigning=ASSIGNING)
+    assert late.plan(image) == []
+
+
+def test_a_dead_registration_is_not_the_one_that_has_joined_since() -> None:
+    image = led(cluster(), [1, 2, 3])
+    dead = known(image, 2)
+    image = joined(fenced(image, 2), 2)
+    after = done(image, 1, dead)
+    assert not after.brokers[2].is_fenced
+
+
+def test_what_brokers_in_controlled_shutdown_lead_goes_to_others() -> None:
+    image = led(cluster(), [2, 2, 3])
+    image = applied(image, plan_begin_controlled_shutdown(image, 2, epoch_of(image, 2)))
+    assert leaders(done(image, 1)) == [1, 1, 3]
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_first_broker_is_controller_with_its_join(is_new: bool) -> None:
+    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1))
+    after = applied(image, *plan_entering(image, known(image, 1), ASSIGNING, is_new=is_new))
+    assert (after.controller.node_id, leaders(after)) == (1, [1, 1, 1])
+
+
+def test_others_are_not_disturbed_by_a_join_while_there_is_no_controller() -> None:
+    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1, 2))
+    assert plan_entering(image, known(image, 2), ASSIGNING, is_new=True) == []
+
+
+def test_a_newcomer_is_a_replica_with_its_join_and_one_that_comes_back_is_not() -> None:
+    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1), 1)
+    image = joined(done(with_topic(image), 1), 2)
+    after = applied(image, *plan_entering(image, known(image, 2), ASSIGNING, is_new=True))
+    assert {leadership(after, number).replicas for number in range(3)} == {(1, 2), (2, 1)}
+    assert leaders(after) == [1, 1, 1]
+    assert plan_entering(image, known(image, 2), ASSIGNING, is_new=False) == []
+
+
+def test_partitions_that_a_broker_makes_are_led_in_the_same_commit() -> None:
+    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2), 1)
+    create = plan_create_topic(image, "orders", 2, topic_id=TOPIC)
+    image = applied(image, create, *ASSIGNING.assignments(image, [create]))
+    assert sorted(leaders(image, 2)) == [1, 2]
+    add = plan_add_partitions(image, "orders", 4)
+    assert add is not None
+    image = applied(image, add, *ASSIGNING.assignments(image, [add]))
+    assert sorted(leaders(image, 4)) == [1, 1, 2, 2]
+    assert ASSIGNING.assignments(image, [AGREED]) == ()
+    no_controller = fenced(image, 1)
+    assert ASSIGNING.assignments(no_controller, [create]) == ()
+
+
+def test_how_many_replicas_is_the_roots_to_say() -> None:
+    said = Assigning(
+        lambda image: RootConfig.parse({"default.replication.factor": "1", **dict(image.configs)})
+    )
+    image = elected(joined(applied(empty_image("C" * 22), AGREED), 1, 2, 3), 1)
+    assert (said.factor_of(image, "orders"), said.factor_of(image, "__consumer_offsets")) == (1, 3)
