@@ -76,7 +76,13 @@ class Broker:
         )
         self.leadership = Leadership(config.broker.node_id, self.root)
         self.controller = Controller(
-            self.root, self.membership, assigning, config, clock=clock, metrics=self.metrics
+            self.root,
+            self.membership,
+            assigning,
+            config,
+            clock=clock,
+            metrics=self.metrics,
+            on_fatal=self.lifecycle.fail,
         )
         self.follower = Follower(
             self.root,

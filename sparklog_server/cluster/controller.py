@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparklog.clock import Clock
-from sparklog.errors import SparklogError
+from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.metadata import (
     NO_COMMIT,
     NO_EPOCH,
@@ -93,7 +93,9 @@ class Controller:
         *,
         clock: Clock,
         metrics: Metrics,
+        on_fatal: Callable[[BaseException], None],
     ) -> None:
+        """`on_fatal`: told of what must stop the broker, as a failed fsync."""
         settings = config.broker
         self._root = root
         self._membership = membership
@@ -101,6 +103,7 @@ class Controller:
         self._interval_ms = settings.broker_heartbeat_interval_ms
         self._clock = clock
         self._metrics = metrics
+        self._on_fatal = on_fatal
         self._settings = config.controller
         self._looks = looks_until_dead(settings.broker_session_timeout_ms, self._interval_ms)
         self._observer = Observer(interval_ms=self._interval_ms, looks=self._looks)
@@ -323,7 +326,11 @@ class Controller:
 
     async def _run(self, function: Callable[..., T], /, *args: Any) -> T:
         """In the controller's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+        except FatalStorageError as error:  # to try again would come to the same, for ever
+            self._on_fatal(error)
+            raise
 
     def _tell(self, problem: str) -> None:
         """What is as it was before is not told again."""

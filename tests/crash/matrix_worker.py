@@ -13,6 +13,7 @@ An operation without an acknowledgement is done again by the next life: same ver
 """
 
 import asyncio
+import dataclasses
 import faulthandler
 import json
 import os
@@ -52,6 +53,13 @@ ROWS = 3  # of each operation in each partition
 SWEEP_OLDER_MS = 2_000  # nothing of ours takes longer; what is younger may be somebody's
 FATAL, FENCED = 3, 4  # exit codes: a failed fsync; another broker has taken over
 PRODUCER_ID = 41
+_SETTINGS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "offsets.topic.num.partitions": "1",
+    # On an object store one that was killed is known to be dead after so long.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
 _NOT_NOW = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -221,8 +229,7 @@ def broker(life: Life) -> None:
 
 async def _serve(life: Life) -> None:
     log, role = life.log, life.role
-    config = ServerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "1"})
-    running = Broker(config, log, log.clock)
+    running = Broker(ServerConfig.parse(_SETTINGS), log, log.clock)
     await running.start()
     loop = asyncio.get_running_loop()
     fetched, expected = await _fetch_offset(running), life.first - 1
@@ -233,12 +240,9 @@ async def _serve(life: Life) -> None:
         values = {f"{role}-{p}": values_of(role, p, number) for p in range(PARTITIONS)}
         sending = life.history.send(values)
         parts = [_part(topic_id, role, p, number) for p in range(PARTITIONS)]
-        outcomes = await running.publisher.submit([*parts, _table_part(log, role, number)])
-        for p, outcome in enumerate(outcomes):
-            if outcome.error is not None:
-                raise outcome.error
-            ranges[p] = outcome.base_offset
-        assert ranges.pop(PARTITIONS) == number * TABLE_ROWS
+        bases = await _produced(running, [*parts, _table_part(log, role, number)])
+        assert bases.pop() == number * TABLE_ROWS
+        ranges.update(enumerate(bases))
         sending.ok(
             {
                 f"{role}-{p}": (values[f"{role}-{p}"], list(range(base, base + ROWS)))
@@ -256,6 +260,31 @@ async def _serve(life: Life) -> None:
     await running.stop(1000)
 
 
+async def _produced(running: Broker, parts: list[AppendPart]) -> list[int]:
+    """As an idempotent producer does: again while the broker does not lead what it is to append to."""
+    while True:
+        error: Exception | None = None
+        led = [_led(running, one) for one in parts]
+        if None not in led:
+            outcomes = await running.publisher.submit([one for one in led if one is not None])
+            error = next((one.error for one in outcomes if one.error is not None), None)
+            if error is None:
+                return [one.base_offset for one in outcomes]
+        if running.lifecycle.failure is not None:
+            raise running.lifecycle.failure
+        if error is not None and (running.leadership.is_alone or not isinstance(error, FencedError)):
+            raise error
+        await asyncio.sleep(0.005)
+
+
+def _led(running: Broker, one: AppendPart) -> AppendPart | None:
+    """The part, accepted in the epoch in which the broker leads its partition; None: it does not."""
+    leader = running.leadership.leader_of(running.root.image.partition(one.topic, one.partition))
+    if leader.node_id != running.config.broker.node_id:
+        return None
+    return dataclasses.replace(one, leader_epoch=leader.epoch)
+
+
 async def _commit_offset(running: Broker, topic: str, offset: int) -> ErrorCode:
     """As clients do: again while the groups are not answered for, or being loaded."""
     while True:
@@ -271,6 +300,8 @@ async def _fetch_offset(running: Broker) -> int:
         error, offsets = running.groups.fetch("g-broker")
         if error.value == 0:
             return max((value.offset for value in offsets.values()), default=-1)
+        if running.lifecycle.failure is not None:
+            raise running.lifecycle.failure
         await asyncio.sleep(0.005)  # it is loading
 
 

@@ -24,6 +24,7 @@ from tests.crash.matrix import Children, Matrix
 from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of
 from tests.seaweed import SeaweedServer
 from tests.storage.http_proxies import proxied
+from tests.support.roots import for_one_broker
 
 CHAOS = "SPARKLOG_CHAOS_KILLS" in os.environ
 KILLS = int(os.environ.get("SPARKLOG_CHAOS_KILLS", "24"))
@@ -112,6 +113,7 @@ def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
 ) -> None:
     if matrix.remote and point.startswith("put."):
         pytest.skip("a step of putting into a directory")
+    for_one_broker(matrix.root)
     assert matrix.children.wait(matrix.start("broker", operations=2)) == 0
     go = tmp_path / "go"
     # The first passes are its registration.
@@ -134,6 +136,7 @@ def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
 
 
 def test_epochs_rise_also_over_a_broker_that_died_before_it_knew_its_own(matrix: Matrix) -> None:
+    for_one_broker(matrix.root)
     epochs = []
     for fail in ("", "broker.registered:1", "broker.registered:1", ""):
         code = matrix.children.wait(matrix.start("broker", operations=1, fail=fail))

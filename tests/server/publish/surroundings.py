@@ -34,7 +34,13 @@ class Surroundings:
             self.root, Lifecycle(), assigning, config.broker, advertised=self._advertised
         )
         self.controller = Controller(
-            self.root, self.membership, assigning, config, clock=log.clock, metrics=self.metrics
+            self.root,
+            self.membership,
+            assigning,
+            config,
+            clock=log.clock,
+            metrics=self.metrics,
+            on_fatal=self.failures.append,
         )
         self.rules = TopicRules(
             self.root, max_decompressed_bytes=config.publish.max_decompressed_message_bytes
