@@ -27,6 +27,7 @@ class Broker:
     node_id: int
     words: list[str]
     process: subprocess.Popen[str]
+    log: Path | None  # where it says why it ends
     address: str = ""
 
     def await_ready(self) -> None:
@@ -34,7 +35,10 @@ class Broker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
         if not line:
-            raise SystemExit(f"broker {self.node_id} ended with exit code {self.process.wait()}")
+            code = self.process.wait()
+            lines = self.log.read_text().splitlines() if self.log and self.log.exists() else []
+            why = f": {lines[-1]} ({self.log})" if lines else ""
+            raise SystemExit(f"broker {self.node_id} ended with exit code {code}{why}")
         self.address = line.rpartition("://")[2]
 
     def stop(self) -> None:
@@ -60,7 +64,8 @@ def start(node_id: int, arguments: argparse.Namespace) -> Broker:
     words += ["--listeners", f"PLAINTEXT://{HOST}:{port}"]
     words += [word for one in settings for word in ("--override", one)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603
-    return Broker(node_id, words, process)
+    log = arguments.logs / str(node_id) / "server.log" if arguments.logs else None
+    return Broker(node_id, words, process, log)
 
 
 def introduce(brokers: list[Broker], root: str) -> str:

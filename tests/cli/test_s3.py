@@ -1,6 +1,7 @@
 """The command line on an s3:// root: the environment says how to reach it."""
 
 import json
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,6 +12,7 @@ from sparklog.cli.main import cli
 from sparklog.cli.root_checks import check_lifecycle
 from sparklog.storage import open_store
 from tests.seaweed import BUCKET, SECRET, SeaweedServer
+from tests.support.cluster_root import ClusterRoot
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
@@ -63,3 +65,25 @@ def test_wrong_credentials_are_told_in_one_message(s3_root: str, monkeypatch: py
     assert "Check the credentials" in result.stderr
     for hidden in ("a-wrong-secret", SECRET, "Traceback"):
         assert hidden not in result.output
+
+
+def test_who_serves_a_bucket_and_who_did(s3_root: str) -> None:
+    log = sparklog.open(s3_root)
+    cluster = ClusterRoot(log)
+    log.create_topic("t")
+    cluster.assign("t", (1, 2, 3))
+    led = cluster.lead("t", 2)
+    cluster.fence(2)
+    log.store.put_hint("__cluster_metadata/heartbeats/1", b"1 1\n")
+
+    def ask(*words: str) -> Any:
+        result = run("--root", s3_root, *words, "--output", "json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    leaders = [ask("partitions", "list", *words)[0]["leader"] for words in ((), ("--at", str(led)))]
+    assert leaders == [None, 2]
+    first, second, _ = ask("brokers", "list")
+    assert first["seen_ms"] < 600_000
+    assert (second["state"], second["seen_ms"]) == ("fenced", None)
+    assert [one["commit"] for one in ask("metadata", "log", "--from", str(led))] == [led, led + 1]

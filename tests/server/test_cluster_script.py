@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,23 @@ def test_three_brokers_serve_a_root_until_they_are_told_to_stop(cluster: Cluster
     assert cluster.process.wait(30) == 0
     assert [pid for pid in cluster.pids if psutil.pid_exists(pid)] == []
     assert [one.state for one in describe_brokers(cluster.log.refresh())] == ["fenced"] * 3
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as taken:
+        words = [
+            sys.executable,
+            str(SCRIPT),
+            "--root",
+            str(tmp_path / "root"),
+            "--logs",
+            str(tmp_path / "logs"),
+        ]
+        words += ["--port", str(taken.getsockname()[1])]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "broker 1 ended with exit code 1: " in ended.stderr
+    assert "Address already in use" in ended.stderr
 
 
 def test_the_controller_does_what_the_command_line_asks(cluster: Cluster, tmp_path: Path) -> None:
