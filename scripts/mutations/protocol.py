@@ -41,13 +41,6 @@ MUTANTS = (
         OF_IDS,
     ),
     Mutant(
-        "protocol: leaders are not named to clients that cannot read it",
-        FETCH,
-        " if version >= LEADER_HINT_VERSION else ()\n",
-        "\n",
-        OF_IDS + " tests/server/fetch/test_response.py",
-    ),
-    Mutant(
         "protocol: clients are not sent to brokers that are fenced",
         NODES,
         "        if broker.is_fenced is fenced\n",
@@ -81,13 +74,6 @@ MUTANTS = (
         "                self.next = name, end\n",
         "                self.next = name, end - 1\n",
         OF_PAGES,
-    ),
-    Mutant(
-        "protocol: what others are replicas of stays theirs when a broker is forgotten",
-        UNREGISTERING,
-        "            if node_id in state.leadership.replicas:\n",
-        "            if state.leadership.replicas:\n",
-        OF_UNREGISTERING,
     ),
     Mutant(
         "protocol: partitions of a broker that is forgotten are led again",
@@ -130,13 +116,6 @@ MUTANTS = (
         "        if image.controller.node_id == NO_NODE:  # in",
         "        if False:  # in",
         "tests/server/admin/test_assignments.py",
-    ),
-    Mutant(
-        "protocol: only the controller elects and reassigns",
-        "sparklog_server/api/controller_requests.py",
-        "    if not services.controller.is_controller:\n",
-        "    if False:\n",
-        "tests/server/api/test_answers_of_a_cluster.py",
     ),
     Mutant(
         "protocol: replicas of a broker that is forgotten are given to others in the same commit",
