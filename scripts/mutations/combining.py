@@ -209,4 +209,11 @@ MUTANTS = (
         "            if False:\n",
         OF_BROKERS,
     ),
+    Mutant(
+        "combining: a broker that loses to a queue joins it",
+        "sparklog/metadata/combining.py",
+        "                if has_lost:\n",
+        "                if False:\n",
+        OF_BROKERS,
+    ),
 )

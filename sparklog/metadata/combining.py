@@ -36,7 +36,7 @@ from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, NotFoundError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata.creating import CommitCreator, make_candidate, refused_error
-from sparklog.metadata.crowd import Crowd
+from sparklog.metadata.crowd import CROWDED_MS, Crowd
 from sparklog.metadata.following import Follower
 from sparklog.metadata.loading import Commit
 from sparklog.metadata.model.action import ActionRefusedError
@@ -115,12 +115,17 @@ class Combiner:
     def _is_open(self) -> bool:
         return self._open is not None
 
-    def note_commits(self, commits: Sequence[Commit]) -> None:
-        """Others' commits: if there was a queue a moment ago, by their clocks, we had better join it."""
+    def note_commits(self, commits: Sequence[Commit], *, has_lost: bool = False) -> None:
+        """Others' commits: if there was a queue a moment ago, by their clocks, we had better join it.
+
+        At any rate if we have just lost to it: it goes on, and who races with it loses time, and takes it.
+        """
         for header, actions in commits[-_RECENT_COMMITS:]:
             recent = abs(self._clock.now_ms() - header.timestamp_ms) < _RECENT_MS
             if recent and any(isinstance(one, RequestApplied) for one in actions):
                 self.crowd.note()
+                if has_lost:
+                    self.crowd.note_dear(CROWDED_MS)
                 return
 
     def look_around(self, image: Image) -> None:

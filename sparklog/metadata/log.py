@@ -304,7 +304,7 @@ class MetadataLog:
                 if error is not None:
                     self._show_durably(image)
                     raise error
-                self.combiner.note_commits(self._follower.followed)
+                self.combiner.note_commits(self._follower.followed, has_lost=losses > 0)
             try:
                 actions = tuple(plan(self._founded(image)))
                 candidate = make_candidate(image, (*self._besides(image), *actions), self._clock.now_ms())

@@ -359,3 +359,21 @@ def test_a_broker_that_others_starve_beside_joins_them(
     assert 10 <= posted.index(True) <= 20  # it looks once a second, for who has waited for 2.5
     assert ends(two.log)[2] == 1
     assert not posted[-1]  # nobody waits any more
+
+
+def test_a_broker_that_loses_to_a_queue_joins_it(
+    brokers: list[Broker], store: MemoryStore, clock: SleepyClock
+) -> None:
+    one, two, _ = brokers
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "put_if_absent":
+            store.hook = None
+            two.publish([accepted(2)])
+
+    store.hook = hook
+    result = one.publish([accepted(0)], crowded=False)
+    assert kinds(one.log, result.commit)[0] is RequestApplied
+    clock.advance_ms(5_000)
+    result = one.publish([accepted(0)], crowded=False)
+    assert kinds(one.log, result.commit)[0] is ActAsBroker
