@@ -39,6 +39,13 @@ MUTANTS = (
         "tests/server/cluster/test_alone.py",
     ),
     Mutant(
+        "broker: a failed fsync of the controller's stops it",
+        "sparklog_server/cluster/controller.py",
+        "            self._on_fatal(error)\n",
+        "",
+        "tests/server/cluster/test_controller_failures.py",
+    ),
+    Mutant(
         "broker: one that sees a newer registration stops",
         "sparklog_server/cluster/membership.py",
         "            self._lifecycle.fail(lost)\n",
