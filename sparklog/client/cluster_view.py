@@ -46,7 +46,9 @@ class BrokerView:
 
     @property
     def state(self) -> str:
-        """In a word."""
+        """In a word; of one that is alone it is not known whether it runs."""
+        if self.metadata_version is None:
+            return "alone"
         if self.is_fenced:
             return "fenced"
         return "stopping" if self.in_controlled_shutdown else "running"

@@ -107,7 +107,7 @@ def test_a_broker_that_is_alone_is_everything(log: sparklog.SparkLog, run_json: 
     alone(log, 4)
     (broker,) = run_json("brokers", "list")
     assert (broker["id"], broker["controller"], broker["address"]) == (4, True, "[::1]:9092")
-    assert broker["leads"] == 2
+    assert (broker["state"], broker["leads"]) == ("alone", 2)
     assert run_json("brokers", "describe", "4")["preferred"] == 2
     found = run_json("controller", "describe")
     assert (found["id"], found["controller_epoch"], found["unavailable_partitions"]) == (4, 0, 0)
@@ -289,4 +289,4 @@ def test_the_doctor_has_no_word_for_brokers_where_there_never_were_any(
     log.create_topic("t")
     assert [one for one in run_json("doctor") if one["check"] == "brokers"] == []
     alone(log)
-    assert checked(run_json) == ("ok", "1 (controller); metadata version 8 agreed", None)
+    assert checked(run_json) == ("ok", "1 (alone, controller); metadata version 8 agreed", None)
