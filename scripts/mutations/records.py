@@ -208,6 +208,13 @@ MUTANTS = (
         "tests/server/fetch/test_reader.py",
     ),
     Mutant(
+        "broker: a read of thousands of extents ends before its client gives up",
+        "sparklog_server/fetch/reader.py",
+        "            if count and monotonic() >= end:\n",
+        "            if False:\n",
+        "tests/server/fetch/test_reader.py",
+    ),
+    Mutant(
         "broker: cached batches carry the offsets that they got",
         "sparklog_server/fetch/cache.py",
         "            set_base_offsets(block.data, positions, offsets, leader_epoch=leader_epoch)\n",

@@ -14,6 +14,7 @@ Sources: docs/design.md; KIP-74 (the first batch is returned even if it is large
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from sparklog_server.protocol.wire import FileRegion
 
 MAX_PIECES = 4096
 EXTENTS_AT_ONCE = 64
+READ_SECONDS = 1.0
 MIN_SENDFILE_BYTES = 64 << 10
 
 
@@ -79,14 +81,14 @@ class StoredReader:
             region = self._region(first, max_bytes, epoch)
             if region is not None:
                 return region, None
-        data = self._load(pieces)
+        data, pieces = self._load(pieces)
         whole = len(data) if pieces[-1].is_rest else self._cut(data, pieces, at_least_one=at_least_one)
         if whole == 0:
             if not at_least_one:
                 return FetchedBatches(chunks=(), size=0, next_offset=offset), None
             needed = first_batch_bytes(data, first.span, first.position)
             pieces = [_Piece(first.extent, first.span, first.position, needed)]
-            data = self._load(pieces)
+            data, pieces = self._load(pieces)
             whole = len(data)
         block = self._block(data[:whole], pieces, epoch)
         return (
@@ -115,16 +117,23 @@ class StoredReader:
                 break
         return pieces, state.log_end_offset
 
-    def _load(self, pieces: Sequence[_Piece]) -> memoryview:
-        """The pieces' bytes in one buffer; those that follow each other in a segment in one read."""
+    def _load(self, pieces: list[_Piece]) -> tuple[memoryview, list[_Piece]]:
+        """The pieces' bytes in one buffer; those that follow each other in a segment in one read.
+
+        What was not read in READ_SECONDS is left out, whole pieces: an object store takes a round trip for
+        each read, and a consumer that has to wait for thousands gives up, asks again, and never gets on.
+        """
         total = sum(piece.size for piece in pieces)
         data = np.empty(total, np.uint8).data
-        at = 0
-        for span, position, size in _runs(pieces):
+        at, count, end = 0, 0, monotonic() + READ_SECONDS
+        for span, position, size, joined in _runs(pieces):
+            if count and monotonic() >= end:
+                break
             with self.segments.lease(span) as lease:
                 lease.segment.read_into(span, position, data[at : at + size])
             at += size
-        return data
+            count += joined
+        return data[:at], pieces[:count]
 
     def _cut(self, data: memoryview, pieces: list[_Piece], *, at_least_one: bool) -> int:
         """Where the last whole batch ends. The last piece is a part of its extent, and may cut a batch."""
@@ -213,8 +222,8 @@ def _extents_from(state: PartitionState, offset: int) -> Iterator[Extent]:
         step = min(2 * step, EXTENTS_AT_ONCE)
 
 
-def _runs(pieces: Sequence[_Piece]) -> Iterator[tuple[Span, int, int]]:
-    """(span, position, size) of reads: neighbours in a segment become one."""
+def _runs(pieces: Sequence[_Piece]) -> Iterator[tuple[Span, int, int, int]]:
+    """(span, position, size, count of pieces) of reads: neighbours in a segment become one."""
     start = 0
     for index in range(1, len(pieces) + 1):
         before = pieces[index - 1]
@@ -232,5 +241,5 @@ def _runs(pieces: Sequence[_Piece]) -> Iterator[tuple[Span, int, int]]:
             position=first.span.position,
             size=end - first.span.position,
         )
-        yield span, first.position, before.position + before.size - first.position
+        yield span, first.position, before.position + before.size - first.position, index - start
         start = index

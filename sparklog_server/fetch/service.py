@@ -21,6 +21,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from sparklog.clock import Clock
 from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicError
@@ -35,7 +36,7 @@ from sparklog_server.fetch.batches import FetchedBatches
 from sparklog_server.fetch.cache import TailCache
 from sparklog_server.fetch.checking import Wanted, check
 from sparklog_server.fetch.followed import FollowedPartitions
-from sparklog_server.fetch.reader import StoredReader
+from sparklog_server.fetch.reader import READ_SECONDS, StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
 from sparklog_server.fetch.waiting import DelayedFetch
@@ -221,8 +222,10 @@ class FetchService:
     async def _read_in_turn(self, todo: Sequence[Wanted], left: int, fetched: Fetched) -> None:
         """Read partition after partition; from the first that is not in memory on, in storage threads."""
         at_least_one = True
-        index = 0
+        index, end = 0, monotonic() + READ_SECONDS
         while index < len(todo) and (left > 0 or at_least_one):
+            if not at_least_one and monotonic() >= end:
+                return  # with what there is; the rest is asked for again
             one = todo[index]
             found = self._read_cached(one, left, at_least_one)
             if found is None:
@@ -279,10 +282,10 @@ class FetchService:
     def _read_round(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> _Round:
         """In a storage thread: some partitions, until enough is read for one turn."""
         results: _Round = []
-        size = 0
+        size, end = 0, monotonic() + READ_SECONDS
         for one in todo:
             limit = min(left - size, one.fetch.max_bytes)
-            if results and (limit <= 0 or size >= MAX_STORAGE_ROUND_BYTES):
+            if results and (limit <= 0 or size >= MAX_STORAGE_ROUND_BYTES or monotonic() >= end):
                 break
             batches = self._read_one(one, limit, at_least_one)
             results.append((one, batches))

@@ -1,5 +1,6 @@
 """Stored bytes as consumers get them, and what happens when they are not as they should be."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,24 @@ def test_more_extents_than_are_looked_at_together(stored: StoredLog) -> None:
         found = read(stored, 3)
         assert offsets_of(data_of(found)) == list(range(3, 73))
         assert found.next_offset == 73
+
+
+def test_what_takes_too_long_is_left_for_the_next_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each extent is a read of its own, and an object store takes its time for each."""
+    times = itertools.count(step=0.3)
+    monkeypatch.setattr(reader_module, "monotonic", lambda: next(times))
+    with stored_log(tmp_path / "log", partitions=2) as stored:
+        for _ in range(10):
+            stored.append(2)
+            stored.append(1, partition=1)
+        found = read(stored, 0)
+        assert offsets_of(data_of(found)) == list(range(8))
+        assert found.next_offset == 8
+        assert offsets_of(data_of(read(stored, found.next_offset))) == list(range(8, 16))
+        monkeypatch.setattr(reader_module, "READ_SECONDS", 0)
+        assert offsets_of(data_of(read(stored, 3))) == [2, 3], "one read there always is"
 
 
 def test_a_log_without_files() -> None:
