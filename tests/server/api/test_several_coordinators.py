@@ -7,6 +7,7 @@ import pytest
 
 import sparklog
 from sparklog.client.groups import partition_for_group
+from sparklog.metadata import Action, Image, plan_fence_broker
 from tests.server.api.group_requests import (
     DELETE,
     DESCRIBE,
@@ -130,3 +131,59 @@ def test_offsets_that_are_committed_without_a_broker_are_seen_at_the_groups_own(
     for node, groups in two.groups.items():
         coordinator = two.brokers[node].broker.groups
         until(lambda: [one.offset for one in coordinator.fetch(groups[0])[1].values()] == [7])  # noqa: B023
+
+
+def fence(broker: RunningBroker, node_id: int) -> None:
+    """As its controller would, if it stood still for too long."""
+    with sparklog.open(broker.root, create=False) as log:
+
+        def plan(image: Image) -> list[Action]:
+            action = plan_fence_broker(image, node_id, image.brokers[node_id].broker_epoch)
+            return [] if action is None else [action]
+
+        log.metadata.publish(plan)
+
+
+def test_one_that_was_fenced_takes_its_groups_up_again(
+    start_broker: Callable[..., RunningBroker], connect: Callable[[RunningBroker], WireClient]
+) -> None:
+    broker = start_broker({**GROUP_SETTINGS, "node.id": "1"})
+    with sparklog.open(broker.root, create=False) as log:
+        log.create_topic("orders", 2)
+    asker = connect(broker)
+    until(lambda: asker.ask(FIND, 3, key="g").error_code.name == "none")
+    joined = join(asker)
+    assert sync(asker, joined).assignment == b"all"
+    me = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+    assert commit(asker, {("orders", 1): 5}, **me) == {("orders", 1): "none"}
+    before = {log.led for log in broker.broker.groups.shards}
+    fence(broker, 1)
+    until(lambda: not before & {log.led for log in broker.broker.groups.shards}, what="other leader epochs")
+    beat = {"group_id": "g", "member_id": joined.member_id, "generation_id": joined.generation_id}
+    until(lambda: asker.ask(HEARTBEAT, 4, **beat).error_code.name == "none", what="its groups again")
+    until(lambda: commit(asker, {("orders", 0): 6}, **me) == {("orders", 0): "none"})
+    wanted = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}
+    (fetched,) = asker.ask(FETCH_OFFSETS, 9, groups=[wanted]).groups
+    (topic,) = fetched.topics
+    assert {one.partition_index: one.committed_offset for one in topic.partitions} == {0: 6, 1: 5}
+
+
+def test_groups_of_one_that_was_fenced_go_on_wherever_they_are_led_next(two: Two) -> None:
+    group = two.groups[1][0]
+    joined = join(two.askers[1], group=group)
+    assert sync(two.askers[1], joined, group=group).assignment == b"all"
+    epoch = next(log.led.leader_epoch for log in two.brokers[1].broker.groups.shards)
+    fence(two.brokers[1], 1)
+    beat = {"group_id": group, "member_id": joined.member_id, "generation_id": joined.generation_id}
+
+    def is_loaded_anew(node: int) -> bool:
+        shard = two.brokers[node].broker.groups.shards.find(group)
+        return shard is not None and shard.led.leader_epoch > epoch
+
+    def goes_on() -> bool:
+        (found,) = two.askers[2].ask(FIND, 4, key_type=0, coordinator_keys=(group,)).coordinators
+        if found.error_code.name != "none" or not is_loaded_anew(found.node_id):
+            return False
+        return bool(two.askers[found.node_id].ask(HEARTBEAT, 4, **beat).error_code.name == "none")
+
+    until(goes_on, what="the group to be led in another epoch")
