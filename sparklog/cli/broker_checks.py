@@ -27,61 +27,52 @@ def check_brokers(image: Image, seen: Mapping[int, int]) -> Finding | None:
     Args:
         seen: how many ms ago each of several gave a sign of life.
     """
-    from sparklog.client.cluster_view import (
-        describe_brokers,
-        describe_controller,
-        describe_partitions,
-        is_served,
-    )
-    from sparklog.metadata import NO_NODE, agreed_version
+    from sparklog.client.cluster_view import describe_brokers, is_served
+    from sparklog.metadata import agreed_version
 
     if not is_served(image):
         return None
     found = describe_brokers(image)
     detail = f"{_told(found)}; metadata version {agreed_version(image.configs)} agreed"
-    if image.broker is not None:
-        return Finding(CHECK, Status.OK, detail)
+    problem, fix = _problem(image, found, seen) if image.broker is None else ("", "")
+    return Finding(CHECK, Status.WARN if fix else Status.OK, detail + problem, fix)
+
+
+def _problem(image: Image, found: list[BrokerView], seen: Mapping[int, int]) -> tuple[str, str]:
+    """What is wrong, and what to do; nothing for nothing."""
+    from sparklog.client.cluster_view import describe_controller, describe_partitions
+    from sparklog.metadata import NO_NODE
+
     running = [one for one in found if not one.is_fenced]
     if not running:
-        return Finding(
-            CHECK,
-            Status.WARN,
-            f"{detail}: no broker runs, so that Kafka clients are served by nobody",
+        return (
+            ": no broker runs, so that Kafka clients are served by nobody",
             "start one; Spark and the command line need none",
         )
     silent = [one.node_id for one in running if seen.get(one.node_id, 0) > SILENT_MS]
     if silent:
         ages = ", ".join(f"{node_id} ({human_age(seen[node_id])})" for node_id in silent[:MAX_NAMED])
-        return Finding(
-            CHECK,
-            Status.WARN,
-            f"{detail}; last seen: {ages}: dead, and nobody has fenced them",
+        return (
+            f"; last seen: {ages}: dead, and nobody has fenced them",
             "start a broker; Spark and the command line need none",
         )
     if describe_controller(image).node_id == NO_NODE:
-        return Finding(
-            CHECK,
-            Status.WARN,
-            f"{detail}: no controller",
+        return (
+            ": no controller",
             "one is elected within broker.session.timeout.ms, if a broker runs: look at controller.log",
         )
     unavailable = sum(one.is_unavailable for one in describe_partitions(image))
     if unavailable:
-        return Finding(
-            CHECK,
-            Status.WARN,
-            f"{detail}; partitions that nobody leads: {unavailable:,}",
+        return (
+            f"; partitions that nobody leads: {unavailable:,}",
             "`sparklog partitions list --unavailable` names them: start one of their replicas",
         )
-    fenced = [one for one in found if one.is_fenced]
-    if fenced:
-        return Finding(
-            CHECK,
-            Status.WARN,
-            detail,
+    if len(running) < len(found):
+        return (
+            "",
             "start the fenced brokers; or, if they will not come back, `sparklog brokers unregister ID`",
         )
-    return Finding(CHECK, Status.OK, detail)
+    return "", ""
 
 
 def _told(found: list[BrokerView]) -> str:
