@@ -91,15 +91,7 @@ class Broker:
             self.metrics,
             poll_ms=config.broker.metadata_poll_ms,
         )
-        self.fetches = FetchService(
-            self.root,
-            self.membership,
-            self.leadership,
-            config.fetch,
-            timer=self._timer,
-            clock=clock,
-            metrics=self.metrics,
-        )
+        self.fetches = self._make_fetches()
         self.topic_rules = TopicRules(
             self.root, max_decompressed_bytes=config.publish.max_decompressed_message_bytes
         )
@@ -108,14 +100,7 @@ class Broker:
         self.dispatcher = Dispatcher(config.network, bind_apis(self._services()), metrics=self.metrics)
         self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
-        self.maintenance = MaintenanceService(
-            self.root,
-            self.membership,
-            config,
-            is_controller=lambda: self.controller.is_controller,
-            clock=clock,
-            metrics=self.metrics,
-        )
+        self.maintenance = self._make_maintenance()
         # In the order in which they start.
         self.components: list[Component] = [
             self.http,
@@ -127,6 +112,27 @@ class Broker:
             self.maintenance,
         ]
         self._started: list[Component] = []
+
+    def _make_fetches(self) -> FetchService:
+        return FetchService(
+            self.root,
+            self.membership,
+            self.leadership,
+            self.config.fetch,
+            timer=self._timer,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+
+    def _make_maintenance(self) -> MaintenanceService:
+        return MaintenanceService(
+            self.root,
+            self.membership,
+            self.config,
+            is_controller=lambda: self.controller.is_controller,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
 
     def _make_publisher(self) -> Publisher:
         return Publisher(

@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "broker: a failed fsync of the controller's stops it",
         "sparklog_server/cluster/controller.py",
-        "            self._on_fatal(error)\n",
-        "",
+        "            self._on_fatal(error)\n            raise\n",
+        "            raise\n",
         "tests/server/cluster/test_controller_failures.py",
     ),
     Mutant(

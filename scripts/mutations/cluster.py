@@ -298,8 +298,8 @@ MUTANTS = (
     Mutant(
         "controller: partitions that a broker makes are led in the same commit",
         f"{CLUSTER}/assigning.py",
-        "        if not making:\n            return ()\n",
-        "        return ()\n",
+        "        if not any(isinstance(action, CreateTopic | AddPartitions) for action in making):\n",
+        "        if making is not None:\n",
         OF_DUTIES,
     ),
     Mutant(
@@ -357,5 +357,12 @@ MUTANTS = (
         "                if state not in reached and state not in _NOTHING:\n",
         "                if state not in reached:\n",
         OF_STATES,
+    ),
+    Mutant(
+        "controller: one that has ended by a fault stops its broker",
+        f"{CLUSTER}/controller.py",
+        "exc_info=error)\n            self._on_fatal(error)\n",
+        "exc_info=error)\n",
+        "tests/server/cluster/test_controller_failures.py",
     ),
 )

@@ -95,7 +95,7 @@ class Controller:
         metrics: Metrics,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`on_fatal`: told of what must stop the broker, as a failed fsync."""
+        """`on_fatal`: told of what must stop the broker: a failed fsync, or a fault of ours."""
         settings = config.broker
         self._root = root
         self._membership = membership
@@ -130,7 +130,7 @@ class Controller:
         if self._settings.auto_leader_rebalance_enable:
             self._balance_due = loop.time() + self._settings.leader_imbalance_check_interval_seconds
         self._task = loop.create_task(self._work())
-        self._task.add_done_callback(_has_ended)
+        self._task.add_done_callback(self._has_ended)
 
     async def stop(self) -> None:
         """Decide nothing more."""
@@ -143,6 +143,14 @@ class Controller:
             if ordered is not None and not ordered.future.done():
                 ordered.future.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _has_ended(self, task: "asyncio.Task[None]") -> None:
+        """Not as stop() ends it: by a fault of ours. The broker must not go on: as controller it would give
+        signs of life, and nobody would take its place.
+        """
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the controller has ended", exc_info=error)
+            self._on_fatal(error)
 
     # --- asking -------------------------------------------------------------------------------------
 
@@ -192,8 +200,14 @@ class Controller:
                 self._balance_due = loop.time() + self._settings.leader_imbalance_check_interval_seconds
                 await self._balance()
             if self._told.cluster_changed != self._root.image.cluster_changed:
-                told, self._told = self._told, self._root.image
-                await self._run(tell_changes, told, self._told)  # after what others wait for
+                await self._tell_changes()  # after what others wait for
+
+    async def _tell_changes(self) -> None:
+        told, self._told = self._told, self._root.image
+        try:
+            await self._run(tell_changes, told, self._told)
+        except Exception:  # noqa: BLE001 - what is told must not stop what is decided
+            _log.exception("what has changed up to commit %d could not be told", self._told.commit)
 
     async def _carry_out(self, ordered: _Ordered) -> None:
         plan = _as_controller(self._membership.current(), ordered.order)
@@ -366,9 +380,3 @@ def _summary(actions: Sequence[Action]) -> str:
         kind = str(action.__struct_config__.tag)
         counts[kind] = counts.get(kind, 0) + len(getattr(action, "partition", (1,)))
     return ", ".join(f"{kind} {count}" for kind, count in counts.items())
-
-
-def _has_ended(task: "asyncio.Task[None]") -> None:
-    """Not as stop() ends it: by a fault of ours, which must not stay unnoticed."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("the controller has ended", exc_info=error)

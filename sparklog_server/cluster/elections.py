@@ -148,7 +148,7 @@ def plan_growth(
         few = [
             one.partition
             for one in topic.partitions
-            if len(one.leadership.replicas) == len(others) > 0
+            if one.leadership.replicas
             and others == set(one.leadership.replicas)
             and not (one.leadership.adding or one.leadership.removing)
         ]

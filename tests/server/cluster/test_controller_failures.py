@@ -1,6 +1,7 @@
 """What stops a broker whose controller meets it, and what does not."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -24,7 +25,6 @@ def test_a_failed_fsync_of_the_controllers_stops_the_broker(
 ) -> None:
     """Anything else is tried again."""
     log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
-    log.create_topic("orders", 1)
     surroundings, failed = Surroundings(log), 0
 
     def hook(operation: str, name: str) -> None:
@@ -35,6 +35,7 @@ def test_a_failed_fsync_of_the_controllers_stops_the_broker(
 
     async def main() -> None:
         await surroundings.membership.start()
+        log.create_topic("orders", 1)  # as by another process: it is for the controller to assign
         store.hook = hook
         await surroundings.controller.start()
         while True:
@@ -49,3 +50,40 @@ def test_a_failed_fsync_of_the_controllers_stops_the_broker(
     asyncio.run(main())
     assert surroundings.failures == ([FATAL] if error is FATAL else [])
     assert failed == (1 if error is FATAL else 2)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("broken", ["Duties", "tell_changes"])
+def test_a_fault_of_the_controllers_own_stops_the_broker_unless_it_is_in_telling(
+    broken: str,
+    store: MemoryStore,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Signs of life go on: nobody would take the place of a controller that decides nothing."""
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    surroundings = Surroundings(log)
+
+    def fail(*_words: object, **_options: object) -> None:
+        raise KeyError(broken)
+
+    async def main() -> None:
+        await surroundings.membership.start()
+        await surroundings.controller.start()
+        monkeypatch.setattr(f"sparklog_server.cluster.controller.{broken}", fail)
+        log.create_topic("orders", 1)
+        surroundings.root.show()
+        while True:
+            if surroundings.failures or "could not be told" in caplog.text:
+                break
+            await asyncio.sleep(0)
+        if not surroundings.failures:
+            (orders,) = surroundings.root.image.topics["orders"].partitions
+            assert orders.leadership.leader > 0
+        with contextlib.suppress(KeyError):
+            await surroundings.controller.stop()
+        await surroundings.membership.stop()
+
+    asyncio.run(main())
+    assert [str(one) for one in surroundings.failures] == (["'Duties'"] if broken == "Duties" else [])

@@ -84,6 +84,8 @@ def test_who_is_fenced_does_nothing_whatever_it_believes() -> None:
     image = fenced(image, 1)
     late = Duties(registration=paused, dead=[known(image, 3)], assigning=ASSIGNING)
     assert late.plan(image) == []
+    nobody = fenced(led(cluster(), [1, 2, 3]), 1)
+    assert Duties(registration=known(nobody, 1), assigning=ASSIGNING).plan(nobody) == []
 
 
 def test_a_dead_registration_is_not_the_one_that_has_joined_since() -> None:
