@@ -14,6 +14,7 @@ TESTS = Path(__file__).resolve().parent
 PACKAGES = ("sparklog", "sparklog_server", "pyspark_sparklog")
 NOT_OURS = {
     "_replace",  # a named tuple's
+    "_asdict",
     "_exit",  # os
     "_jdf",  # pyspark's
     "_jsc",
@@ -33,6 +34,7 @@ REACHES = {
         "_show_durably",
     },
     "simulation/compaction_mutants.py": {"_cleanable"},
+    "simulation/broker_mutants.py": {"_leaderless"},
 }
 PATCHES = ("setattr", "getattr", "patch", "patch.object")
 

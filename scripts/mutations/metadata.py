@@ -119,8 +119,8 @@ MUTANTS = (
     Mutant(
         "a request says columns in their version only",
         "sparklog/metadata/documents/document.py",
-        "    if header.version < COLUMNS_VERSION and _has_columns(body.publish):\n",
-        "    if False:\n",
+        '    return (COLUMNS_VERSION, "with columns") if found.columns else (REQUEST_VERSION, "")\n',
+        '    return (REQUEST_VERSION, "")\n',
         "tests/metadata/test_requests_of_many.py",
     ),
     Mutant(

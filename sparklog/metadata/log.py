@@ -31,7 +31,7 @@ from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.metadata.background import AtOnce, Runner
 from sparklog.metadata.cleaning import clean_metadata
-from sparklog.metadata.combining import Combiner
+from sparklog.metadata.combining import Combiner, Settled
 from sparklog.metadata.creating import CommitCreator, make_candidate
 from sparklog.metadata.crowd import CROWDED_MS
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
@@ -325,11 +325,7 @@ class MetadataLog:
                 settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
                     self._show_durably(settled.image)
-                    return PublishResult(
-                        commit=settled.commit,
-                        actions=settled.actions,
-                        planned_against=settled.planned_against,
-                    ), settled.made
+                    return _result_of(settled), settled.made
                 shared = None
                 continue
             self._before_linking(image)
@@ -346,12 +342,15 @@ class MetadataLog:
                 if self.combiner.crowd.is_worth_posting(shared):
                     continue
             if self._clock.monotonic_ms() > deadline_ms:
-                raise RetriableError(
-                    "PUBLISH_CONTENDED",
-                    f"{self._store.url}/{candidate.name}: lost {losses} races, until the time was up",
-                    fix="Publish again, less often or from fewer processes",
-                )
+                raise self._contended(candidate.name, losses)
             self._creator.back_off(losses)
+
+    def _contended(self, name: str, losses: int) -> RetriableError:
+        return RetriableError(
+            "PUBLISH_CONTENDED",
+            f"{self._store.url}/{name}: lost {losses} races, until the time was up",
+            fix="Publish again, less often or from fewer processes",
+        )
 
     def _may_combine(self, image: Image) -> bool:
         """May others publish for us? Not commit 0: they do not know what else we would say in it."""
@@ -381,6 +380,12 @@ class MetadataLog:
 
 def _result(commit: int, actions: tuple[Action, ...], planned_against: Image) -> PublishResult:
     return PublishResult(commit=commit, actions=actions, planned_against=lambda: planned_against)
+
+
+def _result_of(settled: Settled) -> PublishResult:
+    return PublishResult(
+        commit=settled.commit, actions=settled.actions, planned_against=settled.planned_against
+    )
 
 
 _all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()

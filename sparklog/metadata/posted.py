@@ -21,7 +21,7 @@ from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.publishers import RequestApplied, last_commit_for, remembers_all_of
 from sparklog.storage import Store
 
-_MOST_TO_REPLAY = 256  # commits, to see what the image was that somebody else planned against
+MOST_TO_REPLAY = 256  # commits, to see what the image was that somebody else planned against
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def image_before(
         seen: an image in which the request was not settled yet.
         followed: commits that need not be read again.
     """
-    if not 0 <= commit - seen.commit - 1 <= _MOST_TO_REPLAY:
+    if not 0 <= commit - seen.commit - 1 <= MOST_TO_REPLAY:
         return None
     known = {header.commit: (header, actions) for header, actions in followed}
     missing = [number for number in range(seen.commit + 1, commit + 1) if number not in known]

@@ -53,6 +53,7 @@ class Shards(Generic[RecordT, StateT]):
         """
         self.is_active = False
         self.count = 0  # of the topic's partitions; 0: there is no topic
+        self.wanting_news: set[asyncio.Future[None]] = set()  # who waits for a leader
         self._host = host
         self._topic = topic
         self._make_state = make_state
@@ -63,7 +64,6 @@ class Shards(Generic[RecordT, StateT]):
         self._logs: dict[int, StateLog[RecordT, StateT]] = {}
         self._load_turns = asyncio.Semaphore(LOADED_AT_ONCE)
         self._creating: asyncio.Task[None] | None = None
-        self._wanting_news: set[asyncio.Future[None]] = set()
 
     # Life
 
@@ -94,7 +94,7 @@ class Shards(Generic[RecordT, StateT]):
         before = old.topics.get(self._topic.name)
         if self.is_active and before is not new.topics.get(self._topic.name):
             self._adopt(new, before)
-            for news in self._wanting_news:
+            for news in self.wanting_news:
                 if not news.done():
                     news.set_result(None)
 
@@ -138,11 +138,11 @@ class Shards(Generic[RecordT, StateT]):
         """Until an image is shown that has something new of the topic, or it takes too long."""
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         alarm = self._host.timer.schedule(timeout_ms, lambda: None if news.done() else news.set_result(None))
-        self._wanting_news.add(news)
+        self.wanting_news.add(news)
         try:
             await news
         finally:
-            self._wanting_news.discard(news)
+            self.wanting_news.discard(news)
             alarm.cancel()
 
     def find(self, name: str) -> StateLog[RecordT, StateT] | None:

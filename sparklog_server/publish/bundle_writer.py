@@ -82,7 +82,7 @@ class BundleWriter:
         self._log = log
         self._registration = registration
         self._config_of = config_of
-        self._on_appended = on_appended
+        self.on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
         self.floors: dict[ProducerKey, tuple[int, int]] = {}
         self.times = BundleTimes()
@@ -234,8 +234,8 @@ class BundleWriter:
             self._tell_of_past_retention(plan.accepted)
             image = self._log.image
             for one, extent in zip(plan.accepted, extents, strict=True):
-                if self._on_appended is not None:
-                    self._on_appended(extent.topic_id, extent.partition, extent.base_offset, one.encoded)
+                if self.on_appended is not None:
+                    self.on_appended(extent.topic_id, extent.partition, extent.base_offset, one.encoded)
                 _succeed(outcomes, one.run, extent.base_offset, image)
 
     def _tell_of_past_retention(self, written: Sequence[Written]) -> None:

@@ -1,8 +1,8 @@
 """What workers share: their end, their pace, and the process that a test has of each.
 
-A worker is a script of this folder: SCRIPT.py CLIENT BOOTSTRAP NAME HISTORY. It works until SIGTERM, ends
-what it has begun, and writes its history (tests/history) into a file; an exit code other than 0 means that
-its client gave something up.
+A worker is a script of this folder, with the arguments CLIENT BOOTSTRAP NAME HISTORY. It works until SIGTERM,
+ends what it has begun, and writes its history (tests/history) into a file; an exit code other than 0 means
+that its client gave something up.
 """
 
 import os

@@ -13,7 +13,6 @@ An operation without an acknowledgement is done again by the next life: same ver
 """
 
 import asyncio
-import dataclasses
 import faulthandler
 import json
 import os
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog import failpoints
@@ -40,9 +38,9 @@ from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.storage import open_store
 from sparklog_server.api.registry import declared_apis
 from sparklog_server.broker import Broker
-from sparklog_server.groups.coordinator import OffsetToCommit
 from sparklog_server.publish.parts import AppendPart
 from sparklog_server.settings.config import ServerConfig
+from tests.crash.asking import commit_offset, fetch_offset, produced
 from tests.crash.tables import CONFIGS, TABLES, records_of, table_of, table_rows
 from tests.crash.tables import ROWS as TABLE_ROWS
 from tests.history.recorder import HistoryWriter
@@ -60,11 +58,6 @@ _SETTINGS = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }
-_NOT_NOW = (
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.not_coordinator,
-)
 Ranges = dict[int, int]  # partition -> base offset
 
 
@@ -232,7 +225,7 @@ async def _serve(life: Life) -> None:
     running = Broker(ServerConfig.parse(_SETTINGS), log, log.clock)
     await running.start()
     loop = asyncio.get_running_loop()
-    fetched, expected = await _fetch_offset(running), life.first - 1
+    fetched, expected = await fetch_offset(running), life.first - 1
     assert fetched >= expected, f"the group's offset went back to {fetched}, expected at least {expected}"
     for number in range(life.first, life.first + life.command.operations):
         ranges: Ranges = {}
@@ -240,7 +233,7 @@ async def _serve(life: Life) -> None:
         values = {f"{role}-{p}": values_of(role, p, number) for p in range(PARTITIONS)}
         sending = life.history.send(values)
         parts = [_part(topic_id, role, p, number) for p in range(PARTITIONS)]
-        bases = await _produced(running, [*parts, _table_part(log, role, number)])
+        bases = await produced(running, [*parts, _table_part(log, role, number)])
         assert bases.pop() == number * TABLE_ROWS
         ranges.update(enumerate(bases))
         sending.ok(
@@ -250,7 +243,7 @@ async def _serve(life: Life) -> None:
             }
         )
         committing = life.history.commit("g-broker", f"{role}-0", number)
-        error = await _commit_offset(running, role, number)
+        error = await commit_offset(running, role, number)
         if running.lifecycle.failure is not None:
             raise running.lifecycle.failure
         assert error.value == 0, error
@@ -258,51 +251,6 @@ async def _serve(life: Life) -> None:
         life.acknowledged(number, ranges)
     await loop.run_in_executor(None, life.poll)
     await running.stop(1000)
-
-
-async def _produced(running: Broker, parts: list[AppendPart]) -> list[int]:
-    """As an idempotent producer does: again while the broker does not lead what it is to append to."""
-    while True:
-        error: Exception | None = None
-        led = [_led(running, one) for one in parts]
-        if None not in led:
-            outcomes = await running.publisher.submit([one for one in led if one is not None])
-            error = next((one.error for one in outcomes if one.error is not None), None)
-            if error is None:
-                return [one.base_offset for one in outcomes]
-        if running.lifecycle.failure is not None:
-            raise running.lifecycle.failure
-        if error is not None and (running.leadership.is_alone or not isinstance(error, FencedError)):
-            raise error
-        await asyncio.sleep(0.005)
-
-
-def _led(running: Broker, one: AppendPart) -> AppendPart | None:
-    """The part, accepted in the epoch in which the broker leads its partition; None: it does not."""
-    leader = running.leadership.leader_of(running.root.image.partition(one.topic, one.partition))
-    if leader.node_id != running.config.broker.node_id:
-        return None
-    return dataclasses.replace(one, leader_epoch=leader.epoch)
-
-
-async def _commit_offset(running: Broker, topic: str, offset: int) -> ErrorCode:
-    """As clients do: again while the groups are not answered for, or being loaded."""
-    while True:
-        wanted = [OffsetToCommit(topic=topic, partition=0, offset=offset)]
-        error = await running.groups.commit("g-broker", wanted)
-        if error not in _NOT_NOW or running.lifecycle.failure is not None:
-            return error
-        await asyncio.sleep(0.005)
-
-
-async def _fetch_offset(running: Broker) -> int:
-    while True:
-        error, offsets = running.groups.fetch("g-broker")
-        if error.value == 0:
-            return max((value.offset for value in offsets.values()), default=-1)
-        if running.lifecycle.failure is not None:
-            raise running.lifecycle.failure
-        await asyncio.sleep(0.005)  # it is loading
 
 
 def _part(topic_id: str, topic: str, partition: int, number: int) -> AppendPart:

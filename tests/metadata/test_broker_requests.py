@@ -221,7 +221,7 @@ def test_an_image_that_nobody_can_tell_any_more(
         return [state.log_end_offset for state in image.topic("orders").partitions]
 
     assert found() == found(*commits[1:]) == [0, 1, 1]
-    monkeypatch.setattr(posted, "_MOST_TO_REPLAY", 0)
+    monkeypatch.setattr(posted, "MOST_TO_REPLAY", 0)
     assert found(*commits) is None
     monkeypatch.undo()
     store.delete(commit_name(seen.commit + 1))

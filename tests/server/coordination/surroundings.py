@@ -51,18 +51,18 @@ class HeldPublisher:
         self.failure: Exception | None = None
         self.loses_answers = False
         self.submissions: list[int] = []  # parts' record counts
-        self._held: list[tuple[Sequence[AppendPart], asyncio.Future[list[PartOutcome]]]] = []
+        self.held: list[tuple[Sequence[AppendPart], asyncio.Future[list[PartOutcome]]]] = []
 
     def submit(self, parts: Sequence[AppendPart]) -> asyncio.Future[list[PartOutcome]]:
         future: asyncio.Future[list[PartOutcome]] = asyncio.get_running_loop().create_future()
         self.submissions.append(sum(part.encoded.record_count for part in parts))
-        self._held.append((parts, future))
+        self.held.append((parts, future))
         if not self.hold:
             asyncio.get_running_loop().call_soon(self.release)
         return future
 
     def release(self) -> None:
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for parts, future in held:
             if self.failure is not None:
                 future.set_exception(self.failure)
@@ -76,12 +76,13 @@ class HeldPublisher:
         if self.error is not None and not self.loses_answers:
             return PartOutcome(error=self.error)
         try:
-            base_offset = self._append(part)
+            base_offset = self.append_at_once(part)
         except FencedError as error:
             return PartOutcome(error=error)
         return PartOutcome(base_offset=base_offset) if self.error is None else PartOutcome(error=self.error)
 
-    def _append(self, part: AppendPart) -> int:
+    def append_at_once(self, part: AppendPart) -> int:
+        """Durable and visible, whatever is held back; returns its base offset."""
         draft = self._log.writer.append(part.topic_id, part.partition, part.encoded, TopicConfig())
         assert draft is not None
         self._log.writer.sync([draft])

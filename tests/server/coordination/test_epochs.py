@@ -113,14 +113,14 @@ class TestMoving:
                 first.publisher.hold = True
                 appended = first.append(Entry("a0", 1))
                 await first.settle()
-                (part,), _ = first.publisher._held[0]
-                first.publisher._append(part)
+                (part,), _ = first.publisher.held[0]
+                first.publisher.append_at_once(part)
                 controller.elect(2, [0])
                 await first.look()
                 assert await outcome_of(appended) == ErrorCode.not_coordinator
                 await second.look()
                 assert second.amounts() == {"a0": 1}
-                first.publisher._held.clear()
+                first.publisher.held.clear()
 
         toys.run(scenario, brokers=2, joined=True)
 

@@ -287,7 +287,7 @@ class TestFinding:
             finding.cancel()
             await second.settle()
             assert finding.cancelled()
-            assert not second.groups.shards._wanting_news
+            assert not second.groups.shards.wanting_news
 
         roots.run_two(scenario)
 

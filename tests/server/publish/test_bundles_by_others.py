@@ -87,7 +87,7 @@ def test_a_bundle_is_published_by_another(nodes: tuple[Node, Node], clock: Sleep
     def on_appended(topic_id: str, partition: int, base_offset: int, encoded: EncodedBatches) -> None:
         appended.append((partition, base_offset, encoded.record_count))
 
-    a.bundles._on_appended = on_appended
+    a.bundles.on_appended = on_appended
     parts = a.accept(0), a.accept(2), a.accept(partition=1)
     clock.meanwhile.append(published_by(b))
     crowded(a)
