@@ -175,6 +175,8 @@ class Controller:
     # --- the queue ----------------------------------------------------------------------------------
 
     def _on_image(self, _old: Image, new: Image) -> None:
+        if self._told.cluster_changed == new.cluster_changed:
+            self._told = new  # which says the same; else the extents of then would stay in memory
         if self._reviewed != new.cluster_changed and not self._has_news:
             self._has_news = True
             self._queue.put_nowait(None)
