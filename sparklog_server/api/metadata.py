@@ -10,6 +10,7 @@ Versions: 0 no topics means all; 1 null means all, controller, racks; 4 auto-cre
     (KIP-516); 12 topics by id; 13 top-level error (KIP-1102).
 """
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -35,6 +36,7 @@ from sparklog_server.security.access import NOT_ASKED_FOR
 
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
+_ASSIGNED_WITHIN_S = 0.5
 
 
 @api(ApiKey.METADATA, versions=range(14))
@@ -53,6 +55,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
         if field(request, "allow_auto_topic_creation", True):
             names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
             errors = await create_missing(services.root, services.changes, names)
+        await _until_assigned(asked, services)
         version = context.api_version
         pieces = (_answer(services, version, one, errors, operations) for one in dict.fromkeys(asked))
         chunks = encode_topics(await in_slices(pieces), version)
@@ -60,6 +63,26 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     return _response(
         context, services, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
     )
+
+
+async def _until_assigned(asked: Any, services: Services) -> None:
+    """A topic of a moment ago has no leaders until the controller has seen it, which takes milliseconds.
+
+    Some clients give up when they are told so, and others come back in a tenth of a second.
+    """
+    due = asyncio.get_running_loop().time() + _ASSIGNED_WITHIN_S
+    while any(_is_unassigned(one, services) for one in asked):
+        if asyncio.get_running_loop().time() >= due:
+            return
+        await asyncio.sleep(services.config.broker.metadata_poll_ms / 1000)
+
+
+def _is_unassigned(one: Any, services: Services) -> bool:
+    if services.leadership.is_alone:
+        return False
+    image, by_id = services.root.image, _topic_id(one)
+    topic = image.topics.get(one.name or "") if by_id is None else image.topic_by_id.get(topic_id_text(by_id))
+    return topic is not None and not topic.partitions[-1].leadership.replicas  # new ones are the last
 
 
 def _response(context: RequestContext, services: Services, topics: list[bytes], operations: int) -> Response:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from sparklog.metadata import NO_NODE, ElectLeaders, Image, PartitionLeadership
-from sparklog.metadata.model import leading, registry
+from sparklog.metadata import NO_NODE, AcceptedPart, ElectLeaders, Image, PartitionLeadership
+from sparklog.metadata.model import conditions, leading, registry
 from sparklog.metadata.model.actions import EFFECTS
 from sparklog.metadata.model.columns import expanded, partitions_of
 from sparklog.metadata.model.draft import Acting, ImageDraft, PartitionDraft
@@ -18,6 +18,10 @@ def _leads(self: Joined, image: Image, topic_id: str, partition: int, leader_epo
     return image.partition_of(topic_id, partition).leadership.leader == self.node_id
 
 
+def _leads_part(image: Image, node_id: int, part: AcceptedPart) -> bool:
+    return image.partition_of(part.topic_id, part.partition).leadership.leader == node_id
+
+
 def _require_leader(self: Acting, partition: PartitionDraft) -> None:
     next(self.epochs)
     assert partition.leadership.leader == self.node_id
@@ -28,6 +32,7 @@ def _whenever_it_was_accepted() -> Iterator[None]:
     """Whoever leads appends, also what it accepted when it led before another did."""
     with (
         mock.patch.object(Joined, "may_append", _leads),
+        mock.patch.object(conditions, "may_append", _leads_part),
         mock.patch.object(Acting, "require_leadership", _require_leader),
     ):
         yield

@@ -130,7 +130,7 @@ def test_a_controller_that_falls_silent_is_replaced(brokers: Brokers) -> None:
     brokers.silence(1)
     brokers.until_controller(2, 2)
     assert brokers.image(2).controller.controller_epoch > first.controller_epoch
-    assert not brokers[1].broker.controller.is_controller
+    until(lambda: not brokers[1].broker.controller.is_controller, what="it sees that another one is")
     until(lambda: brokers[1].broker.membership.is_in_charge, what="it has joined again")
 
 
@@ -178,6 +178,8 @@ def test_a_storage_that_is_away_is_no_evidence_against_anybody(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers.start(1, 2)
+    heartbeats = Path(brokers.root) / "__cluster_metadata" / "heartbeats"
+    until(lambda: (heartbeats / "1").exists() and (heartbeats / "2").exists(), what="signs of life")
     registered = brokers.image(1).brokers
     failures = 0
 
@@ -191,7 +193,6 @@ def test_a_storage_that_is_away_is_no_evidence_against_anybody(
             monkeypatch.setattr(brokers[node_id].broker.root.store, name, away)
     until(lambda: failures > 200, what="the session is over many times")
     monkeypatch.undo()
-    heartbeats = Path(brokers.root) / "__cluster_metadata" / "heartbeats"
     seen = (heartbeats / "2").read_bytes()
     until(lambda: (heartbeats / "2").read_bytes() != seen)
     assert brokers.image(1).brokers == registered

@@ -65,7 +65,7 @@ def test_a_look_that_fails_is_told_and_shows_nothing(
     failure = StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")
     shown: list[int] = []
 
-    def refresh() -> Image:
+    def refresh(**_how: bool) -> Image:
         raise failure
 
     async def main() -> None:
