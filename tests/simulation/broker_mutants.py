@@ -74,13 +74,21 @@ BROKER_MUTANTS = (
         BROKERS_ON_DIRECTORY,
         _whenever_it_was_accepted,
         focus=("pause",),
+        first=20,
     ),
-    Mutant("a fence ends no leadership", BROKERS_ON_DIRECTORY, _fences_end_no_leading, focus=("pause",)),
+    Mutant(
+        "a fence ends no leadership",
+        BROKERS_ON_DIRECTORY,
+        _fences_end_no_leading,
+        focus=("pause",),
+        first=15,
+    ),
     Mutant(
         "a controller's actions apply in a later epoch",
         BROKERS_ON_OBJECTS,
         _controllers_of_any_epoch,
         focus=("pause",),
+        first=30,
     ),
     Mutant(
         "a leadership moves within an epoch",
