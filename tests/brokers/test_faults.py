@@ -3,7 +3,7 @@
 Producers are idempotent, with librdkafka, kafka-python and aiokafka, each with several requests in flight; a
 group of each client reads, commits, and sees everything; an embedded writer and reader work beside them. All
 is there once, in its producer's order; offsets that were committed never go back; and nobody is stuck.
-SPARKLOG_BROKER_ROUNDS: how often each fault strikes, on each store; without it two of them do, on a directory.
+SPARKLOG_BROKER_ROUNDS: how often each fault strikes, on each store; without it two do, on a directory.
 SPARKLOG_FAULTS: of those whose names have one of these words; SPARKLOG_PAUSE_SECONDS: how long a broker
 stands still; SPARKLOG_SEED repeats the dice.
 """
