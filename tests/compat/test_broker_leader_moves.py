@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,9 @@ def moving_leaders(root: Path) -> Iterator[list[int]]:
     def move() -> None:
         with sparklog.open(str(root), create=False) as log:
             for partition in itertools.cycle(range(PARTITIONS)):
-                with contextlib.suppress(
-                    FencedError, InvalidRequestError
-                ):  # a broker that was slow is fenced
-                    log.metadata.publish(lambda image: plan(image, partition))  # noqa: B023
+                # A broker that was slow is fenced.
+                with contextlib.suppress(FencedError, InvalidRequestError):
+                    log.metadata.publish(partial(plan, partition=partition))
                     moves[0] += 1
                 if ending.wait(0.15):
                     return
