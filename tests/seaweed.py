@@ -3,13 +3,13 @@
 Invariants: ports are reserved when the run starts, so that what is started earlier (Spark's JVM) can know the
     endpoint; the server itself starts with the first test that needs it, and ends with the run. Should the
     run be killed, the kernel ends the server (setpriv --pdeathsig).
+    Its ports are none that the kernel gives away (tests/support/ports.py): it takes seconds until it listens.
 Not here: faults on the way to it (tests/storage/s3_proxy.py).
 """
 
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import uuid
@@ -21,6 +21,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sparklog.clock import SystemClock
+from tests.support.ports import reserved_port
 
 BUCKET = "sparklog-tests"
 KEY, SECRET = "tests-key", "tests-secret-0123456789"
@@ -43,7 +44,7 @@ class SeaweedServer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._reserved = {name: _reserve() for name in _PORTS}
+        self._reserved = {name: reserved_port() for name in _PORTS}
         self._ports = {name: int(sock.getsockname()[1]) for name, sock in self._reserved.items()}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -181,9 +182,3 @@ _IDENTITIES = [
         "actions": ["Read", "List"],
     },
 ]
-
-
-def _reserve() -> socket.socket:
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    return sock

@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from tests.support.ports import lasting_port
+
 END_SECONDS = 30
 
 
@@ -45,7 +47,7 @@ class BrokerProcess:
     ) -> None:
         self.root = root
         self.settings = settings or {}
-        self.host, self.port = "127.0.0.1", 0
+        self.host, self.port = "127.0.0.1", lasting_port()
         self._words = words
         self._env = {**os.environ, **(env or {})}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
@@ -59,7 +61,7 @@ class BrokerProcess:
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Start, on the port of the last time if there was one."""
+        """Start, on the port of the last time."""
         words = [sys.executable, "-m", "sparklog_server", "--root", str(self.root)]
         if "--listeners" not in self._words:
             words += ["--listeners", f"PLAINTEXT://{self.host}:{self.port}"]
