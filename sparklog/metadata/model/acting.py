@@ -37,7 +37,8 @@ class ActAsBroker(ActionBase, tag="act_as_broker", frozen=True, kw_only=True):
     """The next `actions` actions are a broker's.
 
     Fields:
-        leader_epoch: of each extent that they append, in their order: in which epoch it was accepted.
+        leader_epoch: of each extent that they append or stage, in their order: in which epoch it was
+            accepted.
     """
 
     node_id: Int64
@@ -104,8 +105,8 @@ def plan_act_as_broker(
     """The same actions, as a broker's; none for none.
 
     Args:
-        leader_epochs: for each extent that they append. Leave out those that `may_append` refuses, together
-            with their extents, before: one of them makes the whole commit void.
+        leader_epochs: for each extent that they append or stage. Leave out those that `may_append` refuses,
+            together with their extents, before: one of them makes the whole commit void.
 
     Raises:
         FencedError: BROKER_FENCED.

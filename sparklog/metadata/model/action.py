@@ -22,6 +22,11 @@ class ActionBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The lowest version of a document that may say this, so that older sparklogs read what they can."""
         return FIRST_VERSION
 
+    @property
+    def extent_count(self) -> int:
+        """How many extents it appends, or stages."""
+        return 0
+
 
 class ActionRefusedError(Exception):
     """An action does not apply to the image; the text says which and why."""

@@ -14,6 +14,7 @@ from sparklog.metadata.model import (
     brokers,
     compacting,
     controller,
+    ending,
     expiring,
     extents,
     leading,
@@ -22,8 +23,10 @@ from sparklog.metadata.model import (
     registry,
     rewriting,
     settings,
+    staging,
     sweeping,
     topics,
+    transactions,
     writers,
 )
 from sparklog.metadata.model.acting import ActAsBroker
@@ -32,6 +35,7 @@ from sparklog.metadata.model.brokers import RegisterBroker
 from sparklog.metadata.model.compacting import NoteCleaned
 from sparklog.metadata.model.controller import ElectController
 from sparklog.metadata.model.draft import ImageDraft
+from sparklog.metadata.model.ending import EndTransaction
 from sparklog.metadata.model.expiring import ExpireProducers
 from sparklog.metadata.model.extents import AppendExtents
 from sparklog.metadata.model.leading import AssignReplicas, ElectLeaders
@@ -45,8 +49,10 @@ from sparklog.metadata.model.registry import (
 )
 from sparklog.metadata.model.rewriting import AdvanceLogStart, ReplaceExtents
 from sparklog.metadata.model.settings import SetConfigs
+from sparklog.metadata.model.staging import StageExtents
 from sparklog.metadata.model.sweeping import MoveSweepHorizon
 from sparklog.metadata.model.topics import AddPartitions, CreateTopic, DeleteTopic
+from sparklog.metadata.model.transactions import AddToTransaction, BeginProducer, ForgetTransactions
 from sparklog.metadata.model.writers import WriterTxn
 
 Action = (
@@ -72,12 +78,17 @@ Action = (
     | AssignReplicas
     | ElectLeaders
     | ActAsBroker
+    | BeginProducer
+    | AddToTransaction
+    | StageExtents
+    | EndTransaction
+    | ForgetTransactions
 )
 ACTION_TYPES: tuple[type[ActionBase], ...] = get_args(Action)
 
 # The newest version of a document that we know. An action that older software must refuse by its number
 # begins another (`document_version`).
-VERSION = 8
+VERSION = 9
 
 # What each kind does to an image; it refuses what does not apply.
 EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
@@ -103,6 +114,11 @@ EFFECTS: Mapping[type[ActionBase], Callable[[ImageDraft, Any], None]] = {
     AssignReplicas: leading.assign_replicas,
     ElectLeaders: leading.elect_leaders,
     ActAsBroker: acting.act_as_broker,
+    BeginProducer: transactions.begin_producer,
+    AddToTransaction: transactions.add_to_transaction,
+    StageExtents: staging.stage_extents,
+    EndTransaction: ending.end_transaction,
+    ForgetTransactions: transactions.forget_transactions,
 }
 
 # What changes who serves the root, what is in it to be served, and who does so.

@@ -7,12 +7,14 @@ Concurrency: a draft belongs to one thread; the images it takes and gives are im
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.broker_values import PartitionLeadership
 from sparklog.metadata.model.extent import Extent
+from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.image import Image, PartitionState, ProducerState, Topic, WriterTxnState
+from sparklog.metadata.model.transaction_draft import TransactionsDraft
 
 
 @dataclass(slots=True)
@@ -52,15 +54,15 @@ class PartitionDraft:
         )
 
     def flushed(self) -> PartitionState:
-        """With everything that was appended."""
-        if self.pending:
+        """With everything that was appended, and what producers have done."""
+        if self.pending or self.own_producers is not None:
             before = self.state
             self.state = PartitionState(
                 topic_id=before.topic_id,
                 partition=before.partition,
                 log_start_offset=before.log_start_offset,
                 log_end_offset=self.log_end_offset,
-                extents=before.extents.appended(self.pending),
+                extents=before.extents.appended(self.pending) if self.pending else before.extents,
                 producers=before.producers if self.own_producers is None else self.own_producers,
                 merged_batches=before.merged_batches,
                 cleaned=before.cleaned,
@@ -69,6 +71,16 @@ class PartitionDraft:
             )
             self.pending, self.own_producers = [], None
         return self.state
+
+    def publish(self, staged: ExtentList) -> None:
+        """What counts from 0 goes on where the partition ends."""
+        before = self.flushed()
+        self.log_end_offset = before.log_end_offset + staged.end_offset
+        self.state = replace(
+            before,
+            log_end_offset=self.log_end_offset,
+            extents=before.extents.joined(staged, before.log_end_offset),
+        )
 
 
 @dataclass(slots=True)
@@ -129,6 +141,7 @@ class ImageDraft:
         actions_left: how many of them come after the action that is being applied.
         acting: whose action it is, if it is a broker's.
         cluster_changed: as in the image.
+        transactions: as in the image, to be changed through its own methods.
         writer_txns, configs, broker, brokers, controller, next_producer_id, publishers, sweep_horizon,
             producers_marked_ms: as in the image, to be changed in place.
     """
@@ -147,6 +160,7 @@ class ImageDraft:
         self.publishers = dict(image.publishers)
         self.sweep_horizon = image.sweep_horizon
         self.producers_marked_ms = image.producers_marked_ms
+        self.transactions = TransactionsDraft(image.transactions)
         self._cluster_id = image.cluster_id
         # Topics that have a draft are stale in these two, until image() puts the drafts in.
         self._by_name = dict(image.topics)
@@ -211,7 +225,7 @@ class ImageDraft:
                         return True
                 if state.extents.refers_to(segment):
                     return True
-        return False
+        return self.transactions.refers_to(segment)
 
     def states(self) -> Iterator[PartitionState]:
         """All partitions, as of what has been applied so far."""
@@ -228,7 +242,8 @@ class ImageDraft:
         self._topics[draft.topic_id] = draft
 
     def remove_topic(self, draft: TopicDraft) -> None:
-        """The topic, and its partitions with it."""
+        """The topic, its partitions, and what is staged for them."""
+        self.transactions.drop_topic(draft.topic_id, len(draft.partitions))
         del self._by_id[draft.topic_id], self._by_name[draft.name], self._topics[draft.topic_id]
         self._partitions = {key: state for key, state in self._partitions.items() if key[0] != draft.topic_id}
 
@@ -260,5 +275,6 @@ class ImageDraft:
             publishers=self.publishers,
             sweep_horizon=self.sweep_horizon,
             producers_marked_ms=self.producers_marked_ms,
+            transactions=self.transactions.transactions(),
             cluster_changed=self.cluster_changed,
         )

@@ -35,6 +35,7 @@ assert Extent.__struct_fields__[_FIRST_NUMBER:] == NUMBER_COLUMNS
 assert len(NUMBER_COLUMNS) == NUMBERS
 _BASE_OFFSET = NUMBER_COLUMNS.index("base_offset")
 _RECORD_COUNT = NUMBER_COLUMNS.index("record_count")
+_OFFSET_DELTA = NUMBER_COLUMNS.index("offset_delta")
 _SIZE = NUMBER_COLUMNS.index("size")
 _PRODUCER = slice(NUMBER_COLUMNS.index("producer_id"), None)
 SEQUENCES = 1 << 31  # of producers: 0 to 2^31-1, and then 0 again
@@ -268,6 +269,25 @@ class ExtentList(Sequence[Extent]):
         if len(tail) < _MAX_TAIL:
             return self._with(self._blocks, tail)
         return self._with(_merged(self._blocks, _unpacked(tail)), NO_EXTENTS)
+
+    @property
+    def end_offset(self) -> int:
+        """Of the last extent; 0 if there is none."""
+        if len(self._tail):
+            return self.range_of(len(self) - 1, len(self))[0].end_offset
+        return _last_end(self._blocks[-1]) if self._blocks else 0
+
+    def joined(self, staged: "ExtentList", base_offset: int) -> "ExtentList":
+        """A list with `staged` behind these, whose offsets count from `base_offset` on."""
+        columns = staged.columns()
+        numbers = list(columns.numbers)
+        for column in (_BASE_OFFSET, _OFFSET_DELTA):
+            numbers[column] = numbers[column] + base_offset
+        moved = ExtentColumns(columns.segment, tuple(numbers))
+        if len(moved) < _MAX_TAIL:
+            return self.appended(list(moved.extents(self.topic_id, self.partition)))
+        blocks = _merged(self._blocks, _unpacked(self._tail)) if len(self._tail) else self._blocks
+        return self._with(_merged(blocks, moved), NO_EXTENTS)
 
     def dropped_before(self, offset: int) -> "ExtentList":
         """A list without the extents that end at or before `offset`."""

@@ -6,9 +6,9 @@ Not here: bounds of an extent's fields (extent.py), what a batch's sequence mean
 extents that are there (rewriting.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from sparklog.errors import FencedError, InvalidRequestError
+from sparklog.errors import FencedError, InvalidRequestError, SparklogError
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
 from sparklog.metadata.model.draft import ImageDraft, PartitionDraft
 from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent, why_illegal_extent
@@ -29,10 +29,15 @@ class AppendExtents(ActionBase, tag="append_extents", frozen=True, kw_only=True)
 
     extents: tuple[Extent, ...]
 
+    @property
+    def extent_count(self) -> int:
+        """All of them."""
+        return len(self.extents)
+
 
 def count_extents(actions: Sequence[ActionBase]) -> int:
-    """How many extents these append."""
-    return sum(len(action.extents) for action in actions if isinstance(action, AppendExtents))
+    """How many extents these append, or stage."""
+    return sum(action.extent_count for action in actions)
 
 
 # --- effect ------------------------------------------------------------------------------------------
@@ -58,7 +63,8 @@ def _append(draft: ImageDraft, extent: Extent) -> None:
             f"expected the log end {partition.log_end_offset}"
         )
     if extent.producer_id != NO_PRODUCER_ID:
-        _produce(partition, extent)
+        staging = draft.transactions.staging_in(extent.topic_id, extent.partition)
+        _produce(partition, extent, staging)
     partition.pending.append(extent)
     partition.log_end_offset = extent.end_offset
 
@@ -67,7 +73,7 @@ def _where(extent: Extent) -> str:
     return f"partition {extent.partition} of topic {extent.topic_id}"
 
 
-def _produce(partition: PartitionDraft, extent: Extent) -> None:
+def _produce(partition: PartitionDraft, extent: Extent, staging: Container[int]) -> None:
     producers = partition.changing_producers()
     known = producers.get(extent.producer_id)
     check = check_sequence(known, extent.producer_epoch, extent.base_sequence)
@@ -78,7 +84,7 @@ def _produce(partition: PartitionDraft, extent: Extent) -> None:
         )
     last = last_sequence(extent.base_sequence, extent.record_count)
     known = ProducerState(extent.producer_epoch, last, extent.end_offset - 1)
-    remember(producers, extent.producer_id, known, partition.state.merged_batches)
+    remember(producers, extent.producer_id, known, partition.state.merged_batches, staging)
 
 
 # --- plan --------------------------------------------------------------------------------------------
@@ -143,23 +149,34 @@ def _check_producer(draft: DraftExtent, state: PartitionState, known: ProducerSt
         check = check_unknown(state, draft.producer_id, *batch, draft.record_count, draft.max_timestamp_ms)
     else:
         check = check_sequence(known, *batch)
+    refusal = sequence_refusal(draft, known, check)
+    if refusal is not None:
+        raise refusal
+
+
+def sequence_refusal(
+    draft: DraftExtent, known: ProducerState | None, check: SequenceCheck
+) -> SparklogError | None:
+    """The error for a batch whose sequence is this; None for the next one."""
     found = (
         f"partition {draft.partition} of topic {draft.topic_id}: producer {draft.producer_id} epoch "
         f"{draft.producer_epoch} sequence {draft.base_sequence} {check.value}; last is {known}"
     )
     match check:
         case SequenceCheck.FENCED:
-            raise FencedError("PRODUCER_FENCED", found, fix="Close this producer; a newer one has taken over")
+            return FencedError(
+                "PRODUCER_FENCED", found, fix="Close this producer; a newer one has taken over"
+            )
         case SequenceCheck.DUPLICATE:
-            raise InvalidRequestError(
+            return InvalidRequestError(
                 "DUPLICATE_SEQUENCE", found, fix="Treat the batch as appended; do not repeat it"
             )
         case SequenceCheck.OUT_OF_ORDER:
-            raise InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="Send the missing batches first")
+            return InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="Send the missing batches first")
         case SequenceCheck.UNKNOWN:
-            raise unknown_producer(found)
+            return unknown_producer(found)
         case SequenceCheck.NEXT:
-            return
+            return None
 
 
 def unknown_producer(found: str) -> InvalidRequestError:

@@ -26,6 +26,7 @@ from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.topic_names import collision_key
+from sparklog.metadata.model.transaction_values import NO_TRANSACTIONS, Transactions
 
 NO_COMMIT = -1
 NO_HORIZON = -1
@@ -183,6 +184,8 @@ class Image:
     sweep_horizon: int = NO_HORIZON
     # When the partitions were last marked, by the clock of whoever did (expiring.py).
     producers_marked_ms: int = NEVER_MARKED_MS
+    # By transactional id (transactions.py).
+    transactions: Transactions = NO_TRANSACTIONS
     # No part of the state: who came by it in another way has the same image. The last commit that changed
     # what this one may be asked of a cluster: brokers, controller, topics, partitions, and who leads those.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)
@@ -249,7 +252,7 @@ class Image:
 
     def refers_to(self, segment: str) -> bool:
         """Is a segment live? Cost: a look at each extent, some 20 ms for a million."""
-        return any(
+        return self.transactions.refers_to(segment) or any(
             state.extents.refers_to(segment) for topic in self.topics.values() for state in topic.partitions
         )
 

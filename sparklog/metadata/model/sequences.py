@@ -60,16 +60,18 @@ def remember(
     producer_id: int,
     state: ProducerState,
     merged: Container[int] = (),
+    staging: Container[int] = (),
 ) -> None:
     """Note a producer's last batch, as the most recent one of the partition.
 
     Args:
-        merged: producers that are not forgotten, since not all of their extents are there to be looked up.
+        merged, staging: producers that are not forgotten, since not all of their extents are there to be
+            looked up: some were merged with others, some belong to a transaction that is open.
     """
     producers.pop(producer_id, None)
     producers[producer_id] = state
     if len(producers) > MAX_PRODUCERS:
-        del producers[next(one for one in producers if one not in merged)]
+        del producers[next(one for one in producers if one not in merged and one not in staging)]
 
 
 def last_batch(state: PartitionState, producer_id: int) -> ProducerState | None:

@@ -1,0 +1,346 @@
+"""Records of transactions: stage_extents, in the place of append_extents.
+
+What is staged is durable, and no record of the log yet: it has no offsets, nobody reads it, and the client
+is told base offset -1. The end of its transaction appends it, or drops it (ending.py). Its sequence numbers
+count from the moment when it is staged, whatever becomes of it: a client of the first protocol goes on behind
+what it has aborted.
+
+    first protocol    the partition was added before (`opens_ms` -1)
+    second protocol   the batch adds its partition, and opens the transaction if none is; the first batch of
+                      an epoch in a partition has sequence 0
+
+`StagingJudge` is for whoever judges parts one by one, in order (conditions.py, sparklog_server/publish): ask
+`refusal`, then for the sequence `check_staged`, and say `note` of each part that is going to be staged. A
+part whose sequence is a DUPLICATE is answered with success and base offset -1 if `was_staged`, and is out of
+order else.
+
+Invariants: an extent is of the producer and epoch of a transaction that is open, in one of its partitions;
+    (producer id, epoch, sequence) is staged at most once in a partition, and not after it was appended.
+Not here: bounds of an extent's fields (extent.py), what a sequence means (sequences.py), offsets (ending.py).
+Concurrency: pure functions; a judge belongs to one call.
+Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka ProducerAppendInfo, KIP-890.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
+from sparklog.metadata.model.columns import Column, column_of, expanded
+from sparklog.metadata.model.draft import ImageDraft, PartitionDraft
+from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, why_illegal_extent
+from sparklog.metadata.model.extents import sequence_refusal, sequenced
+from sparklog.metadata.model.image import Image, PartitionState, ProducerState
+from sparklog.metadata.model.sequences import (
+    SequenceCheck,
+    appended_offset,
+    check_sequence,
+    check_unknown,
+    last_batch,
+    last_sequence,
+    remember,
+)
+from sparklog.metadata.model.sweeping import refuse_expired, validate_births
+from sparklog.metadata.model.transaction_values import (
+    MAX_ROOT_STAGED_BYTES,
+    MAX_ROOT_STAGED_EXTENTS,
+    MAX_STAGED_BYTES,
+    MAX_STAGED_EXTENTS,
+    MAX_STAGING_PRODUCERS,
+    MAX_TRANSACTION_PARTITIONS,
+    TRANSACTIONS_VERSION,
+    TopicPartition,
+    Transaction,
+)
+from sparklog.metadata.model.transactions import fenced, full, opened, too_large, wrong_state
+
+NEVER_OPENS = -1
+
+
+class StageExtents(ActionBase, tag="stage_extents", frozen=True, kw_only=True):
+    """Each extent is staged behind what its transaction has in its partition, in the order given.
+
+    Fields:
+        opens_ms: a column. If the extent may add its partition, and open the transaction: when that was. -1:
+            it may not, since its client does so itself.
+    """
+
+    extents: tuple[DraftExtent, ...]
+    opens_ms: Column = NEVER_OPENS
+
+    @property
+    def document_version(self) -> int:
+        """Whoever does not know of it would take its segments for dead."""
+        return TRANSACTIONS_VERSION
+
+    @property
+    def extent_count(self) -> int:
+        """All of them."""
+        return len(self.extents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """Batches to be staged. `opens_ms`: as of StageExtents."""
+
+    draft: DraftExtent
+    opens_ms: int = NEVER_OPENS
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.draft.topic_id, self.draft.partition
+
+
+# --- effect ------------------------------------------------------------------------------------------
+
+
+def stage_extents(draft: ImageDraft, action: StageExtents) -> None:
+    """Each becomes the last that its transaction has in its partition."""
+    if not action.extents:
+        raise ActionRefusedError("nothing is staged")
+    refuse_expired(draft, (extent.segment for extent in action.extents))
+    opens = expanded(action.opens_ms, len(action.extents), "opens_ms")
+    for extent, opens_ms in zip(action.extents, opens, strict=True):
+        _stage(draft, extent, opens_ms)
+
+
+def _stage(draft: ImageDraft, extent: DraftExtent, opens_ms: int) -> None:
+    where = f"partition {extent.partition} of topic {extent.topic_id}"
+    refuse(_why_illegal(extent, opens_ms), where)
+    partition = draft.partition(extent.topic_id, extent.partition)
+    if draft.acting is not None:
+        draft.acting.require_leadership(partition)
+    transaction = _open_transaction(draft, extent, opens_ms, where)
+    staging = draft.transactions.staging_in(extent.topic_id, extent.partition)
+    if len(staging) >= MAX_STAGING_PRODUCERS and extent.producer_id not in staging:
+        raise ActionRefusedError(f"{where}: {len(staging)} producers have staged there already")
+    _produce(partition, extent, opens_ms, where, staging)
+    end = transaction.staged_in(extent.topic_id, extent.partition).end_offset
+    placed = sequenced(extent, end)
+    refuse(why_illegal_extent(placed), where)
+    draft.transactions.stage(transaction, placed)
+
+
+def _why_illegal(extent: DraftExtent, opens_ms: int) -> str | None:
+    if extent.producer_id == NO_PRODUCER_ID:
+        return "an extent without a producer is staged"
+    if opens_ms < NEVER_OPENS:
+        return f"opens_ms {opens_ms} is out of range"
+    return why_illegal_extent(sequenced(extent, 0))
+
+
+def _open_transaction(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -> Transaction:
+    transaction = draft.transactions.of_producer(extent.producer_id)
+    if transaction is None or transaction.producer_epoch != extent.producer_epoch:
+        now = "none" if transaction is None else f"in epoch {transaction.producer_epoch}"
+        raise ActionRefusedError(
+            f"{where}: a transaction of producer {extent.producer_id} in epoch {extent.producer_epoch}, "
+            f"found {now}"
+        )
+    place = extent.topic_id, extent.partition
+    is_added = transaction.is_ongoing and place in transaction.partitions
+    if not is_added and opens_ms == NEVER_OPENS:
+        raise ActionRefusedError(
+            f"{where}: not in transaction {transaction.number} of {transaction.transactional_id!r} "
+            f"({transaction.phase})"
+        )
+    if not transaction.is_ongoing:
+        transaction = opened(transaction, opens_ms)
+    return transaction if is_added else draft.transactions.add_partitions(transaction, [place])
+
+
+def _produce(
+    partition: PartitionDraft, extent: DraftExtent, opens_ms: int, where: str, staging: Container[int]
+) -> None:
+    """Note its sequence. As its offset there is only the partition's end, which it will not be below."""
+    producers = partition.changing_producers()
+    known = producers.get(extent.producer_id)
+    check = check_sequence(known, extent.producer_epoch, extent.base_sequence)
+    if check is SequenceCheck.NEXT and _skips_first(known, extent, opens_ms):
+        check = SequenceCheck.OUT_OF_ORDER
+    if check is not SequenceCheck.NEXT:
+        raise ActionRefusedError(
+            f"{where}: producer {extent.producer_id} epoch {extent.producer_epoch} sequence "
+            f"{extent.base_sequence} {check.value}, known is {known}"
+        )
+    state = _after(extent, partition.log_end_offset)
+    remember(producers, extent.producer_id, state, partition.state.merged_batches, staging)
+
+
+def _skips_first(known: ProducerState | None, extent: DraftExtent, opens_ms: int) -> bool:
+    """In the second protocol each transaction is an epoch, and each epoch begins with sequence 0."""
+    is_first = known is None or known.producer_epoch != extent.producer_epoch
+    return opens_ms != NEVER_OPENS and is_first and extent.base_sequence != 0
+
+
+def _after(extent: DraftExtent, log_end_offset: int) -> ProducerState:
+    last = last_sequence(extent.base_sequence, extent.record_count)
+    return ProducerState(extent.producer_epoch, last, log_end_offset)
+
+
+# --- judging -----------------------------------------------------------------------------------------
+
+
+class StagingJudge:
+    """Which parts transactions may take, by an image and the parts that were noted before."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._added: set[tuple[int, TopicPartition]] = set()
+        self._opened: set[int] = set()
+        self._staging: dict[TopicPartition, set[int]] = {}
+        self._of_transaction: dict[int, tuple[int, int, int]] = {}  # extents, bytes, partitions
+        self._of_root = image.transactions.staged_extents, image.transactions.staged_bytes
+
+    def refusal(self, part: Staging) -> SparklogError | None:
+        """Why it may not be staged, whatever its sequence; None: it may.
+
+        FencedError PRODUCER_FENCED; InvalidRequestError PRODUCER_UNMAPPED, TRANSACTION_STATE,
+        TRANSACTION_TOO_LARGE; RetriableError TRANSACTIONS_FULL.
+        """
+        draft = part.draft
+        transaction = self._image.transactions.of_producer(draft.producer_id)
+        if transaction is None:
+            return InvalidRequestError(
+                "PRODUCER_UNMAPPED",
+                f"partition {draft.partition} of topic {draft.topic_id}: found a transaction's batch of "
+                f"producer id {draft.producer_id}, which no transactional id has",
+                fix="initialise the producer again",
+            )
+        if transaction.producer_epoch != draft.producer_epoch:
+            return fenced(transaction, draft.producer_id, draft.producer_epoch)
+        if not self._is_added(transaction, part.place) and part.opens_ms == NEVER_OPENS:
+            return wrong_state(
+                transaction,
+                f"found a batch of partition {draft.partition} of topic {draft.topic_id}, which is not added",
+                fix="abort the transaction: it was ended meanwhile, or its client is at fault",
+            )
+        return self._no_room(transaction, part)
+
+    def note(self, part: Staging) -> None:
+        """It is going to be staged."""
+        place, producer_id = part.place, part.draft.producer_id
+        transaction = self._image.transactions.of_producer(producer_id)
+        assert transaction is not None, "asked before"
+        extents, staged_bytes, partitions = self._has(transaction)
+        if not self._is_added(transaction, place):
+            self._added.add((producer_id, place))
+            partitions += 1
+        self._of_transaction[producer_id] = extents + 1, staged_bytes + part.draft.size, partitions
+        self._of_root = self._of_root[0] + 1, self._of_root[1] + part.draft.size
+        self._staging.setdefault(place, set()).add(producer_id)
+
+    def _is_added(self, transaction: Transaction, place: TopicPartition) -> bool:
+        if transaction.is_ongoing and place in transaction.partitions:
+            return True
+        return (transaction.producer_id, place) in self._added
+
+    def _has(self, transaction: Transaction) -> tuple[int, int, int]:
+        noted = self._of_transaction.get(transaction.producer_id)
+        if noted is not None:
+            return noted
+        return transaction.staged_extents, transaction.staged_bytes, len(transaction.partitions)
+
+    def _no_room(self, transaction: Transaction, part: Staging) -> SparklogError | None:
+        extents, staged_bytes, partitions = self._has(transaction)
+        if extents >= MAX_STAGED_EXTENTS:
+            return too_large(transaction, f"{extents} extents staged, at most {MAX_STAGED_EXTENTS}")
+        if staged_bytes + part.draft.size > MAX_STAGED_BYTES:
+            return too_large(transaction, f"{staged_bytes} bytes staged, at most {MAX_STAGED_BYTES}")
+        if partitions >= MAX_TRANSACTION_PARTITIONS and not self._is_added(transaction, part.place):
+            return too_large(transaction, f"{partitions} partitions, at most {MAX_TRANSACTION_PARTITIONS}")
+        of_root = self._of_root
+        if of_root[0] >= MAX_ROOT_STAGED_EXTENTS:
+            return full(f"{of_root[0]} extents staged by all transactions, at most {MAX_ROOT_STAGED_EXTENTS}")
+        if of_root[1] + part.draft.size > MAX_ROOT_STAGED_BYTES:
+            return full(f"{of_root[1]} bytes staged by all transactions, at most {MAX_ROOT_STAGED_BYTES}")
+        before = self._image.transactions.staging_in(*part.place)
+        noted = self._staging.get(part.place, set())
+        if transaction.producer_id not in before and transaction.producer_id not in noted:
+            staging = len(before) + len(noted - before)
+            if staging >= MAX_STAGING_PRODUCERS:
+                return full(
+                    f"{staging} transactions with something staged in partition {part.draft.partition} of "
+                    f"topic {part.draft.topic_id}, at most {MAX_STAGING_PRODUCERS}"
+                )
+        return None
+
+
+def check_staged(
+    state: PartitionState, known: ProducerState | None, part: Staging, sent_timestamp_ms: int | None
+) -> SequenceCheck:
+    """What the sequence of a part means.
+
+    Args:
+        known: the producer's last batch (`last_batch`), or of a part before it.
+        sent_timestamp_ms: as the producer has sent it; None if only the time of the append is known.
+    """
+    draft = part.draft
+    if known is None:
+        check = check_unknown(
+            state,
+            draft.producer_id,
+            draft.producer_epoch,
+            draft.base_sequence,
+            draft.record_count,
+            sent_timestamp_ms,
+        )
+    else:
+        check = check_sequence(known, draft.producer_epoch, draft.base_sequence)
+    if check is SequenceCheck.NEXT and _skips_first(known, draft, part.opens_ms):
+        return SequenceCheck.OUT_OF_ORDER
+    return check
+
+
+def was_staged(image: Image, draft: DraftExtent) -> bool:
+    """Does the producer's open transaction hold all records of this batch, or has one before appended them?
+
+    What was aborted is not found: nobody waits for an answer to it any more.
+    """
+    transaction = image.transactions.of_producer(draft.producer_id)
+    if transaction is not None:
+        staged = transaction.staged_in(draft.topic_id, draft.partition)
+        extent = staged.with_sequence(draft.producer_id, draft.producer_epoch, draft.base_sequence)
+        if extent is not None:
+            last = last_sequence(draft.base_sequence, draft.record_count)
+            return staged.with_sequence(draft.producer_id, draft.producer_epoch, last) is not None
+    state = image.partition_of(draft.topic_id, draft.partition)
+    batch = draft.producer_id, draft.producer_epoch, draft.base_sequence
+    return appended_offset(state, *batch, draft.record_count) is not None
+
+
+# --- plan --------------------------------------------------------------------------------------------
+
+
+def plan_stage(image: Image, parts: Sequence[Staging]) -> StageExtents:
+    """Stage them all, per partition in the order given.
+
+    Raises:
+        UnknownTopicError: no topic has this id (any more), or no such partition.
+        RetriableError: STAGING_EXPIRED, a segment is too old to come to life; TRANSACTIONS_FULL.
+        FencedError: PRODUCER_FENCED.
+        InvalidRequestError: PRODUCER_UNMAPPED, TRANSACTION_STATE, TRANSACTION_TOO_LARGE, DUPLICATE_SEQUENCE,
+            OUT_OF_ORDER_SEQUENCE, UNKNOWN_PRODUCER, or a malformed draft.
+    """
+    validate_births(image, (part.draft.segment for part in parts))
+    judge = StagingJudge(image)
+    producers: dict[tuple[str, int, int], ProducerState] = {}
+    for part in parts:
+        draft = part.draft
+        state = image.partition_of(*part.place)
+        reason = _why_illegal(draft, part.opens_ms)
+        if reason is not None:
+            raise invalid_plan(f"extent of partition {draft.partition} of topic {draft.topic_id}: {reason}")
+        refusal = judge.refusal(part)
+        if refusal is not None:
+            raise refusal
+        key = (*part.place, draft.producer_id)
+        known = producers.get(key) or last_batch(state, draft.producer_id)
+        refusal = sequence_refusal(draft, known, check_staged(state, known, part, draft.max_timestamp_ms))
+        if refusal is not None:
+            raise refusal
+        judge.note(part)
+        producers[key] = _after(draft, state.log_end_offset)
+    return StageExtents(
+        extents=tuple(part.draft for part in parts), opens_ms=column_of([part.opens_ms for part in parts])
+    )

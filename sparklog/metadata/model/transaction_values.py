@@ -1,0 +1,190 @@
+"""What an image knows of transactions: one for each transactional id, and what it has staged.
+
+Invariants: a producer id is that of one transactional id at most. Only a transaction that is ONGOING has
+partitions, groups and staged extents. In a partition what a transaction has staged counts from 0 and has no
+gaps; `staging` and the totals say the same as the transactions, found quicker.
+Not here: how they come to be (transactions.py, staging.py, ending.py), changing them (transaction_draft.py).
+Concurrency: immutable.
+Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka TransactionMetadata.
+"""
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sparklog.metadata.model.extent_list import ExtentList
+
+TRANSACTIONS_VERSION = 9  # of documents with transactions
+NO_NUMBER = -1
+NO_ID = -1  # of a producer
+NO_PRODUCER_EPOCH = -1
+# The last epoch that a producer id is used in; Kafka's, whose own markers need the one above.
+LAST_PRODUCER_EPOCH = 32_766
+MAX_TRANSACTIONAL_ID_LENGTH = 1_024
+# What planning refuses to go beyond: all of it is in the memory of everybody who uses the root.
+MAX_TRANSACTIONAL_IDS = 65_536
+MAX_TRANSACTION_PARTITIONS = 16_384
+MAX_TRANSACTION_GROUPS = 1_000
+MAX_TRANSACTION_GROUP_CHARACTERS = 1 << 16
+MAX_STAGED_EXTENTS = 1 << 17  # of one transaction
+MAX_STAGED_BYTES = 1 << 38
+MAX_ROOT_STAGED_EXTENTS = 1 << 20
+MAX_ROOT_STAGED_BYTES = 1 << 42
+# That have something staged in one partition; these are not forgotten there (sequences.py).
+MAX_STAGING_PRODUCERS = 1_024
+
+TopicPartition = tuple[str, int]  # topic id, partition
+_NOBODY: frozenset[int] = frozenset()
+
+
+class TransactionPhase(enum.StrEnum):
+    """Where a transaction is.
+
+    EMPTY: a producer was initialised, and has begun nothing since.
+    ONGOING: something was added to it, or staged.
+    COMMITTED, ABORTED: the last one ended so; Kafka's CompleteCommit and CompleteAbort.
+    """
+
+    EMPTY = "empty"
+    ONGOING = "ongoing"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """The present or last transaction of a transactional id.
+
+    Fields:
+        producer_id, producer_epoch: who may add to it, stage and end; nobody else.
+        previous_producer_id, previous_producer_epoch: who that was before, if the same process knows that it
+            has been followed: by an end that raised the epoch, or an initialisation that named it. Then a
+            repetition of that request is answered. -1: there is none.
+        number: how many transactions were opened under this id; this is the last one's.
+        timeout_ms: of one that is ONGOING, from `started_ms` on, by the clock of whoever opened it.
+        changed_ms: when its phase last changed, or a producer was initialised.
+        partitions: those added, in the order of their first appearance, each with what is staged there.
+        groups: those whose offsets it may commit.
+        staged_extents, staged_bytes: of all partitions.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    changed_ms: int
+    previous_producer_id: int = NO_ID
+    previous_producer_epoch: int = NO_PRODUCER_EPOCH
+    number: int = 0
+    phase: TransactionPhase = TransactionPhase.EMPTY
+    started_ms: int = -1
+    partitions: Mapping[TopicPartition, ExtentList] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    staged_extents: int = 0
+    staged_bytes: int = 0
+
+    @property
+    def is_ongoing(self) -> bool:
+        """May it be ended?"""
+        return self.phase is TransactionPhase.ONGOING
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        """Has it taken longer than it may?"""
+        return self.is_ongoing and now_ms - self.started_ms >= self.timeout_ms
+
+    def is_of(self, producer_id: int, producer_epoch: int) -> bool:
+        """Is this the producer that may change it?"""
+        return (self.producer_id, self.producer_epoch) == (producer_id, producer_epoch)
+
+    def staged_in(self, topic_id: str, partition: int) -> ExtentList:
+        """What it has staged in a partition, counting from 0; empty if nothing."""
+        found = self.partitions.get((topic_id, partition))
+        return ExtentList(topic_id, partition) if found is None else found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transactions(Mapping[str, Transaction]):
+    """All of a root, by transactional id.
+
+    Fields:
+        by_producer: producer id -> transactional id.
+        staging: producers with something staged in a partition; a partition without any is left out.
+        staged_extents, staged_bytes: of all.
+    """
+
+    by_id: Mapping[str, Transaction] = field(default_factory=dict)
+    by_producer: Mapping[int, str] = field(default_factory=dict)
+    staging: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    staged_extents: int = 0
+    staged_bytes: int = 0
+
+    def __getitem__(self, transactional_id: str) -> Transaction:
+        return self.by_id[transactional_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_id)
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transactions) and dict(self.by_id) == dict(other.by_id)
+
+    def __hash__(self) -> int:
+        return hash(len(self.by_id))
+
+    def of_producer(self, producer_id: int) -> Transaction | None:
+        """The transaction of a producer id; None if it is no transactional producer's (any more)."""
+        transactional_id = self.by_producer.get(producer_id)
+        return None if transactional_id is None else self.by_id[transactional_id]
+
+    def staging_in(self, topic_id: str, partition: int) -> frozenset[int]:
+        """The producers whose open transactions have something staged in a partition."""
+        return self.staging.get((topic_id, partition), _NOBODY)
+
+    def is_staged_in(self, topic_id: str, partition: int) -> bool:
+        """Is the end of any transaction going to append to this partition?"""
+        return (topic_id, partition) in self.staging
+
+    def staged_lists(self) -> Iterator[ExtentList]:
+        """All that is staged, in the order of transactions and of their partitions; none is empty."""
+        if not self.staging:
+            return
+        for transaction in self.by_id.values():
+            for extents in transaction.partitions.values():
+                if len(extents):
+                    yield extents
+
+    def refers_to(self, segment: str) -> bool:
+        """Is an extent staged in this segment? Cost: a look at each of them."""
+        return any(extents.refers_to(segment) for extents in self.staged_lists())
+
+
+NO_TRANSACTIONS = Transactions()
+
+
+def transactions_of(found: Iterable[Transaction]) -> Transactions:
+    """Them, with all that is derived from them."""
+    by_id = {one.transactional_id: one for one in found}
+    staging: dict[TopicPartition, frozenset[int]] = {}
+    for one in by_id.values():
+        for place, extents in one.partitions.items():
+            if len(extents):
+                staging[place] = staging.get(place, _NOBODY) | {one.producer_id}
+    return Transactions(
+        by_id=by_id,
+        by_producer={one.producer_id: one.transactional_id for one in by_id.values()},
+        staging=staging,
+        staged_extents=sum(one.staged_extents for one in by_id.values()),
+        staged_bytes=sum(one.staged_bytes for one in by_id.values()),
+    )
+
+
+def why_illegal_transactional_id(transactional_id: str) -> str | None:
+    """It has a length, in characters."""
+    if 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
+        return None
+    return (
+        f"a transactional id of {len(transactional_id)} characters, expected 1 to "
+        f"{MAX_TRANSACTIONAL_ID_LENGTH}"
+    )

@@ -1,0 +1,458 @@
+"""Who may do what in a transaction: begin_producer, add_to_transaction, forget_transactions.
+
+A transactional id has one producer at a time: a producer id, and an epoch that only grows. Who is initialised
+with the id gets the next epoch, and what was open is aborted by the same commit; so an older process can
+neither stage nor end anything from then on. All state is in the image: any broker may plan for any id.
+
+A transaction is open from the first partition or group that is added to it (first protocol), or the first
+batch that is staged (second), until it is ended. Transactions of an id are numbered.
+
+How a caller uses the plans: they are pure, and called with each image that the commit may follow. What
+they refuse is refused by that image: a broker MUST have looked at the newest one before it tells a client so,
+since the client may have been initialised at another broker a moment ago.
+
+    begun = plan_begin_producer(image, "app", timeout_ms=60_000, now_ms=now)     # InitProducerId
+    plan_add_to_transaction(image, "app", pid, epoch, partitions=[(topic_id, 0)], groups=["g"], now_ms=now)
+    plan_stage(image, [Staging(draft=draft, opens_ms=-1)])                       # Produce: staging.py
+    plan_end_transaction(image, "app", pid, epoch, committed=True, second=False, number=n, now_ms=now)
+                                                                                 # EndTxn: ending.py
+Errors, and what they are to Kafka's clients:
+    PRODUCER_FENCED             PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (older versions)
+    PRODUCER_UNMAPPED           INVALID_PRODUCER_ID_MAPPING
+    TRANSACTION_STATE           INVALID_TXN_STATE
+    TRANSACTION_TOO_LARGE       TRANSACTION_ABORTABLE: what this transaction may hold is used up
+    TRANSACTIONS_FULL           the root's ids, or staged bytes and extents, are used up
+    INVALID_TRANSACTIONAL_ID    INVALID_REQUEST
+    INVALID_TRANSACTION_TIMEOUT INVALID_TRANSACTION_TIMEOUT
+    TRANSACTION_MISSING         TRANSACTIONAL_ID_NOT_FOUND
+    METADATA_VERSION_TOO_LOW    UNSUPPORTED_VERSION: the root's owner has not agreed to version 9
+
+Invariants: as of transaction_values.py. An action names the producer and its epoch, and applies in that epoch
+    only; an epoch goes up by one, or a new producer id begins with 0.
+Not here: staging (staging.py), ending (ending.py), who coordinates, and the bounds that are settings of it.
+Concurrency: pure functions.
+Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; tests/models/transactions.py; Kafka
+    TransactionCoordinator, TransactionMetadata; KIP-98, KIP-360, KIP-890.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError
+from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
+from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, agreed_version
+from sparklog.metadata.model.columns import Column, named, partitions_of
+from sparklog.metadata.model.draft import ImageDraft
+from sparklog.metadata.model.image import Image
+from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
+from sparklog.metadata.model.producers import AllocateProducerIds, plan_allocate_producer_ids
+from sparklog.metadata.model.transaction_values import (
+    LAST_PRODUCER_EPOCH,
+    MAX_TRANSACTION_GROUP_CHARACTERS,
+    MAX_TRANSACTION_GROUPS,
+    MAX_TRANSACTION_PARTITIONS,
+    MAX_TRANSACTIONAL_IDS,
+    NO_ID,
+    NO_PRODUCER_EPOCH,
+    TRANSACTIONS_VERSION,
+    TopicPartition,
+    Transaction,
+    TransactionPhase,
+    why_illegal_transactional_id,
+)
+
+MAX_TIMEOUT_MS = (1 << 31) - 1
+MAX_FORGOTTEN_AT_ONCE = 10_000
+
+
+class BeginProducer(ActionBase, tag="begin_producer", frozen=True, kw_only=True):
+    """A process is initialised with a transactional id; what was open under it is aborted.
+
+    Fields:
+        producer_id, producer_epoch: its own from now on.
+        follows: it is the process that had the id before, and named its producer id and epoch: they are
+            remembered, so that the request may come again.
+    """
+
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int64
+    timeout_ms: Int64
+    time_ms: Int64
+    follows: bool = False
+
+    @property
+    def document_version(self) -> int:
+        """Whoever does not know of it would not fence the others."""
+        return TRANSACTIONS_VERSION
+
+
+class AddToTransaction(ActionBase, tag="add_to_transaction", frozen=True, kw_only=True):
+    """The producer is going to write to these partitions, and to commit offsets of these groups.
+
+    It opens a transaction if none is open. `topics`, `topic` and `partition` are columns.
+    """
+
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int64
+    time_ms: Int64
+    topics: tuple[str, ...] = ()
+    topic: Column = 0
+    partition: tuple[Int64, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def document_version(self) -> int:
+        """As of the others."""
+        return TRANSACTIONS_VERSION
+
+
+class ForgetTransactions(ActionBase, tag="forget_transactions", frozen=True, kw_only=True):
+    """These transactional ids are unknown from now on, and their producers with them; none is in use."""
+
+    transactional_ids: tuple[str, ...]
+
+    @property
+    def document_version(self) -> int:
+        """As of the others."""
+        return TRANSACTIONS_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What an initialisation amounts to; no actions: it was done already, and this is the answer."""
+
+    actions: Sequence[AllocateProducerIds | BeginProducer]
+    producer_id: int
+    producer_epoch: int
+
+
+# --- effects -----------------------------------------------------------------------------------------
+
+
+def begin_producer(draft: ImageDraft, action: BeginProducer) -> None:
+    """The id has a new producer, or the next epoch, and nothing open."""
+    refuse(why_illegal_transactional_id(action.transactional_id), "begin_producer")
+    refuse(_why_illegal_times(action.timeout_ms, action.time_ms), "begin_producer")
+    known = draft.transactions.get(action.transactional_id)
+    require_next_producer(draft, known, action.producer_id, action.producer_epoch)
+    if known is None:
+        draft.transactions.put(
+            Transaction(
+                transactional_id=action.transactional_id,
+                producer_id=action.producer_id,
+                producer_epoch=action.producer_epoch,
+                timeout_ms=action.timeout_ms,
+                changed_ms=action.time_ms,
+            )
+        )
+        return
+    draft.transactions.put(
+        replace(
+            draft.transactions.clear(known),
+            producer_id=action.producer_id,
+            producer_epoch=action.producer_epoch,
+            previous_producer_id=known.producer_id,
+            previous_producer_epoch=known.producer_epoch if action.follows else NO_PRODUCER_EPOCH,
+            timeout_ms=action.timeout_ms,
+            changed_ms=action.time_ms,
+            phase=TransactionPhase.EMPTY,
+        )
+    )
+
+
+def require_next_producer(draft: ImageDraft, known: Transaction | None, producer_id: int, epoch: int) -> None:
+    """ActionRefusedError unless it is the next epoch of the producer, or a new producer's first."""
+    if known is not None and producer_id == known.producer_id:
+        if known.producer_epoch < LAST_PRODUCER_EPOCH and epoch == known.producer_epoch + 1:
+            return
+    elif 0 <= producer_id < draft.next_producer_id and epoch == 0:
+        other = draft.transactions.of_producer(producer_id)
+        if other is None:
+            return
+        raise ActionRefusedError(f"producer id {producer_id} is that of {other.transactional_id!r}")
+    now = "none" if known is None else f"{known.producer_id} in epoch {known.producer_epoch}"
+    raise ActionRefusedError(f"producer {producer_id} in epoch {epoch}, expected the one after {now}")
+
+
+def require_producer(draft: ImageDraft, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
+    """The transaction; ActionRefusedError unless this is its producer, in its epoch."""
+    known = draft.transactions.get(transactional_id)
+    if known is None or not known.is_of(producer_id, epoch):
+        now = "unknown" if known is None else f"of producer {known.producer_id} epoch {known.producer_epoch}"
+        raise ActionRefusedError(f"{transactional_id!r} of producer {producer_id} epoch {epoch} is {now}")
+    return known
+
+
+def add_to_transaction(draft: ImageDraft, action: AddToTransaction) -> None:
+    """It is open, and has them as well as what it had."""
+    known = require_producer(draft, action.transactional_id, action.producer_id, action.producer_epoch)
+    refuse(_why_illegal_times(1, action.time_ms), "add_to_transaction")
+    added = partitions_of(action.topics, action.topic, action.partition) if action.partition else []
+    if not added and not action.groups:
+        raise ActionRefusedError("nothing is added to a transaction")
+    for topic_id, partition in added:
+        draft.partition(topic_id, partition)  # there is such a partition
+    if not known.is_ongoing:
+        known = opened(known, action.time_ms)
+    known = draft.transactions.add_partitions(known, added)
+    groups = (*known.groups, *(group for group in action.groups if group not in known.groups))
+    draft.transactions.put(replace(known, groups=groups))
+
+
+def opened(transaction: Transaction, time_ms: int) -> Transaction:
+    """The next one of its id."""
+    return replace(
+        transaction,
+        phase=TransactionPhase.ONGOING,
+        number=transaction.number + 1,
+        started_ms=time_ms,
+        changed_ms=time_ms,
+    )
+
+
+def forget_transactions(draft: ImageDraft, action: ForgetTransactions) -> None:
+    """None of them is open."""
+    for transactional_id in action.transactional_ids:
+        known = draft.transactions.get(transactional_id)
+        if known is None or known.is_ongoing:
+            raise ActionRefusedError(f"{transactional_id!r} is unknown, or has a transaction that is open")
+        draft.transactions.remove(known)
+
+
+def _why_illegal_times(timeout_ms: int, time_ms: int) -> str | None:
+    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        return f"timeout {timeout_ms} ms, expected 1 to {MAX_TIMEOUT_MS}"
+    if not 0 <= time_ms <= MAX_OFFSET:
+        return f"time {time_ms}, expected 0 to {MAX_OFFSET}"
+    return None
+
+
+# --- plans -------------------------------------------------------------------------------------------
+
+
+def plan_begin_producer(
+    image: Image,
+    transactional_id: str,
+    *,
+    timeout_ms: int,
+    now_ms: int,
+    producer_id: int = NO_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+) -> Begun:
+    """Initialise a process with a transactional id: fence the others, abort what is open.
+
+    Args:
+        producer_id, producer_epoch: those that the process has, if it goes on after an error. It gets the
+            next epoch then; if it has that already, for the request came before, it is told again.
+
+    Raises:
+        FencedError: PRODUCER_FENCED, another process was initialised since.
+        RetriableError: TRANSACTIONS_FULL, too many ids.
+        InvalidRequestError: INVALID_TRANSACTIONAL_ID, INVALID_TRANSACTION_TIMEOUT, METADATA_VERSION_TOO_LOW.
+    """
+    validate_transactions_version(image)
+    _validate_beginning(transactional_id, timeout_ms)
+    known = image.transactions.get(transactional_id)
+    follows = known is not None and producer_id != NO_ID
+    if known is None:
+        if len(image.transactions) >= MAX_TRANSACTIONAL_IDS:
+            raise full(f"{len(image.transactions)} transactional ids, at most {MAX_TRANSACTIONAL_IDS}")
+    elif follows and not known.is_of(producer_id, producer_epoch):
+        before = known.previous_producer_id, known.previous_producer_epoch
+        if producer_epoch != NO_PRODUCER_EPOCH and before == (producer_id, producer_epoch):
+            return Begun(actions=(), producer_id=known.producer_id, producer_epoch=known.producer_epoch)
+        raise fenced(known, producer_id, producer_epoch)
+    next_id, next_epoch = next_producer(known, image.next_producer_id)
+    begin = BeginProducer(
+        transactional_id=transactional_id,
+        producer_id=next_id,
+        producer_epoch=next_epoch,
+        timeout_ms=timeout_ms,
+        time_ms=now_ms,
+        follows=follows,
+    )
+    reason = _why_illegal_times(timeout_ms, now_ms)
+    if reason is not None:
+        raise invalid_plan(reason)
+    allocated = allocation(image, [next_id])
+    return Begun(actions=(*allocated, begin), producer_id=next_id, producer_epoch=next_epoch)
+
+
+def next_producer(known: Transaction | None, fresh_id: int) -> tuple[int, int]:
+    """The producer id and epoch after those that there are: the next epoch, or the first one of a new id."""
+    if known is None or known.producer_epoch >= LAST_PRODUCER_EPOCH:
+        return fresh_id, 0
+    return known.producer_id, known.producer_epoch + 1
+
+
+def allocation(image: Image, producer_ids: Collection[int]) -> list[AllocateProducerIds]:
+    """What takes those of these ids that are new."""
+    new = sum(one >= image.next_producer_id for one in producer_ids)
+    return [plan_allocate_producer_ids(image, new)] if new else []
+
+
+def _validate_beginning(transactional_id: str, timeout_ms: int) -> None:
+    reason = why_illegal_transactional_id(transactional_id)
+    if reason is not None:
+        raise InvalidRequestError(
+            "INVALID_TRANSACTIONAL_ID", reason, fix="choose another transactional.id for the producer"
+        )
+    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidRequestError(
+            "INVALID_TRANSACTION_TIMEOUT",
+            f"transaction of {transactional_id!r}: found a timeout of {timeout_ms} ms, expected 1 to "
+            f"{MAX_TIMEOUT_MS}",
+            fix="set transaction.timeout.ms of the producer within these bounds",
+        )
+
+
+def plan_add_to_transaction(
+    image: Image,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    *,
+    partitions: Sequence[TopicPartition] = (),
+    groups: Sequence[str] = (),
+    now_ms: int,
+) -> list[AddToTransaction]:
+    """Add partitions (by topic id) and groups; opens a transaction if none is. Empty: it has them already.
+
+    Raises:
+        UnknownTopicError: no such topic or partition.
+        FencedError: PRODUCER_FENCED.
+        InvalidRequestError: PRODUCER_UNMAPPED, TRANSACTION_TOO_LARGE.
+    """
+    known = validate_producer(image, transactional_id, producer_id, producer_epoch)
+    has = known.partitions if known.is_ongoing else {}
+    new = [place for place in dict.fromkeys(partitions) if place not in has]
+    for place in new:
+        image.partition_of(*place)
+    has_groups = known.groups if known.is_ongoing else ()
+    new_groups = tuple(group for group in dict.fromkeys(groups) if group not in has_groups)
+    if not new and not new_groups:
+        return []
+    _validate_room(known, len(has) + len(new), (*has_groups, *new_groups))
+    topics, topic, partition = named(new) if new else ((), 0, ())
+    return [
+        AddToTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            time_ms=now_ms,
+            topics=topics,
+            topic=topic,
+            partition=partition,
+            groups=new_groups,
+        )
+    ]
+
+
+def _validate_room(known: Transaction, partitions: int, groups: Sequence[str]) -> None:
+    if partitions > MAX_TRANSACTION_PARTITIONS:
+        raise too_large(known, f"{partitions} partitions, at most {MAX_TRANSACTION_PARTITIONS}")
+    characters = sum(map(len, groups))
+    if len(groups) > MAX_TRANSACTION_GROUPS or characters > MAX_TRANSACTION_GROUP_CHARACTERS:
+        raise too_large(
+            known,
+            f"{len(groups)} groups of {characters} characters, at most {MAX_TRANSACTION_GROUPS} of "
+            f"{MAX_TRANSACTION_GROUP_CHARACTERS}",
+        )
+
+
+def plan_forget_transactions(image: Image, now_ms: int, expiration_ms: int) -> ForgetTransactions | None:
+    """Forget the ids that were not used for so long, at most MAX_FORGOTTEN_AT_ONCE; None: there are none.
+
+    Cost: a look at each id.
+    """
+    unused = tuple(
+        transactional_id
+        for transactional_id, one in image.transactions.items()
+        if not one.is_ongoing and now_ms - one.changed_ms >= expiration_ms
+    )
+    return ForgetTransactions(transactional_ids=unused[:MAX_FORGOTTEN_AT_ONCE]) if unused else None
+
+
+# --- what plans refuse --------------------------------------------------------------------------------
+
+
+def validate_transactions_version(image: Image) -> None:
+    """InvalidRequestError METADATA_VERSION_TOO_LOW where the root may not have transactions."""
+    version = agreed_version(image.configs)
+    if version < TRANSACTIONS_VERSION:
+        raise InvalidRequestError(
+            "METADATA_VERSION_TOO_LOW",
+            f"cluster {image.cluster_id}: found {METADATA_VERSION_KEY} {version}, expected "
+            f"{TRANSACTIONS_VERSION} for transactions",
+            fix="upgrade sparklog on every machine that uses the root; then `sparklog root alter --config "
+            f"{METADATA_VERSION_KEY}={TRANSACTIONS_VERSION}`",
+        )
+
+
+def validate_producer(
+    image: Image, transactional_id: str, producer_id: int, producer_epoch: int
+) -> Transaction:
+    """The transaction of an id; raises unless this is its producer, in its epoch.
+
+    Raises:
+        InvalidRequestError: PRODUCER_UNMAPPED.
+        FencedError: PRODUCER_FENCED.
+    """
+    known = image.transactions.get(transactional_id)
+    if known is None or known.producer_id != producer_id:
+        raise unmapped(transactional_id, producer_id, known)
+    if known.producer_epoch != producer_epoch:
+        raise fenced(known, producer_id, producer_epoch)
+    return known
+
+
+def unmapped(transactional_id: str, producer_id: int, known: Transaction | None) -> InvalidRequestError:
+    """The error for a producer id that is not the transactional id's."""
+    expected = "which is unknown" if known is None else f"whose producer id is {known.producer_id}"
+    return InvalidRequestError(
+        "PRODUCER_UNMAPPED",
+        f"transactional id {transactional_id!r}: found producer id {producer_id}, {expected}",
+        fix="initialise the producer again; a transactional id that is not used for "
+        "transactional.id.expiration.ms is forgotten",
+    )
+
+
+def fenced(known: Transaction, producer_id: int, producer_epoch: int) -> FencedError:
+    """The error for a producer that is no longer the transactional id's."""
+    return FencedError(
+        "PRODUCER_FENCED",
+        f"transactional id {known.transactional_id!r}: found producer {producer_id} in epoch "
+        f"{producer_epoch}, expected {known.producer_id} in epoch {known.producer_epoch}",
+        fix="close this producer: another with its transactional id was initialised, or its transaction took "
+        "longer than its timeout and was aborted",
+    )
+
+
+def wrong_state(known: Transaction, found: str, fix: str) -> InvalidRequestError:
+    """The error for what the phase of a transaction does not allow."""
+    return InvalidRequestError(
+        "TRANSACTION_STATE",
+        f"transactional id {known.transactional_id!r}, transaction {known.number} ({known.phase}): {found}",
+        fix=fix,
+    )
+
+
+def too_large(known: Transaction, found: str) -> InvalidRequestError:
+    """The error for what a transaction has no room for."""
+    return InvalidRequestError(
+        "TRANSACTION_TOO_LARGE",
+        f"transactional id {known.transactional_id!r}, transaction {known.number}: found {found} are allowed",
+        fix="abort it, and commit more often",
+    )
+
+
+def full(found: str) -> RetriableError:
+    """The error for what a root has no room for."""
+    return RetriableError(
+        "TRANSACTIONS_FULL",
+        f"root: found {found} are allowed",
+        fix="end transactions that are open (`sparklog transactions list`), or wait until unused ids are "
+        "forgotten (transactional.id.expiration.ms); then try again",
+    )
