@@ -18,17 +18,21 @@ from sparklog.metadata import (
     ActAsBroker,
     Action,
     AddPartitions,
+    AddToTransaction,
     AdvanceLogStart,
     AllocateProducerIds,
     AppendExtents,
     AssignReplicas,
     BeginControlledShutdown,
+    BeginProducer,
     CreateTopic,
     DeleteTopic,
     ElectController,
     ElectLeaders,
+    EndTransaction,
     ExpireProducers,
     FenceBroker,
+    ForgetTransactions,
     JoinBroker,
     MoveSweepHorizon,
     NoteCleaned,
@@ -36,6 +40,7 @@ from sparklog.metadata import (
     ReplaceExtents,
     RequestApplied,
     SetConfigs,
+    StageExtents,
     UnregisterBroker,
     WriterTxn,
 )
@@ -127,7 +132,25 @@ def _assigned(action: AssignReplicas, names: Names) -> str:
     return f"replicas: {_listed(map(one, range(len(action.partition))), len(action.partition))}"
 
 
-def _appended(action: AppendExtents, names: Names) -> str:
+def _begun(action: BeginProducer, _names: Names) -> str:
+    who = f"producer {action.producer_id} epoch {action.producer_epoch}"
+    return f"transactional id {action.transactional_id} has {who}"
+
+
+def _added(action: AddToTransaction, names: Names) -> str:
+    places = [_at_place(action, place, names) for place in range(len(action.partition))]
+    groups = [f"group {group}" for group in action.groups]
+    what = _listed((*places, *groups), len(places) + len(groups))
+    return f"transaction of {action.transactional_id}: {what}"
+
+
+def _ended(action: EndTransaction, _names: Names) -> str:
+    how = "committed" if action.committed else "aborted"
+    by = ", its producer fenced" if action.fences else ""
+    return f"transaction of {action.transactional_id} {how}{by}"
+
+
+def _appended(action: AppendExtents | StageExtents, names: Names) -> str:
     partitions = dict.fromkeys((one.topic_id, one.partition) for one in action.extents)
     records = sum(one.record_count for one in action.extents)
     size = sum(one.size for one in action.extents)
@@ -139,7 +162,7 @@ def _where(action: ReplaceExtents | AdvanceLogStart | NoteCleaned, names: Names)
     return _partition(names, action.topic_id, action.partition)
 
 
-def _at_place(action: ElectLeaders | AssignReplicas, place: int, names: Names) -> str:
+def _at_place(action: ElectLeaders | AssignReplicas | AddToTransaction, place: int, names: Names) -> str:
     return _partition(names, action.topics[_at(action.topic, place)], action.partition[place])
 
 
@@ -173,6 +196,15 @@ _WORDS: Mapping[type[Action], Callable[[Any, Names], str]] = {
     ),
     SetConfigs: _set_configs,
     AppendExtents: _appended,
+    BeginProducer: _begun,
+    AddToTransaction: _added,
+    StageExtents: lambda one, names: f"staged: {_appended(one, names)}",
+    EndTransaction: _ended,
+    ForgetTransactions: lambda one, _: (
+        "unused transactional ids: "
+        + _listed(one.transactional_ids, len(one.transactional_ids))
+        + " are forgotten"
+    ),
     ReplaceExtents: _replaced,
     AdvanceLogStart: lambda one, names: (
         f"{_where(one, names)}: records below {one.log_start_offset} are gone"

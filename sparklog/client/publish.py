@@ -57,7 +57,7 @@ from sparklog.metadata import (
     plan_create_topic,
     plan_writer_txn,
 )
-from sparklog.metadata.documents.document import CONDITIONS_VERSION
+from sparklog.metadata.documents.document import CONDITIONS_VERSION, STAGING_REQUEST_VERSION
 
 _log = logging.getLogger(__name__)
 _RACES_OF_BROKERS = 8  # at no cost: two brokers had better race, and three soon lose so many
@@ -246,22 +246,29 @@ def interpret_request(payload: bytes) -> Plan:
 
 
 def share_accepted(
-    image: Image, accepted: Callable[[], Sequence[AcceptedDraft]], *, node_id: int, broker_epoch: int
+    image: Image,
+    accepted: Callable[[], Sequence[AcceptedDraft]],
+    *,
+    node_id: int,
+    broker_epoch: int,
+    stages: bool = False,
 ) -> SharedPlan | None:
     """What a broker has accepted, as a request to others; None where the root has not agreed to such
     requests.
 
     Args:
         accepted: made only if it is posted.
+        stages: some of it is transactional.
     """
-    if agreed_version(image.configs) < CONDITIONS_VERSION:
+    version = STAGING_REQUEST_VERSION if stages else CONDITIONS_VERSION
+    if agreed_version(image.configs) < version:
         return None
     return SharedPlan(
         payload=lambda: encode_broker_payload(
             BrokerAsks(accepted=tuple(accepted()), node_id=node_id, broker_epoch=broker_epoch)
         ),
         interpret=interpret_request,
-        version=CONDITIONS_VERSION,
+        version=version,
         races=_RACES_OF_BROKERS,
     )
 

@@ -15,7 +15,7 @@ from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError
-from sparklog.metadata import VERSION, AcceptedDraft, DraftExtent
+from sparklog.metadata import NEVER_OPENS, VERSION, AcceptedDraft, DraftExtent
 from sparklog.metadata.documents.document import REQUEST_VERSION
 from sparklog.metadata.documents.extent_columns import (
     COLUMNS_VERSION,
@@ -66,6 +66,13 @@ class _Acting(_Part, frozen=True, kw_only=True):
     sent_timestamp_ms: Column | None = None
 
 
+class _Staging(_Part, frozen=True, kw_only=True):
+    """Which drafts are a transaction's (1, else 0), and when each may open it; see StageExtents."""
+
+    transactional: Column
+    opens_ms: Column = NEVER_OPENS
+
+
 class _Request(_Part, frozen=True, kw_only=True):
     """What a publisher asks others to publish."""
 
@@ -74,6 +81,7 @@ class _Request(_Part, frozen=True, kw_only=True):
     topics: tuple[_Topic, ...] = ()
     writer_txn: _Writer | None = None
     act_as_broker: _Acting | None = None
+    staging: _Staging | None = None  # of a broker's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +149,15 @@ def encode_broker_payload(asks: BrokerAsks) -> bytes:
         leader_epoch=column_of([one.leader_epoch for one in asks.accepted]),
         sent_timestamp_ms=None if sent == newest else column_of(sent),
     )
-    request = _Request(drafts=drafts if columns is None else (), columns=columns, act_as_broker=acting)
+    staging = None
+    if any(one.transactional for one in asks.accepted):
+        staging = _Staging(
+            transactional=column_of([int(one.transactional) for one in asks.accepted]),
+            opens_ms=column_of([one.opens_ms for one in asks.accepted]),
+        )
+    request = _Request(
+        drafts=drafts if columns is None else (), columns=columns, act_as_broker=acting, staging=staging
+    )
     return msgspec.json.encode(request)
 
 
@@ -154,6 +170,8 @@ def decode_payload(payload: bytes) -> WriterAsks | BrokerAsks:
             drafts += drafts_of(request.columns)
         if request.act_as_broker is not None:
             return _broker_asks(request, request.act_as_broker, drafts)
+        if request.staging is not None:
+            raise msgspec.ValidationError("staged drafts of no broker")
     except (msgspec.DecodeError, UnicodeDecodeError, ActionRefusedError) as error:
         raise CorruptLogError(
             "CORRUPT_METADATA_REQUEST",
@@ -184,14 +202,21 @@ def _broker_asks(request: _Request, acting: _Acting, drafts: Sequence[DraftExten
     sent: Sequence[int] = [draft.max_timestamp_ms for draft in drafts]
     if acting.sent_timestamp_ms is not None:
         sent = expanded(acting.sent_timestamp_ms, len(drafts), "sent_timestamp_ms")
+    staging = request.staging or _Staging(transactional=0)
+    transactional = expanded(staging.transactional, len(drafts), "transactional")
+    opens = expanded(staging.opens_ms, len(drafts), "opens_ms")
     return BrokerAsks(
         accepted=tuple(
             AcceptedDraft(
                 draft=draft,
                 leader_epoch=epoch,
                 sent_timestamp_ms=None if timestamp_ms == _NO_TIMESTAMP_MS else timestamp_ms,
+                transactional=bool(is_staged),
+                opens_ms=opens_ms,
             )
-            for draft, epoch, timestamp_ms in zip(drafts, epochs, sent, strict=True)
+            for draft, epoch, timestamp_ms, is_staged, opens_ms in zip(
+                drafts, epochs, sent, transactional, opens, strict=True
+            )
         ),
         node_id=acting.node_id,
         broker_epoch=acting.broker_epoch,

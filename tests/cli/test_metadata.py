@@ -74,7 +74,7 @@ def test_the_registry_has_kafkas_paths_and_values(cluster: ClusterRoot, run_json
         "isr": [2, 3],
     }
     assert values["/config/topics/orders"] == {"version": 1, "config": {"segment.bytes": "1000"}}
-    assert values["/config/brokers/<default>"]["config"]["sparklog.metadata.version"] == "8"
+    assert values["/config/brokers/<default>"]["config"]["sparklog.metadata.version"] == "9"
     assert values["/controller"] == {"version": 1, "brokerid": 1, "broker_epoch": one.broker_epoch}
     assert values["/controller_epoch"] == 1
     assert values["/cluster/id"] == {"version": "1", "id": cluster.log.cluster_id}

@@ -30,6 +30,7 @@ def main() -> None:
     (HERE / "metadata_commit_7.bin").write_bytes(module.encoded(module.ACTIONS_7, version=7))
     (HERE / "metadata_commit_8.bin").write_bytes(module.encoded(module.ACTIONS_8, version=8))
     (HERE / "metadata_commit_8_brokers.bin").write_bytes(module.encoded(module.ACTIONS_8_BROKERS, version=8))
+    (HERE / "metadata_commit_9.bin").write_bytes(encode_commit(module.header(), module.ACTIONS_9))
     (HERE / "metadata_commit_5.bin").write_bytes(encode_commit(module.header(), module.ACTIONS_5))
 
 

@@ -37,6 +37,7 @@ from sparklog.metadata.documents.document import (
 )
 from sparklog.metadata.model.actions import ACTION_TYPES
 from tests.metadata.golden_brokers import ACTIONS_8_BROKERS
+from tests.metadata.golden_transactions import ACTIONS_9
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata_commit.bin"
 GOLDEN_2 = GOLDEN.with_name("metadata_commit_2.bin")
@@ -236,6 +237,7 @@ def test_every_action_type_is_in_the_golden_commits() -> None:
         *ACTIONS_7,
         *ACTIONS_8,
         *ACTIONS_8_BROKERS,
+        *ACTIONS_9,
     ]
     assert {type(action) for action in golden} == set(ACTION_TYPES)
     versions = [
@@ -321,8 +323,8 @@ def test_snapshot_manifest_is_no_commit() -> None:
 
 
 def test_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"found version 9, expected 1 to 8;.*Upgrade"):
-        decode(encoded(version=9))
+    with pytest.raises(UnsupportedVersionError, match=r"found version 10, expected 1 to 9;.*Upgrade"):
+        decode(encoded(version=10))
 
 
 @pytest.mark.parametrize(
@@ -344,9 +346,9 @@ def test_unknown_things_in_an_intact_commit_ask_for_an_upgrade(body: str, found:
 def test_newer_version_is_refused_by_what_is_new_in_it() -> None:
     body = '{"actions":[{"type":"elect_leader","x":1}]}'
     with pytest.raises(
-        UnsupportedVersionError, match=r"found version 9, expected 1 to 8 \(action 0 .* 'elect_leader'\);"
+        UnsupportedVersionError, match=r"found version 10, expected 1 to 9 \(action 0 .* 'elect_leader'\);"
     ):
-        decode(with_body(body, version=9))
+        decode(with_body(body, version=10))
 
 
 def test_unknown_field_in_the_header_asks_for_an_upgrade() -> None:

@@ -14,6 +14,7 @@ from sparklog.errors import (
 )
 from sparklog.metadata import (
     Action,
+    AppendExtents,
     DraftExtent,
     Image,
     MetadataLog,
@@ -51,7 +52,7 @@ def test_result_says_what_was_assigned(log: MetadataLog, create: Create, draft: 
     for expected in (0, 10):
         result = log.publish(lambda image: [plan_append(image, [draft(topic)])])
         action = result.actions[0]
-        assert hasattr(action, "extents")
+        assert isinstance(action, AppendExtents)
         assert [extent.base_offset for extent in action.extents] == [expected]
     assert result.commit == log.image.commit == 2
 

@@ -19,6 +19,7 @@ from sparklog.errors import CorruptLogError, InvalidRequestError, UnsupportedVer
 from sparklog.metadata.documents.extent_columns import (
     COLUMNS_VERSION,
     AppendColumns,
+    StageColumns,
     WireAction,
     from_wire,
     to_wire,
@@ -35,8 +36,10 @@ REQUEST_VERSION = 4
 # Requests of brokers say what must hold for their drafts. Whoever does not know that would append them all
 # the same.
 CONDITIONS_VERSION = 8
+# Nor what is to be staged, and not appended.
+STAGING_REQUEST_VERSION = 9
 # What stands in a commit: extents may be in columns there, and nowhere else.
-WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns)
+WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns, StageColumns)
 MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
@@ -91,6 +94,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
     columns: msgspec.Raw = msgspec.Raw()
     act_as_broker: msgspec.Raw = msgspec.Raw()
+    staging: msgspec.Raw = msgspec.Raw()
 
 
 _Body = TypeVar("_Body", CommitBody, ManifestBody, RequestBody)
@@ -190,6 +194,8 @@ def _required_of_request(asked: msgspec.Raw) -> tuple[int, str]:
         found = msgspec.json.decode(asked, type=_Asked)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return REQUEST_VERSION, ""  # whoever interprets it will say so
+    if found.staging:
+        return STAGING_REQUEST_VERSION, "that stages"
     if found.act_as_broker:
         return CONDITIONS_VERSION, "of a broker"
     return (COLUMNS_VERSION, "with columns") if found.columns else (REQUEST_VERSION, "")

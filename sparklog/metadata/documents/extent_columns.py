@@ -19,9 +19,12 @@ import msgspec
 
 from sparklog.metadata.model.action import ActionBase
 from sparklog.metadata.model.actions import Action
+from sparklog.metadata.model.columns import Column
 from sparklog.metadata.model.extent import NO_PRODUCER_ID, DraftExtent, Extent
 from sparklog.metadata.model.extents import AppendExtents
 from sparklog.metadata.model.numbers import Int64
+from sparklog.metadata.model.staging import NEVER_OPENS, StageExtents
+from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION
 
 COLUMNS_VERSION = 5  # of a document that has any
 # Fewer stay objects, which older sparklogs can read.
@@ -79,7 +82,30 @@ class DraftColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     base_sequence: msgspec.Raw = _LEFT_OUT
 
 
-WireAction = Action | AppendColumns
+class StageColumns(ActionBase, tag="stage_columns", frozen=True, kw_only=True):
+    """`stage_extents` in columns: as DraftColumns, and `opens_ms`."""
+
+    topics: tuple[str, ...]
+    segments: tuple[str, ...]
+    topic: msgspec.Raw = _LEFT_OUT
+    partition: msgspec.Raw
+    segment: msgspec.Raw = _LEFT_OUT
+    position: msgspec.Raw
+    size: msgspec.Raw
+    record_count: msgspec.Raw
+    max_timestamp_ms: msgspec.Raw
+    producer_id: msgspec.Raw = _LEFT_OUT
+    producer_epoch: msgspec.Raw = _LEFT_OUT
+    base_sequence: msgspec.Raw = _LEFT_OUT
+    opens_ms: Column = NEVER_OPENS
+
+    @property
+    def document_version(self) -> int:
+        """As of `stage_extents`."""
+        return TRANSACTIONS_VERSION
+
+
+WireAction = Action | AppendColumns | StageColumns
 
 
 # --- commits -----------------------------------------------------------------------------------------
@@ -93,6 +119,9 @@ def to_wire(actions: Iterable[Action]) -> tuple[WireAction, ...]:
         if isinstance(action, AppendExtents) and MIN_COLUMN_EXTENTS <= len(action.extents) <= room:
             room -= len(action.extents)
             wire.append(_append_columns(action.extents))
+        elif isinstance(action, StageExtents) and MIN_COLUMN_EXTENTS <= len(action.extents) <= room:
+            room -= len(action.extents)
+            wire.append(StageColumns(**_shared_columns(action.extents), opens_ms=action.opens_ms))
         else:
             wire.append(action)
     return tuple(wire)
@@ -100,12 +129,17 @@ def to_wire(actions: Iterable[Action]) -> tuple[WireAction, ...]:
 
 def from_wire(wire: Sequence[WireAction]) -> tuple[Action, ...]:
     """The actions that a document has."""
-    found = [action for action in wire if isinstance(action, AppendColumns)]
+    found = [action for action in wire if isinstance(action, (AppendColumns, StageColumns))]
     _limit(sum(_count(action.partition) for action in found), MAX_COMMIT_EXTENTS)
-    return tuple(
-        AppendExtents(extents=_extents(action)) if isinstance(action, AppendColumns) else action
-        for action in wire
-    )
+    return tuple(_action_of(action) for action in wire)
+
+
+def _action_of(wire: WireAction) -> Action:
+    if isinstance(wire, AppendColumns):
+        return AppendExtents(extents=_extents(wire))
+    if isinstance(wire, StageColumns):
+        return StageExtents(extents=_drafts(wire, _count(wire.partition)), opens_ms=wire.opens_ms)
+    return wire
 
 
 def _append_columns(extents: Sequence[Extent]) -> AppendColumns:
@@ -176,6 +210,10 @@ def drafts_of(columns: DraftColumns) -> tuple[DraftExtent, ...]:
     """The drafts; BadColumnsError if the columns are none."""
     count = _count(columns.partition)
     _limit(count, MAX_REQUEST_EXTENTS)
+    return _drafts(columns, count)
+
+
+def _drafts(columns: DraftColumns | StageColumns, count: int) -> tuple[DraftExtent, ...]:
     return tuple(
         DraftExtent(
             topic_id=topic_id,
@@ -227,7 +265,7 @@ def _shared_columns(extents: Sequence[Extent] | Sequence[DraftExtent]) -> dict[s
     }
 
 
-def _common(columns: AppendColumns | DraftColumns, count: int) -> list[Iterable[object]]:
+def _common(columns: AppendColumns | DraftColumns | StageColumns, count: int) -> list[Iterable[object]]:
     """The columns that extents and drafts have, in the order of a draft's fields."""
     return [
         _named("topic", columns.topics, columns.topic, count),

@@ -32,6 +32,13 @@ from sparklog.metadata.documents.snapshot_leadership import (
     leaderships,
     stored_leadership,
 )
+from sparklog.metadata.documents.snapshot_transactions import (
+    StoredTransaction,
+    split_rows,
+    staged_blocks,
+    stored_transactions,
+    transactions_from,
+)
 from sparklog.metadata.model.action import FIRST_VERSION
 from sparklog.metadata.model.broker_values import (
     NO_CONTROLLER,
@@ -60,6 +67,7 @@ from sparklog.metadata.model.image import (
 )
 from sparklog.metadata.model.numbers import Int64
 from sparklog.metadata.model.topic_names import why_illegal_topic_name
+from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION
 from sparklog.storage import Store, validate_name
 
 _CODE = "CORRUPT_METADATA_SNAPSHOT"
@@ -105,9 +113,13 @@ class SnapshotState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     # Version 8, likewise: several brokers.
     brokers: tuple[RegisteredBroker, ...] = ()
     controller: Controller = NO_CONTROLLER
+    # Version 9, likewise.
+    transactions: tuple[StoredTransaction, ...] = ()
 
     @property
     def version(self) -> int:
+        if self.transactions:
+            return TRANSACTIONS_VERSION
         if self.brokers or self.controller != NO_CONTROLLER or any(one.leadership for one in self.topics):
             return 8
         if self.producers_marked_ms != NEVER_MARKED_MS or any(topic.forgotten for topic in self.topics):
@@ -166,7 +178,8 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
     if header.version < state.version or state.next_producer_id < 0 or state.sweep_horizon < NO_HORIZON:
         raise corrupt(_CODE, where, f"found a state of version {state.version}, expected {header.version}")
     columns = decode_extents(_read_part(store, commit, body.extents), f"{where}/{body.extents.name}")
-    topics = _topics(state, columns, where)
+    published, staged = split_rows(columns, state.transactions, where)
+    topics = _topics(state, published, where)
     return Image(
         commit=commit,
         commit_uuid=header.uuid,
@@ -182,6 +195,9 @@ def read_snapshot(store: Store, commit: int, *, cluster_id: str) -> Image:
         publishers=state.publishers,
         sweep_horizon=state.sweep_horizon,
         producers_marked_ms=state.producers_marked_ms,
+        transactions=transactions_from(
+            state.transactions, staged, {topic.topic_id: len(topic.partitions) for topic in topics}, where
+        ),
         cluster_changed=commit,
         replayed=Replayed(commit),
     )
@@ -228,12 +244,13 @@ def _read_part(store: Store, commit: int, part: SnapshotPart) -> memoryview:
 
 
 def _blocks(image: Image) -> list[ExtentColumns]:
-    return [
+    published = [
         state.extents.columns()
         for topic in image.topics.values()
         for state in topic.partitions
         if len(state.extents)
     ]
+    return [*published, *staged_blocks(image.transactions)]
 
 
 # --- state -------------------------------------------------------------------------------------------
@@ -278,6 +295,7 @@ def _state(image: Image) -> SnapshotState:
         image.producers_marked_ms,
         tuple(image.brokers.values()),
         image.controller,
+        stored_transactions(image.transactions),
     )
 
 

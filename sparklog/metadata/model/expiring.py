@@ -11,12 +11,12 @@ certain if its producer id, its epoch or its largest timestamp is above all that
 all that an image keeps of it (`Forgotten`). Else it may be a repetition, and is refused (sequences.py).
 
 Invariants: where a partition's forgotten part ends only goes up, and never beyond the log's end; nothing of a
-    producer that a partition knows lies above its last batch.
+    producer that a partition knows lies above its last batch. Whose transaction is open is not forgotten.
 Not here: when it is due (maintenance/steps.py).
 Sources: Kafka ProducerStateManager.removeExpiredProducers, isProducerExpired; adr/0025.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -61,7 +61,8 @@ def expire_producers(draft: ImageDraft, action: ExpireProducers) -> None:
     for state in list(draft.states()):
         if state.producers:
             partition = draft.partition(state.topic_id, state.partition)
-            partition.state = _marked(state) if action.marks_only else _expired(state, action)
+            staging = draft.transactions.staging_in(state.topic_id, state.partition)
+            partition.state = _marked(state) if action.marks_only else _expired(state, action, staging)
 
 
 def _why_illegal(action: ExpireProducers) -> str | None:
@@ -76,10 +77,13 @@ def _marked(state: PartitionState) -> PartitionState:
     return state if forgotten == state.forgotten else replace(state, forgotten=forgotten)
 
 
-def _expired(state: PartitionState, action: ExpireProducers) -> PartitionState:
+def _expired(state: PartitionState, action: ExpireProducers, staging: Container[int]) -> PartitionState:
+    """`staging`: producers whose transactions are open; what they have staged shows in no extent."""
     before = state.forgotten
     end = before.mark_offset
-    kept = {number: one for number, one in state.producers.items() if one.last_offset >= end}
+    kept = {
+        number: one for number, one in state.producers.items() if one.last_offset >= end or number in staging
+    }
     gone = [(number, one) for number, one in state.producers.items() if number not in kept]
     largest = _largest(state, kept, end)
     return replace(

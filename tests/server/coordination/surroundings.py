@@ -15,6 +15,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.metadata import (
     NO_NODE,
     Action,
+    AppendExtents,
     BrokerListener,
     Image,
     PartitionState,
@@ -96,8 +97,10 @@ class HeldPublisher:
             return registration.act(image, actions, [part.leader_epoch])
 
         result = self._log.metadata.publish(plan)
-        (extent,) = result.actions[-1].extents  # type: ignore[union-attr]
-        return int(extent.base_offset)
+        append = result.actions[-1]
+        assert isinstance(append, AppendExtents)
+        (extent,) = append.extents
+        return extent.base_offset
 
     async def submit_plan(self, plan: Any) -> PublishResult:
         if self.failure is not None:
