@@ -1,7 +1,7 @@
 """What of a root's files is dead, and may be removed: pure, of a listing and an image.
 
 A file is dead when its segment was born before an image's sweep horizon, and no extent of that same image is
-in it. Then no commit can bring it to life any more (metadata/model/sweeping.py), so the verdict holds for
+in it, staged ones included. Then no commit can bring it to life any more (metadata/model/sweeping.py), so the verdict holds for
 ever: listing and image may be of any two moments, in any order, and any time may pass until the file goes. An
 index goes by its segment, whether that is there or not.
 
@@ -16,6 +16,7 @@ Sources: adr/0019; FORMAT.md#segments-and-extents; tests/models/sweeping.py.
 import enum
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import chain
 
 from sparklog.log.names import is_merged, is_segment_directory, segment_of
 from sparklog.metadata import NO_COMMIT, Image, born_of
@@ -72,12 +73,12 @@ class ForeseeingJudge(Judge):
 
 
 def _live_keys(image: Image) -> AbstractSet[str]:
-    """Of the segments that extents of the image are in."""
+    """Of the segments that extents of the image are in, and what transactions have staged."""
     found: set[str] = set()
-    for topic in image.topics.values():
-        for state in topic.partitions:
-            for _, block in state.extents.column_blocks():
-                found.update(block.segment.tolist())
+    published = (state.extents for topic in image.topics.values() for state in topic.partitions)
+    for extents in chain(published, image.transactions.staged_lists()):
+        for _, block in extents.column_blocks():
+            found.update(block.segment.tolist())
     return {_key(segment) for segment in found}
 
 

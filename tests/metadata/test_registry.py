@@ -135,8 +135,8 @@ def test_a_root_that_has_not_agreed_has_no_brokers_beside_each_other(agreed: str
 
 
 def test_the_agreed_version_is_one_that_every_broker_reads() -> None:
-    image = joined(joined(applied(empty_image("C" * 22), AGREED), 1, metadata_version=9), 2)
-    for version in ("9", "7", None):
+    image = joined(joined(applied(empty_image("C" * 22), AGREED), 1, metadata_version=10), 2)
+    for version in ("10", "7", None):
         change = {METADATA_VERSION_KEY: version}
         refuses(image, SetConfigs(configs=change), "sparklog.metadata.version")
         with pytest.raises(InvalidRequestError, match=r"which broker 2 reads|for 2 registered"):
