@@ -1,9 +1,9 @@
 """What of a root's files is dead, and may be removed: pure, of a listing and an image.
 
 A file is dead when its segment was born before an image's sweep horizon, and no extent of that same image is
-in it, staged ones included. Then no commit can bring it to life any more (metadata/model/sweeping.py), so the verdict holds for
-ever: listing and image may be of any two moments, in any order, and any time may pass until the file goes. An
-index goes by its segment, whether that is there or not.
+in it, staged ones included. Then no commit can bring it to life any more (metadata/model/sweeping.py), so the
+verdict holds for ever: listing and image may be of any two moments, in any order, and any time may pass until
+the file goes. An index goes by its segment, whether that is there or not.
 
 Invariants: what is dead is judged by the horizon of the image that says what is live, and by no other; a name
     that sparklog never gave is nobody's here; a file is live if any extent might mean it.
