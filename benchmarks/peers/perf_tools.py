@@ -3,6 +3,8 @@
 import contextlib
 import re
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 from benchmarks.peers.fetching import Jars
@@ -15,6 +17,7 @@ from benchmarks.peers.warming import MOST_TURNS, warm_up
 
 TOOL_SECONDS = 600
 WARM_UP_BYTES = 200 * MB
+FAILED = "exit code "
 PRODUCED = re.compile(r"([\d.]+) ms avg latency.* ([\d.]+) ms 50th.* ([\d.]+) ms 99th")
 
 
@@ -28,7 +31,11 @@ def run(
     repetitions: int,
     warm_turns: int = MOST_TURNS,
 ) -> None:
-    """Both brokers run all the time, idle while the other works; both are warmed up until they are level."""
+    """Both brokers run all the time, idle while the other works; both are warmed up until they are level.
+
+    What a run leaves to be merged is merged before the next one, and has rows of its own ("upkeep"): the
+    broker would do it as soon as it is idle, and that is when Kafka's turn comes.
+    """
     with contextlib.ExitStack() as stack:
         ours, our_pid, root = stack.enter_context(sparklog_broker(parent))
         kafka = stack.enter_context(kafka_broker(jars, parent))
@@ -58,6 +65,20 @@ def run(
             for turn in range(repetitions):
                 for position, broker in enumerate(brokers if turn % 2 == 0 else brokers[::-1]):
                     _both(jars, broker, f"perf-{number}-{turn}-{position}", shape, results)
+                    if broker[0] == "sparklog":
+                        _keep_up(root, shape, results)
+
+
+def _keep_up(root: Path, shape: tuple[int, int, str], results: Results) -> None:
+    """Do what is due, as the broker would."""
+    size, records, codec = shape
+    words = [str(Path(sys.executable).parent / "sparklog"), "maintain", "--root", str(root)]
+    start = time.monotonic()
+    text, usage = _measured(words)
+    if text.splitlines()[-1:] and text.splitlines()[-1].startswith(FAILED):
+        results.note(f"sparklog maintain: {text.strip()[-300:]}")
+    figures = {"seconds": round(time.monotonic() - start, 2), **usage.row()}
+    results.add("upkeep", f"{records} x {size} B, {codec}", "sparklog", **figures)
 
 
 def _both(
@@ -105,10 +126,12 @@ def _both(
     return cpu + usage.cpu_seconds("broker")
 
 
-def _measured(words: list[str], broker_pid: int) -> tuple[str, Usage]:
+def _measured(words: list[str], *broker_pids: int) -> tuple[str, Usage]:
     with (
         subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
-        Usage({"broker": [broker_pid], "client": [process.pid]}) as usage,
+        Usage({"broker": broker_pids, "client": [process.pid]}) as usage,
     ):
         text, _ = process.communicate(timeout=TOOL_SECONDS)
+    if process.returncode:
+        text = f"{text.rstrip()}\n{FAILED}{process.returncode}"
     return text, usage

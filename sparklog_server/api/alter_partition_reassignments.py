@@ -10,11 +10,11 @@ Versions: 1 may forbid that the number of replicas changes (KIP-860).
 from typing import Any
 
 from sparklog_server.admin.changes import Outcome
-from sparklog_server.admin.reassignments import Named, Reassignments
+from sparklog_server.admin.reassignments import Reassignments
 from sparklog_server.api.controller_requests import decide
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import by_topic, in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
@@ -35,6 +35,15 @@ async def handle_alter_partition_reassignments(
     reassignments = Reassignments(targets, may_change_factor=may_change)
     outcome = await _reassign(reassignments, services, field(request, "timeout", 0))
     told = dict.fromkeys(targets, outcome) if outcome.is_error else reassignments.outcomes
+
+    def response(number: int, of: Outcome) -> Any:
+        return make(
+            types.ReassignablePartitionResponse,
+            partition_index=number,
+            error_code=of.code,
+            error_message=of.message,
+        )
+
     return make(
         types.AlterPartitionReassignmentsResponse,
         allow_replication_factor_change=may_change,
@@ -42,7 +51,7 @@ async def handle_alter_partition_reassignments(
         error_message=outcome.message,
         responses=await in_slices(
             make(types.ReassignableTopicResponse, name=name, partitions=partitions)
-            for name, partitions in _by_topic(types, told).items()
+            for name, partitions in by_topic(told, response).items()
         ),
     )
 
@@ -53,16 +62,3 @@ async def _reassign(reassignments: Reassignments, services: Services, timeout_ms
         reassignments.of_one_broker(services.root.image, services.node_id)
         return Outcome()
     return await decide(services, reassignments, timeout_ms=timeout_ms)
-
-
-def _by_topic(types: Any, told: dict[Named, Outcome]) -> dict[str, list[Any]]:
-    topics: dict[str, list[Any]] = {}
-    for (name, number), outcome in told.items():
-        response = make(
-            types.ReassignablePartitionResponse,
-            partition_index=number,
-            error_code=outcome.code,
-            error_message=outcome.message,
-        )
-        topics.setdefault(name, []).append(response)
-    return topics

@@ -15,7 +15,7 @@ from sparklog_server.admin.leader_elections import Elections, ElectionType, Name
 from sparklog_server.api.controller_requests import decide
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import by_topic, in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
@@ -41,12 +41,16 @@ async def handle_elect_leaders(request: Any, context: RequestContext, services: 
         told = {}
         if context.api_version < _TOP_LEVEL_FROM:
             told = dict.fromkeys(asked or (), outcome)
+
+    def result(number: int, of: Outcome) -> Any:
+        return make(types.PartitionResult, partition_id=number, error_code=of.code, error_message=of.message)
+
     return make(
         types.ElectLeadersResponse,
         error_code=outcome.code,
         replica_election_results=await in_slices(
             make(types.ReplicaElectionResult, topic=topic, partition_result=partitions)
-            for topic, partitions in _by_topic(types, told).items()
+            for topic, partitions in by_topic(told, result).items()
         ),
     )
 
@@ -57,16 +61,3 @@ async def _elect(elections: Elections, services: Services, timeout_ms: int) -> O
         elections.of_one_broker(services.root.image)
         return Outcome()
     return await decide(services, elections, timeout_ms=timeout_ms)
-
-
-def _by_topic(types: Any, told: dict[Named, Outcome]) -> dict[str, list[Any]]:
-    topics: dict[str, list[Any]] = {}
-    for (topic, number), outcome in told.items():
-        result = make(
-            types.PartitionResult,
-            partition_id=number,
-            error_code=outcome.code,
-            error_message=outcome.message,
-        )
-        topics.setdefault(topic, []).append(result)
-    return topics

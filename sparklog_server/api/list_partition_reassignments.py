@@ -7,10 +7,11 @@ Versions: 0 (KIP-455).
 
 from typing import Any
 
+from sparklog.metadata import PartitionLeadership
 from sparklog_server.admin.reassignments import under_way
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import by_topic, in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
@@ -27,21 +28,21 @@ async def handle_list_partition_reassignments(
     asked = None
     if request.topics is not None:
         asked = [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
-    topics: dict[str, list[Any]] = {}
-    for (name, number), partition in under_way(services.root.image, asked).items():
-        ongoing = make(
+
+    def ongoing(number: int, partition: PartitionLeadership) -> Any:
+        return make(
             types.OngoingPartitionReassignment,
             partition_index=number,
             replicas=partition.replicas,
             adding_replicas=partition.adding,
             removing_replicas=partition.removing,
         )
-        topics.setdefault(name, []).append(ongoing)
+
     return make(
         types.ListPartitionReassignmentsResponse,
         error_code=ErrorCode.none,
         topics=await in_slices(
             make(types.OngoingTopicReassignment, name=name, partitions=partitions)
-            for name, partitions in topics.items()
+            for name, partitions in by_topic(under_way(services.root.image, asked), ongoing).items()
         ),
     )

@@ -1,7 +1,8 @@
 """Maintenance by the broker: looks whether anything is due, and has a process of low priority do it.
 
 A process, not a thread: merging takes the interpreter's lock for milliseconds at a time, which the event loop
-would wait for; and the scheduler and the disk can put a process behind the broker.
+would wait for; and the scheduler and the disk can put a process behind the broker. While the broker is busy,
+what can wait does (idle_moments.py).
 Invariants: one round at a time; only while this broker is in charge, and of several brokers the controller;
     what is due is told from the image that the broker holds, in a storage thread. A failure is logged, once
     until another one comes, and never harms requests. With the broker's stop, or its death, the round breaks
@@ -34,13 +35,15 @@ from sparklog.maintenance.choose_compactions import Dirtiness
 from sparklog.maintenance.steps import dirtiness_of
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.cluster.membership import Membership
+from sparklog_server.maintenance.idle_moments import IdleMoments
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
 
 END_SECONDS = 2.0
 _EXPIRE = "expire"
-_IN_ANY_CASE = frozenset({_EXPIRE, "producers"})  # also without log.cleaner.enable, as in Kafka
+# Also without log.cleaner.enable, as in Kafka; and whether the broker is busy or not: it is one commit.
+_IN_ANY_CASE = frozenset({_EXPIRE, "producers"})
 _log = logging.getLogger("sparklog_server.log_cleaner")
 
 
@@ -68,6 +71,7 @@ class MaintenanceService:
         self._expiry_ms = clock.monotonic_ms()
         self._told = self._told_withheld = ""
         self._pace = Pace()
+        self._moments = IdleMoments(config.maintenance.sparklog_maintenance_delay_max_ms, clock=clock)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -117,6 +121,8 @@ class MaintenanceService:
             self._expiry_ms = now_ms + self._settings.log_retention_check_interval_ms
         if not due:
             self._pace.went_well()
+        due = self._that_begin_now(due)
+        if not due:
             return
         answer = await self._run_round(due)
         self._note(answer)
@@ -136,6 +142,15 @@ class MaintenanceService:
             withheld_by_version(image, now_ms, terms),
             dirtiness_of(image, now_ms, terms),
         )
+
+    def _that_begin_now(self, due: tuple[str, ...]) -> tuple[str, ...]:
+        """The others wait for a moment in which the broker has less to do."""
+        if all(step in _IN_ANY_CASE for step in due):
+            self._moments.nothing_due()
+            return due
+        if self._moments.may_begin():
+            return due
+        return tuple(step for step in due if step in _IN_ANY_CASE)
 
     def _terms(self) -> Terms:
         but = keys_of(self._pace.uncleanable(self._clock.now_ms()))

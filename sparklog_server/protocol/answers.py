@@ -9,12 +9,13 @@ Concurrency: event loop only.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from sparklog_server.protocol.held_room import Budget, HeldRoom
 
 T = TypeVar("T")
+A = TypeVar("A")
 MAX_ANSWER_BYTES = 32 << 20
 SMALL_BYTES = 64 << 10  # answers below are not counted
 SLICE = 256  # some milliseconds of making entities
@@ -51,3 +52,11 @@ async def in_slices(pieces: Iterable[T]) -> list[T]:
         if len(made) % SLICE == 0:
             await asyncio.sleep(0)
     return made
+
+
+def by_topic(told: Mapping[tuple[str, int], T], made: Callable[[int, T], A]) -> dict[str, list[A]]:
+    """What is said of partitions, made of their number and of what is known, in a list for each topic."""
+    topics: dict[str, list[A]] = {}
+    for (topic, number), one in told.items():
+        topics.setdefault(topic, []).append(made(number, one))
+    return topics

@@ -101,6 +101,16 @@ class MaintenanceSettings:
         doc="""How often to look whether anything is to be merged, compacted or removed. Shorter: fewer small
         extents; longer: fewer looks.""",
     )
+    sparklog_maintenance_delay_max_ms: int = setting(
+        "sparklog.maintenance.delay.max.ms",
+        default=60_000,
+        minimum=0,
+        maximum=LONG_MAX,
+        unit="ms",
+        doc="""For how long merging, compaction and the removal of dead files wait while the broker is busy:
+        while it takes more than a tenth of a processor. 0: they do not wait. Longer: bursts of load have disk
+        and processors for themselves; shorter: fewer small extents while the load lasts.""",
+    )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
         default=300_000,

@@ -25,7 +25,11 @@ from tests.support.prompt_rounds import hurry
 from tests.support.roots import newest_version, old_root
 from tests.support.running_broker import RunningBroker
 
-SOON = {"log.cleaner.backoff.ms": "50", "log.retention.check.interval.ms": "50"}
+SOON = {
+    "log.cleaner.backoff.ms": "50",
+    "log.retention.check.interval.ms": "50",
+    "sparklog.maintenance.delay.max.ms": "0",
+}
 
 
 DUE = 256  # small extents

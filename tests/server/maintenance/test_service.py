@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.client.round_process import RoundRequest, encode_request
+from sparklog.client.round_process import RoundAnswer, RoundRequest, encode_request
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget
 from sparklog.maintenance.choose_compactions import Dirtiness
@@ -22,7 +22,11 @@ from tests.server.http.test_endpoint import scrape, value
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 
-SOON = {"log.cleaner.backoff.ms": "1", "log.retention.check.interval.ms": "1"}
+SOON = {
+    "log.cleaner.backoff.ms": "1",
+    "log.retention.check.interval.ms": "1",
+    "sparklog.maintenance.delay.max.ms": "0",
+}
 
 
 class Membership:
@@ -49,12 +53,17 @@ class Root:
         return self._look()
 
 
-def maintained(look: Callable[[], Any], membership: Membership, metrics: Metrics | None = None) -> Any:
+def maintained(
+    look: Callable[[], Any],
+    membership: Membership,
+    metrics: Metrics | None = None,
+    settings: dict[str, str] | None = None,
+) -> Any:
     root: Any = Root(look)
     return MaintenanceService(
         root,
         membership,  # type: ignore[arg-type]
-        ServerConfig.parse(SOON),
+        ServerConfig.parse({**SOON, **(settings or {})}),
         is_controller=lambda: True,
         clock=ManualClock(),
         metrics=metrics or Metrics(),
@@ -115,6 +124,33 @@ def test_stopping_is_no_fault() -> None:
     assert not metrics.maintenance.is_dead
 
 
+def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes one commit does not; and the rest does not wait for ever."""
+    asked: list[tuple[str, ...]] = []
+    answers = iter([False, False, True])
+    monkeypatch.setattr(service.IdleMoments, "may_begin", lambda _: next(answers))
+
+    async def run() -> None:
+        over = asyncio.Event()
+
+        async def round_of(steps: tuple[str, ...]) -> RoundAnswer:
+            asked.append(steps)
+            if "merge" in steps:
+                over.set()
+            return RoundAnswer(is_busy=True)
+
+        looks = iter([("expire", "merge"), ("merge",), ("merge", "vacuum")])
+        maintenance = maintained(lambda: (next(looks, ()), "", Dirtiness()), Membership())
+        monkeypatch.setattr(maintenance, "_run_round", round_of)
+        monkeypatch.setattr(maintenance, "_count_uncleanable", lambda: None)
+        await maintenance.start()
+        await asyncio.wait_for(over.wait(), 30)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert asked == [("expire",), ("merge", "vacuum")]
+
+
 SETTINGS = {
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.cleaner.delete.retention.ms": "11",
@@ -164,9 +200,7 @@ def test_what_is_to_be_compacted_is_shown(
         log.create_topic("table", 1, {"cleanup.policy": "compact", "max.compaction.lag.ms": "1000000"})
         for _ in range(3):
             log.append("table", pa.table({"key": ["k"], "value": ["v"], "timestamp": [1_000]}))
-    broker = start_broker(
-        {"log.cleaner.backoff.ms": "50", "sparklog.http.listener": "127.0.0.1:0"}, root=str(directory)
-    )
+    broker = start_broker({**SOON, "sparklog.http.listener": "127.0.0.1:0"}, root=str(directory))
     until(lambda: broker.broker.metrics.maintenance.rounds)
     until(lambda: value(scrape(broker), "kafka_log_logcleanermanager_max_dirty_percent") == 0)
     samples = scrape(broker)
