@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 import sparklog
-from sparklog.client.round_process import RoundAnswer, RoundRequest, encode_request
+from sparklog.client.round_process import RoundRequest, encode_request
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget
 from sparklog.maintenance.choose_compactions import Dirtiness
 from sparklog_server.maintenance import service
+from sparklog_server.maintenance.idle_moments import IdleMoments
 from sparklog_server.maintenance.service import MaintenanceService
 from sparklog_server.metrics import Metrics
 from sparklog_server.settings.config import ServerConfig
@@ -46,6 +47,7 @@ class Root:
 
     def __init__(self, look: Callable[[], Any]) -> None:
         self.store = SimpleNamespace(url="s3://bucket/log")
+        self.cluster_id = "C" * 22
         self.image = SimpleNamespace(topic_by_id={})
         self._look = look
 
@@ -57,13 +59,12 @@ def maintained(
     look: Callable[[], Any],
     membership: Membership,
     metrics: Metrics | None = None,
-    settings: dict[str, str] | None = None,
 ) -> Any:
     root: Any = Root(look)
     return MaintenanceService(
         root,
         membership,  # type: ignore[arg-type]
-        ServerConfig.parse({**SOON, **(settings or {})}),
+        ServerConfig.parse(SOON),
         is_controller=lambda: True,
         clock=ManualClock(),
         metrics=metrics or Metrics(),
@@ -127,22 +128,22 @@ def test_stopping_is_no_fault() -> None:
 def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes one commit does not; and the rest does not wait for ever."""
     asked: list[tuple[str, ...]] = []
+    over = asyncio.Event()
+
+    def noted(request: RoundRequest) -> bytes:
+        asked.append(request.steps)
+        if "merge" in request.steps:
+            over.set()
+        return encode_request(request)
+
     answers = iter([False, False, True])
-    monkeypatch.setattr(service.IdleMoments, "may_begin", lambda _: next(answers))
+    monkeypatch.setattr(IdleMoments, "may_begin", lambda _: next(answers))
+    monkeypatch.setattr(service, "encode_request", noted)
+    monkeypatch.setattr(service, "command", lambda: ["true"])
+    looks = iter([("expire", "merge"), ("merge",), ("merge", "vacuum")])
 
     async def run() -> None:
-        over = asyncio.Event()
-
-        async def round_of(steps: tuple[str, ...]) -> RoundAnswer:
-            asked.append(steps)
-            if "merge" in steps:
-                over.set()
-            return RoundAnswer(is_busy=True)
-
-        looks = iter([("expire", "merge"), ("merge",), ("merge", "vacuum")])
         maintenance = maintained(lambda: (next(looks, ()), "", Dirtiness()), Membership())
-        monkeypatch.setattr(maintenance, "_run_round", round_of)
-        monkeypatch.setattr(maintenance, "_count_uncleanable", lambda: None)
         await maintenance.start()
         await asyncio.wait_for(over.wait(), 30)
         await maintenance.stop()
