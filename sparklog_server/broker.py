@@ -42,6 +42,8 @@ from sparklog_server.runtime.timer import Timer
 from sparklog_server.security.access import Access
 from sparklog_server.settings.addresses import AdvertisedListener
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.transactions.coordinator import TransactionCoordinator
+from sparklog_server.transactions.sweep import TransactionSweep
 
 _log = logging.getLogger("sparklog_server")
 FAILED_TIMEOUT_MS = 500
@@ -97,6 +99,9 @@ class Broker:
         )
         self.publisher = self._make_publisher()
         self.groups = self._make_groups()
+        self.transactions = TransactionCoordinator(
+            self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
+        )
         self.dispatcher = Dispatcher(config.network, bind_apis(self._services()), metrics=self.metrics)
         self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
@@ -109,6 +114,8 @@ class Broker:
             self.publisher,
             self.fetches,
             self.groups,
+            self.transactions,
+            self._make_sweep(),
             self.maintenance,
         ]
         self._started: list[Component] = []
@@ -130,6 +137,18 @@ class Broker:
             self.membership,
             self.config,
             is_controller=lambda: self.controller.is_controller,
+            clock=self.clock,
+            metrics=self.metrics,
+        )
+
+    def _make_sweep(self) -> TransactionSweep:
+        return TransactionSweep(
+            self.root,
+            self.membership,
+            self.publisher,
+            self.config.transactions,
+            is_controller=lambda: self.controller.is_controller,
+            timer=self._timer,
             clock=self.clock,
             metrics=self.metrics,
         )
@@ -190,6 +209,7 @@ class Broker:
             first_batches=FirstBatches(self.clock.monotonic_ms),
             fetches=self.fetches,
             groups=self.groups,
+            transactions=self.transactions,
             changes=Changes(self.root, self.publisher),
             topic_listing=TopicListing(self.config.broker.node_id),
         )

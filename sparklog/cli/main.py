@@ -39,6 +39,9 @@ COMMANDS = {
         "sparklog.cli.offsets", "offsets", "First, next and by-time offsets of partitions."
     ),
     "groups": LazyCommand("sparklog.cli.groups", "groups", "Consumer groups: committed offsets and lag."),
+    "transactions": LazyCommand(
+        "sparklog.cli.transactions", "transactions", "Transactional ids: list, describe, abort, find-hanging."
+    ),
     "optimize": LazyCommand("sparklog.cli.optimize", "optimize", "Merge small extents into large segments."),
     "compact": LazyCommand("sparklog.cli.compact", "compact", "Keep the last record of each key."),
     "expire": LazyCommand("sparklog.cli.expire", "expire", "Remove records past their topic's retention."),

@@ -17,11 +17,15 @@ from sparklog.metadata import (
 )
 
 PRODUCER_ID_EXPIRATION_KEY = "producer.id.expiration.ms"
+TRANSACTION_VERSION_KEY = "sparklog.transaction.version"
+NEWEST_TRANSACTION_VERSION = 2
 AUTOMATIC_REMOVAL_KEY = "sparklog.automatic.removal"
 # What a root's owner agrees to: no matter of Kafka's clients.
 # Set by vacuum: files show that the log has lost commits, up to this one at least (docs/adr/0019).
 LOST_COMMITS_KEY = "sparklog.lost.until.commit"
-AGREEMENTS = frozenset({AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY, LOST_COMMITS_KEY})
+AGREEMENTS = frozenset(
+    {AUTOMATIC_REMOVAL_KEY, METADATA_VERSION_KEY, LOST_COMMITS_KEY, TRANSACTION_VERSION_KEY}
+)
 _DAY_MS = 86_400_000
 _INT_MAX = (1 << 31) - 1
 
@@ -119,6 +123,15 @@ class RootConfig:
         partitions. A sparklog stops at a document of a version that it does not know. A new root says what
         the sparklog that made it knows. One that was made before stays at the default until you have
         upgraded every machine that uses it, and raise this. `sparklog doctor` says how far.""",
+    )
+    transaction_version: int = setting(
+        TRANSACTION_VERSION_KEY,
+        default=NEWEST_TRANSACTION_VERSION,
+        minimum=1,
+        maximum=NEWEST_TRANSACTION_VERSION,
+        doc="""Kafka's feature transaction.version: up to which protocol brokers offer transactions to
+        clients. 2: every transaction has an epoch of its own (KIP-890), so that nothing late gets into the
+        next one. 1: all clients speak the first protocol, as most do in any case.""",
     )
 
     @classmethod

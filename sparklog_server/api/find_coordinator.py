@@ -3,8 +3,9 @@
 Does: for each group the broker that leads its partition of __consumer_offsets, and where clients reach it;
     creates the topic if there is none yet, as Kafka does. COORDINATOR_NOT_AVAILABLE while nobody leads it,
     which is waited for a moment: the topic may have been made just now.
-Does not: transactions: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients show and do not retry, with a
-    message that says why.
+    For each transactional id one of the brokers that live, by the id: any of them can do the work, so this
+    only spreads it. In a root whose owner has not agreed to transactions yet (sparklog.metadata.version):
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients show and do not retry, with a message that says why.
 Versions: 1 key types, error messages; 3 flexible; 4 several keys at once (KIP-699).
 """
 
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sparklog.client.transaction_view import coordinator_of
 from sparklog_server.api.nodes import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -50,7 +52,11 @@ async def _find(
     error, message = await _refuse(key_type, context, services)
     if error:
         return [_nowhere(error, message)] * len(keys)
-    nodes = await services.groups.shards.coordinators_of(keys)
+    if key_type == TRANSACTION:
+        image = services.root.image
+        nodes = [coordinator_of(key, image) for key in keys]
+    else:
+        nodes = await services.groups.shards.coordinators_of(keys)
     told = {node_id: _told(node_id, context, services) for node_id in set(nodes)}
     return [told[node_id] for node_id in nodes]
 
@@ -79,14 +85,16 @@ def _each(found: Sequence[_Where]) -> list[_Where]:
 
 async def _refuse(key_type: int, context: RequestContext, services: Services) -> tuple[ErrorCode, str | None]:
     if key_type == TRANSACTION:
+        why_not = await services.transactions.why_not_served()
+        if why_not is None:
+            return ErrorCode.none, None
         _log.warning(
-            "client %r asked for transactions, which this broker does not have; it is told "
-            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and no ACL would help: remove transactional.id from its "
-            "configuration; idempotence works without it",
+            "client %r asked for transactions; it is told TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and no ACL "
+            "would help: %s",
             context.client_id,
+            why_not,
         )
-        message = "transactions are not supported by this broker; use an idempotent producer without an id"
-        return ErrorCode.transactional_id_authorization_failed, message
+        return ErrorCode.transactional_id_authorization_failed, str(why_not)
     if key_type != GROUP:
         return ErrorCode.invalid_request, f"unknown coordinator type {key_type}"
     error = await services.groups.ensure_topic()

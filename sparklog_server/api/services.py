@@ -21,6 +21,7 @@ from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.security.access import Access
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.transactions.coordinator import TransactionCoordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,5 +43,6 @@ class Services:
     first_batches: FirstBatches
     fetches: FetchService
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     changes: Changes
     topic_listing: TopicListing

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from sparklog_server.metrics.histogram import Histogram
+from sparklog_server.metrics.transaction_counters import TransactionCounters
 
 MAX_TOPICS = 20_000
 WINDOW_MS = 60_000
@@ -142,6 +143,7 @@ class Metrics:
         self.all_topics = TopicCounters()
         self.publishes = PublishCounters()
         self.maintenance = MaintenanceCounters()
+        self.transactions = TransactionCounters()
         self.elections = Histogram()  # commits of the controller that gave partitions leaders
         self.cache_hits = 0
         self.cache_hit_bytes = 0

@@ -23,6 +23,7 @@ from sparklog_server.observe.cluster_families import cluster_families, replica_f
 from sparklog_server.observe.log_families import SizeCache, group_families, partition_families
 from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation, Parts, observe
+from sparklog_server.observe.transaction_families import transaction_families
 from sparklog_server.observe.utilization import Utilization
 
 
@@ -49,6 +50,7 @@ class BrokerCollector(Collector):
         yield from partition_families(seen, standing, self._sizes)
         yield from replica_families(seen, standing)
         yield from group_families(seen)
+        yield from transaction_families(seen)
         yield from maintenance_families(seen)
         yield from internal_families(seen)
 

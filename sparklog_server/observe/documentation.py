@@ -17,6 +17,7 @@ from sparklog_server.observe.cluster_families import cluster_families, replica_f
 from sparklog_server.observe.log_families import SizeCache, group_families, partition_families
 from sparklog_server.observe.maintenance_families import maintenance_families
 from sparklog_server.observe.observation import Observation
+from sparklog_server.observe.transaction_families import transaction_families
 
 _LABELS = {
     "kafka_server_brokertopicmetrics_": "topic (none: all topics)",
@@ -33,6 +34,9 @@ _LABELS = {
     "kafka_consumergroup_": "consumergroup, topic, partition",
     "sparklog_consumergroup_": "consumergroup, topic, partition",
     "sparklog_groups": "state",
+    "sparklog_transactions_ended": "by",
+    "sparklog_transactions_": "",
+    "sparklog_transactions": "state",
     "sparklog_broker_state": "state",
     "sparklog_connections_refused": "reason",
 }
@@ -65,6 +69,7 @@ def describe_metrics() -> str:
         *partition_families(seen, standing, SizeCache()),
         *replica_families(seen, standing),
         *group_families(seen),
+        *transaction_families(seen),
         *maintenance_families(seen),
         *internal_families(seen),
     ]

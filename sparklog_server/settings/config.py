@@ -7,7 +7,7 @@ Layers for what a root can say too (num.partitions, ...): the root's value, then
     a cluster-wide value wins over server.properties. `root_defaults` is the broker's layer.
 Not here: the declarations (a file an area, beside this one), reading files, flags and the environment
     (sources.py). A part of the broker gets the settings of its area, not all of them.
-Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig.
+Sources: Kafka SocketServerConfigs, KafkaConfig, GroupCoordinatorConfig, TransactionStateManagerConfig.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ from sparklog_server.settings.maintenance import MaintenanceSettings
 from sparklog_server.settings.network import NetworkSettings
 from sparklog_server.settings.publish import PublishSettings
 from sparklog_server.settings.topics import TopicSettings
+from sparklog_server.settings.transactions import TransactionSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class ServerConfig:
     publish: PublishSettings
     fetch: FetchSettings
     groups: GroupSettings
+    transactions: TransactionSettings
     maintenance: MaintenanceSettings
     http: HttpSettings
     logs: LogSettings

@@ -22,7 +22,9 @@ _CLEANER_THREADS = "one process of low priority maintains a root"
 _CLEANER_MEMORY = (
     "a process of its own reads segments as they are; log.cleaner.dedupe.buffer.size bounds its keys"
 )
-_TRANSACTIONS = "there are no transactions by brokers in this version"
+_TRANSACTIONS = "the state of transactions is in the root's metadata log, beside all other"
+_VERIFIED = "whatever is staged is checked against the transaction by the commit that stages it"
+_TWO_PHASES = "a transaction that somebody else ends (KIP-939) is not served in this version"
 _CLASSES = "class names are never taken from settings"
 _METRICS = "metrics are served at /metrics; " + _CLASSES
 _CODECS = "codecs work at their default level"
@@ -102,7 +104,7 @@ _REASONS: dict[str, str] = {
     "producer.id.expiration.check.interval.ms": _LOOKS,
     "max.request.partition.size.limit": "what a request may name is bounded by socket.request.max.bytes",
     "max.connection.creation.rate": "there are no quotas in this version",
-    "add.partitions.to.txn.": _TRANSACTIONS,
+    "add.partitions.to.txn.": _VERIFIED,
     "log.message.format.version": "the format is Kafka's record batch v2, always",
     "host.name": "use listeners",
     "advertised.host.name": "use advertised.listeners",
@@ -120,9 +122,10 @@ _REASONS: dict[str, str] = {
     "log.cleaner.threads": _CLEANER_THREADS,
     "log.cleaner.io.buffer.load.factor": _CLEANER_MEMORY,
     "log.cleaner.io.buffer.size": _CLEANER_MEMORY,
-    "transaction.": _TRANSACTIONS,
+    "transaction.state.log.": _TRANSACTIONS,
+    "transaction.partition.verification.enable": _VERIFIED,
+    "transaction.two.phase.commit.enable": _TWO_PHASES,
     "share.coordinator.": "share groups are not served in this version",
-    "transactional.": _TRANSACTIONS,
     "ssl.": _SECURITY,
     "sasl.": _SECURITY,
     "security.": _SECURITY,
@@ -176,8 +179,6 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "num.replica.fetchers": (_is_any, _REPLICAS),
     "unclean.leader.election.enable": (lambda text: text == "false", _CLEAN),
     "min.insync.replicas": (_is_one, _ONE),
-    "transaction.state.log.replication.factor": (_is_one, _TRANSACTIONS),
-    "transaction.state.log.min.isr": (_is_one, _TRANSACTIONS),
     "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
     "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
     # Kafka's own file has its default, a week: whoever starts with that file has not asked for anything.
@@ -187,6 +188,9 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "log.cleaner.threads": (_is_any, _CLEANER_THREADS),
     "controller.quorum.": (_is_any, _ELECTION),
     "log.flush.": (_is_any, _SYNCED),
+    "transaction.state.log.": (_is_any, _TRANSACTIONS),
+    "transaction.partition.verification.enable": (lambda text: text == "true", _VERIFIED),
+    "transaction.two.phase.commit.enable": (lambda text: text == "false", _TWO_PHASES),
 }
 
 

@@ -27,11 +27,11 @@ def test_api_versions_lists_what_is_registered(asker: WireClient, version: int) 
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_one_feature_is_the_version_of_the_metadata(
+def test_the_version_of_the_metadata_is_a_feature(
     asker: WireClient, log: sparklog.SparkLog, version: int
 ) -> None:
     response = asker.ask(API_VERSIONS, version)
-    (supported,), (finalized,) = response.supported_features, response.finalized_features
+    (supported, *_), (finalized, *_) = response.supported_features, response.finalized_features
     assert (supported.name, supported.min_version, supported.max_version) == (
         METADATA_VERSION_KEY,
         1,

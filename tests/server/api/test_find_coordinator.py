@@ -1,4 +1,4 @@
-"""FindCoordinator in every version: groups are here, transactions nowhere."""
+"""FindCoordinator in every version: groups are here (transactions: tests/server/transactions)."""
 
 import pytest
 
@@ -20,23 +20,6 @@ def test_find_coordinator(asker: WireClient, running_broker: RunningBroker, vers
     for one in found:
         assert (one.error_code.name, one.node_id) == ("none", 1)
         assert (one.host, one.port) == (running_broker.host, running_broker.port)
-
-
-@pytest.mark.parametrize("version", range(1, 5))
-def test_transactions_are_refused_clearly(
-    asker: WireClient, version: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    if version < 4:
-        found = asker.ask(FIND, version, key="t", key_type=1)
-    else:
-        (found,) = asker.ask(FIND, version, key_type=1, coordinator_keys=("t",)).coordinators
-    assert found.error_code.name == "transactional_id_authorization_failed"
-    assert "not supported" in found.error_message
-    assert found.node_id == -1
-    # Clients show the error's name, and people look for ACLs: the broker's log says what it is.
-    (told,) = [message for message in caplog.messages if "transactions" in message]
-    assert "'test'" in told
-    assert "remove transactional.id" in told
 
 
 def test_other_coordinators_are_unknown(asker: WireClient) -> None:

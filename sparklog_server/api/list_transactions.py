@@ -1,0 +1,70 @@
+"""ListTransactions (key 66), versions 0-2.
+
+Does: the transactional ids that this broker coordinates, with their producer ids and states, by filters of
+    states, producer ids, and how long they have been open. So the union over brokers has each once, as
+    Kafka's admin client makes it. Names that are no states are told. A pattern is RE2's, as in Kafka: its
+    cost grows with the text only; one that is none is INVALID_REGULAR_EXPRESSION.
+    An id that is not open has no duration: Kafka counts from 1970 there, and lists those that are idle, too.
+Beyond some 32 MB: UNKNOWN_SERVER_ERROR; use a filter.
+Versions: 1 durations (KIP-994); 2 patterns (KIP-1152).
+"""
+
+from typing import Any
+
+from sparklog.client.transaction_view import STATE_NAMES, Wanted, chosen, coordinated
+from sparklog.errors import InvalidRequestError
+from sparklog.metadata import Image, Transaction
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.errors import ErrorCode
+
+_STATE_BYTES = 160  # while the answer is made, beside the id
+
+
+@api(ApiKey.LIST_TRANSACTIONS, versions=range(3))
+async def handle_list_transactions(request: Any, context: RequestContext, services: Services) -> Any:
+    """Answer as of the newest image."""
+    wanted = Wanted(
+        states=request.state_filters,
+        producer_ids=request.producer_id_filters,
+        running_ms=field(request, "duration_filter", -1),
+        pattern=field(request, "transactional_id_pattern"),
+    )
+    error, found = await _found(wanted, services)
+    if not context.answer.fits(sum(_STATE_BYTES + 2 * len(one.transactional_id) for one in found)):
+        error, found = ErrorCode.unknown_server_error, []
+    await context.answer.reserve()
+    types = context.types
+    return make(
+        types.ListTransactionsResponse,
+        error_code=error,
+        unknown_state_filters=wanted.unknown_states,
+        transaction_states=await in_slices(
+            make(
+                types.TransactionState,
+                transactional_id=one.transactional_id,
+                producer_id=one.producer_id,
+                transaction_state=STATE_NAMES[one.phase],
+            )
+            for one in found
+        ),
+    )
+
+
+async def _found(wanted: Wanted, services: Services) -> tuple[ErrorCode, list[Transaction]]:
+    await services.root.look()
+    if not services.membership.is_in_charge:
+        return ErrorCode.coordinator_not_available, []
+    image = services.root.image
+    try:
+        return ErrorCode.none, await services.root.run(_choose, image, wanted, services)
+    except InvalidRequestError:
+        return ErrorCode.invalid_regular_expression, []
+
+
+def _choose(image: Image, wanted: Wanted, services: Services) -> list[Transaction]:
+    return chosen(coordinated(image, services.node_id), wanted, now_ms=services.clock.now_ms())

@@ -1,0 +1,1 @@
+"""The coordinator of transactions: who may do what in the name of a transactional id, and until when."""

@@ -1,0 +1,245 @@
+"""The coordinator of transactions: what producers ask of a transactional id, decided by the newest image.
+
+It keeps nothing. All that is known of a transaction is in the image, and each operation is an action of a
+commit, planned against the newest image and fenced as this broker's: so any broker may do any operation for
+any id, a broker that dies between two of them leaves nothing behind, and who repeats a request at another one
+gets the same answer. Who loses a race decides again.
+
+An end of the first protocol must say which transaction it ends, since its epoch does not:
+
+1. the producer sends EndTxn, the coordinator takes it in, and is slow;
+2. the producer repeats it at another broker, is answered, and begins the next transaction in the same epoch;
+3. the first coordinator commits: it would end the next transaction.
+
+So an end names the number of the transaction that was open when it was taken in. A broker whose image shows
+none looks at the newest before it believes that; and where another one is open by the time of the commit, the
+producer is asked to send again (CONCURRENT_TRANSACTIONS): whoever still waits means that one.
+
+Invariants: no refusal rests on an image that may be an old one: before a plan refuses, the metadata log has
+    looked at the newest.
+Not here: the rules and what they do (sparklog/metadata/model), what is staged (publish/), what has taken too
+    long (sweep.py), Kafka's entities (api/), which commits (gathering.py).
+Concurrency: event loop; what decides runs in the publisher's thread, and changes nothing.
+After a crash: begin again; what was answered is in the log.
+Sources: Kafka TransactionCoordinator; docs/adr/0028; tests/models/transactions.py; KIP-98, KIP-360, KIP-890.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from sparklog.clock import Clock
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
+from sparklog.metadata import (
+    NO_NUMBER,
+    Image,
+    TopicPartition,
+    plan_abort_transactions,
+    plan_add_to_transaction,
+    plan_begin_producer,
+    plan_end_transaction,
+    validate_transactions_version,
+)
+from sparklog_server.metrics import Metrics
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.settings.transactions import TransactionSettings
+from sparklog_server.transactions.gathering import MOST_WEIGHT, Decision, Gathering, Publishing
+
+
+class Producer(NamedTuple):
+    """Who a producer is, or says that it is."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionCoordinator:
+    """See the module's docstring. What is refused is a SparklogError (refusals.py)."""
+
+    def __init__(
+        self,
+        root: LiveRoot,
+        publisher: Publishing,
+        settings: TransactionSettings,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._root = root
+        self._settings = settings
+        self._clock = clock
+        self._counters = metrics.transactions
+        self.gathering = Gathering(publisher)
+
+    async def start(self) -> None:
+        """Nothing is to be loaded."""
+
+    async def stop(self) -> None:
+        """Begin nothing more."""
+        self.gathering.stop()
+
+    # --- whether -------------------------------------------------------------------------------
+
+    async def why_not_served(self) -> SparklogError | None:
+        """Why this root has no transactions, if it has none; as of the newest image."""
+        if _why_not(self._root.image) is not None:
+            await self._root.look(force=True)
+        return _why_not(self._root.image)
+
+    # --- what producers ask ----------------------------------------------------------------------------
+
+    async def initialise(self, transactional_id: str, timeout_ms: int, has: Producer | None) -> Producer:
+        """Who the producer is from now on; all others with its id are fenced, and what is open is aborted.
+
+        Args:
+            has: who it is, if it goes on after an error.
+
+        Raises:
+            InvalidRequestError: INVALID_TRANSACTION_TIMEOUT, and what plan_begin_producer refuses.
+        """
+        longest_ms = self._settings.max_timeout_ms
+        if not 1 <= timeout_ms <= longest_ms:
+            raise InvalidRequestError(
+                "INVALID_TRANSACTION_TIMEOUT",
+                f"transactional id {transactional_id!r}: found a timeout of {timeout_ms} ms, expected 1 to "
+                f"{longest_ms}",
+                fix="lower transaction.timeout.ms of the producer, or raise the brokers' "
+                "transaction.max.timeout.ms",
+            )
+        now_ms = self._clock.now_ms()
+        known = {} if has is None else has._asdict()
+
+        def decide(image: Image) -> Decision[Producer]:
+            begun = plan_begin_producer(
+                image, transactional_id, timeout_ms=timeout_ms, now_ms=now_ms, **known
+            )
+            return begun.actions, Producer(begun.producer_id, begun.producer_epoch)
+
+        given = await self.gathering.submit(transactional_id, decide)
+        self._counters.initialised += 1
+        return given
+
+    async def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> None:
+        """The producer is going to write to these; if nothing is open, this opens its next transaction."""
+        await self._add(transactional_id, producer, partitions=tuple(partitions))
+
+    async def add_group(self, transactional_id: str, producer: Producer, group_id: str) -> None:
+        """The producer is going to commit offsets of this group; as `add_partitions`."""
+        await self._add(transactional_id, producer, groups=(group_id,))
+
+    async def _add(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        *,
+        partitions: tuple[TopicPartition, ...] = (),
+        groups: tuple[str, ...] = (),
+    ) -> None:
+        now_ms = self._clock.now_ms()
+
+        def decide(image: Image) -> Decision[None]:
+            actions = plan_add_to_transaction(
+                image, transactional_id, *producer, partitions=partitions, groups=groups, now_ms=now_ms
+            )
+            return actions, None
+
+        await self.gathering.submit(transactional_id, decide, weight=1 + len(partitions))
+
+    async def end(
+        self, transactional_id: str, producer: Producer, *, commits: bool, raises: bool
+    ) -> Producer:
+        """Who the producer is after its transaction was committed or aborted.
+
+        Args:
+            raises: the epoch is raised, as the second protocol has it.
+        """
+        number = NO_NUMBER if raises else await self._number_of(transactional_id, producer)
+        now_ms = self._clock.now_ms()
+
+        def decide(image: Image) -> Decision[tuple[bool, Producer]]:
+            if not raises:
+                _validate_number(image, transactional_id, producer, number)
+            ended = plan_end_transaction(
+                image,
+                transactional_id,
+                *producer,
+                committed=commits,
+                second=raises,
+                number=number,
+                now_ms=now_ms,
+            )
+            return ended.actions, (bool(ended.actions), Producer(ended.producer_id, ended.producer_epoch))
+
+        is_new, given = await self.gathering.submit(transactional_id, decide)
+        if is_new and commits:
+            self._counters.committed += 1
+        elif is_new:
+            self._counters.aborted += 1
+        return given
+
+    async def _number_of(self, transactional_id: str, producer: Producer) -> int:
+        """Of the transaction that is open as this request is taken in, or was last."""
+        known = self._root.image.transactions.get(transactional_id)
+        if known is None or not known.is_ongoing or not known.is_of(*producer):
+            await self._root.look(force=True)  # it may have been opened through another broker
+            known = self._root.image.transactions.get(transactional_id)
+        return 0 if known is None else known.number  # they count from 1
+
+    # --- what administrators ask -----------------------------------------------------------------------
+
+    async def abort(self, producer: Producer, partitions: Collection[TopicPartition]) -> None:
+        """Abort what this producer has open, and fence it. Nothing happens if nothing is.
+
+        Args:
+            partitions: where, of which the transaction must have one at least.
+
+        Raises:
+            FencedError: PRODUCER_FENCED, the producer is in another epoch by now.
+            InvalidRequestError: TRANSACTION_STATE, none of these partitions is in it.
+        """
+        now_ms = self._clock.now_ms()
+
+        def decide(image: Image) -> Decision[bool]:
+            known = image.transactions.of_producer(producer.producer_id)
+            if known is None or not known.is_ongoing:
+                return (), False
+            if known.producer_epoch != producer.producer_epoch:
+                raise FencedError(
+                    "PRODUCER_FENCED",
+                    f"transactional id {known.transactional_id!r}: found epoch {producer.producer_epoch} of "
+                    f"producer {producer.producer_id}, expected {known.producer_epoch}",
+                    fix="look which transaction is meant (`sparklog transactions describe`)",
+                )
+            if not any(place in known.partitions for place in partitions):
+                raise InvalidRequestError(
+                    "TRANSACTION_STATE",
+                    f"transactional id {known.transactional_id!r}: found none of these partitions in its "
+                    f"transaction {known.number}",
+                    fix="`sparklog transactions describe` shows which partitions it has",
+                )
+            return plan_abort_transactions(image, [known.transactional_id], now_ms=now_ms), True
+
+        # Who has it is known only when it is decided: the operation is by itself in its commit.
+        if await self.gathering.submit(f"producer {producer.producer_id}", decide, weight=MOST_WEIGHT):
+            self._counters.aborted_by_administrators += 1
+
+
+def _validate_number(image: Image, transactional_id: str, producer: Producer, number: int) -> None:
+    known = image.transactions.get(transactional_id)
+    if known is None or not known.is_ongoing or not known.is_of(*producer) or known.number == number:
+        return
+    raise RetriableError(
+        "TRANSACTION_CHANGED",
+        f"transactional id {transactional_id!r}: found transaction {known.number} open, expected {number}, "
+        "which was when its end was asked for",
+        fix="send again",
+    )
+
+
+def _why_not(image: Image) -> SparklogError | None:
+    try:
+        validate_transactions_version(image)
+    except SparklogError as error:
+        return error
+    return None

@@ -1,0 +1,148 @@
+"""What nobody ends: transactions past their time-out are aborted, and ids that nobody uses are forgotten.
+
+An abort by time-out raises the epoch in the same commit. Else the producer that was slow would have its
+commit answered with success for records that are gone, or end the next transaction: so it finds out that it
+is fenced.
+
+Times are those of whoever opened the transaction, by its clock; who looks has another one. Here no more time
+has passed since the start than the monotonic clock says: a clock that is set forward aborts nothing early. A
+transaction that looks as if it began in the future is left alone until it does not.
+Invariants: of several brokers the controller looks; that two do is harmless, for each finds out by the image
+    that its commit is planned against what has taken too long. A failure is logged, and the next look tries
+    again.
+Not here: what an abort does (sparklog/metadata/model).
+Concurrency: event loop; the look at all ids is in a storage thread.
+After a crash: another controller looks; what is due is in the image.
+Sources: Kafka TransactionCoordinator.abortTimedOutTransactions,
+    TransactionStateManager.removeExpiredTransactionalIds.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sparklog.clock import Clock
+from sparklog.errors import SparklogError
+from sparklog.metadata import (
+    Action,
+    Image,
+    Transaction,
+    plan_abort_transactions,
+    plan_forget_transactions,
+    timed_out,
+)
+from sparklog_server.cluster.membership import Membership
+from sparklog_server.metrics import Metrics
+from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.timer import Timer
+from sparklog_server.runtime.timing_wheel import TimerEntry
+from sparklog_server.settings.transactions import TransactionSettings
+from sparklog_server.transactions.gathering import Publishing
+
+_ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
+_log = logging.getLogger("sparklog_server.coordinator")
+
+
+class TransactionSweep:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        root: LiveRoot,
+        membership: Membership,
+        publisher: Publishing,
+        settings: TransactionSettings,
+        *,
+        is_controller: Callable[[], bool],
+        timer: Timer,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._root = root
+        self._membership = membership
+        self._publisher = publisher
+        self._settings = settings
+        self._is_controller = is_controller
+        self._timer = timer
+        self._clock = clock
+        self._counters = metrics.transactions
+        self._background = Background()
+        self._alarm: TimerEntry | None = None
+        self._began_ms, self._began_monotonic_ms = clock.now_ms(), clock.monotonic_ms()
+        self._forgot_monotonic_ms = self._began_monotonic_ms
+
+    async def start(self) -> None:
+        """Look from time to time."""
+        self._alarm = self._timer.schedule(
+            self._settings.abort_timed_out_interval_ms, lambda: self._background.spawn(self._look_and_go_on())
+        )
+
+    async def stop(self) -> None:
+        """No more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._background.cancel()
+
+    async def look(self) -> None:
+        """Abort what has taken too long; forget what is not used, once in a longer while."""
+        if not (self._membership.is_in_charge and self._is_controller()):
+            return
+        now_ms = self._now_ms()
+        if await self._root.run(timed_out, self._root.image, now_ms):
+            await self._abort(now_ms)
+        elapsed_ms = self._clock.monotonic_ms() - self._forgot_monotonic_ms
+        if elapsed_ms >= self._settings.remove_expired_interval_ms:
+            self._forgot_monotonic_ms = self._clock.monotonic_ms()
+            await self._forget(now_ms)
+
+    async def _abort(self, now_ms: int) -> None:
+        aborted: list[Transaction] = []
+
+        def plan(image: Image) -> Sequence[Action]:
+            late = timed_out(image, now_ms)
+            aborted[:] = [image.transactions[one] for one in late]
+            return plan_abort_transactions(image, late, now_ms=now_ms)
+
+        await self._publisher.submit_plan(plan)
+        self._counters.timed_out += len(aborted)
+        for one in aborted:
+            _log.info(
+                "transactional id %r: transaction %d took longer than %d ms, and was aborted; its producer "
+                "%d in epoch %d is fenced",
+                one.transactional_id,
+                one.number,
+                one.timeout_ms,
+                one.producer_id,
+                one.producer_epoch,
+            )
+
+    async def _forget(self, now_ms: int) -> None:
+        expiration_ms = self._settings.id_expiration_ms
+        forgotten = 0
+
+        def plan(image: Image) -> Sequence[Action]:
+            nonlocal forgotten
+            action = plan_forget_transactions(image, now_ms, expiration_ms)
+            forgotten = 0 if action is None else len(action.transactional_ids)
+            return [] if action is None else [action]
+
+        await self._publisher.submit_plan(plan)
+        self._counters.forgotten += forgotten
+        if forgotten:
+            _log.info("%d transactional ids were not used for %d ms, and forgotten", forgotten, expiration_ms)
+
+    async def _look_and_go_on(self) -> None:
+        try:
+            await self.look()
+        except (SparklogError, OSError) as error:
+            _log.warning("transactions past their time-out could not be aborted: %s", error)
+        finally:
+            if self._alarm is not None:
+                await self.start()
+
+    def _now_ms(self) -> int:
+        """The wall clock, but no further ahead than the monotonic one agrees with."""
+        elapsed_ms = self._clock.monotonic_ms() - self._began_monotonic_ms
+        return min(self._clock.now_ms(), self._began_ms + elapsed_ms + _ROUNDING_MS)

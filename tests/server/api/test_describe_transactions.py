@@ -1,0 +1,33 @@
+"""DescribeTransactions: states, partitions, and what is unknown."""
+
+import struct
+
+from tests.server.api.transacting import DESCRIBE, TransactionClient, producer_of
+
+BROKER_TOPICS = {"orders": 2, "returns": 1}
+
+
+def test_a_transaction_is_described(transactor: TransactionClient) -> None:
+    producer = producer_of(transactor.initialise(timeout_ms=5_000))
+    asked = ("", "none", "none")
+    illegal, unknown = transactor.ask(DESCRIBE, 0, transactional_ids=asked).transaction_states
+    assert (illegal.error_code.name, unknown.error_code.name) == (
+        "invalid_request",
+        "transactional_id_not_found",
+    )
+    transactor.add(producer, ("returns", 0), ("orders", 1), ("orders", 0))
+    (found,) = transactor.ask(DESCRIBE, 0, transactional_ids=["app"]).transaction_states
+    assert (found.error_code.name, found.transaction_state) == ("none", "Ongoing")
+    assert (found.producer_id, found.producer_epoch) == producer
+    assert found.transaction_timeout.total_seconds() == 5
+    assert found.transaction_start_time.year > 2000
+    assert [(one.topic, one.partitions) for one in found.topics] == [("returns", (0,)), ("orders", (1, 0))]
+
+
+def test_what_is_not_open_has_no_start(transactor: TransactionClient) -> None:
+    """-1, as in Kafka; kio does not read it."""
+    producer_id, epoch = producer_of(transactor.initialise(timeout_ms=5_000))
+    number = transactor.send(DESCRIBE, 0, transactional_ids=["app"])
+    head = struct.pack(">iBiB", number, 0, 0, 2)
+    state = b"\x00\x00\x04app\x06Empty" + struct.pack(">iqqhBB", 5_000, -1, producer_id, epoch, 1, 0)
+    assert transactor.receive_frame() == head + state + b"\x00"

@@ -1,0 +1,24 @@
+"""ListTransactions in every version: filters, and patterns of clients."""
+
+from tests.server.api.transacting import LIST, TransactionClient, producer_of
+
+BROKER_TOPICS = {"orders": 2, "returns": 1}
+
+
+def test_transactions_are_listed_by_filters(transactor: TransactionClient) -> None:
+    one, two = producer_of(transactor.initialise("app-1")), producer_of(transactor.initialise("app-2"))
+    transactor.add(two, ("orders", 0), name="app-2")
+    both = {"app-1": (one[0], "Empty"), "app-2": (two[0], "Ongoing")}
+    for version in range(3):
+        assert transactor.listed(version) == both
+        assert transactor.listed(version, state_filters=["Ongoing"]) == {"app-2": both["app-2"]}
+        assert transactor.listed(version, state_filters=["Dead"]) == {}
+        assert transactor.listed(version, producer_id_filters=[one[0]]) == {"app-1": both["app-1"]}
+    answer = transactor.ask(LIST, 0, state_filters=["Gone", "Ongoing", "Gone"])
+    assert answer.unknown_state_filters == ("Gone",)
+    assert transactor.listed(1, duration_filter=3_600_000) == {}
+    assert transactor.listed(1, duration_filter=-1) == both
+    assert transactor.listed(2, transactional_id_pattern="app-[2-9]") == {"app-2": both["app-2"]}
+    assert transactor.listed(2, transactional_id_pattern="app") == {}
+    refused = transactor.ask(LIST, 2, transactional_id_pattern="(?=app)")
+    assert refused.error_code.name == "invalid_regular_expression"
