@@ -109,6 +109,27 @@ MUTANTS = (
         "tests/server/maintenance/test_service.py",
     ),
     Mutant(
+        "maintenance of a busy broker waits",
+        "sparklog_server/maintenance/service.py",
+        "        if self._moments.may_begin():\n",
+        "        if self._moments.may_begin() or due:\n",
+        "tests/server/maintenance/test_service.py",
+    ),
+    Mutant(
+        "maintenance of a busy broker does not wait for ever",
+        "sparklog_server/maintenance/idle_moments.py",
+        "        if self._is_busy and now_ms - self._since_ms < self._most_ms:\n",
+        "        if self._is_busy and self._most_ms:\n",
+        "tests/server/maintenance/test_idle_moments.py",
+    ),
+    Mutant(
+        "what was done by somebody else does not count as waiting",
+        "sparklog_server/maintenance/idle_moments.py",
+        "        self._look()\n        self._since_ms = None\n",
+        "        self._look()\n",
+        "tests/server/maintenance/test_idle_moments.py",
+    ),
+    Mutant(
         "a broker whose maintenance has died says so",
         "sparklog_server/maintenance/service.py",
         "            self._metrics.maintenance.is_dead = True\n",
