@@ -97,7 +97,14 @@ MUTANTS = (
         _RECORDS,
     ),
     Mutant(
-        "compaction: transactions end what can be judged",
+        "compaction: a batch of several producers is of no transaction",
+        _BATCHES,
+        "(0 if is_one else TRANSACTIONAL_MASK)",
+        "0",
+        _ROUNDS,
+    ),
+    Mutant(
+        "compaction: markers end what can be judged",
         _ROUND,
         "        end = max(work.first_dirty_offset, int(table.base_offset[opaque[0]]))\n",
         "        end = None\n",

@@ -83,15 +83,15 @@ MUTANTS = (
     Mutant(
         "batches with log append time keep their bytes",
         "sparklog/maintenance/rewrite.py",
-        "_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK",
-        "_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TRANSACTIONAL_MASK",
+        "_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK\n",
+        "_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK\n",
         "tests/maintenance/test_merge.py",
     ),
     Mutant(
-        "batches of transactions keep their bytes",
+        "batches of transactions are put together with others",
         "sparklog/maintenance/rewrite.py",
-        "_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK",
-        "_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK",
+        "    same = table.attributes & ~TRANSACTIONAL_MASK\n",
+        "    same = table.attributes\n",
         "tests/maintenance/test_merge.py",
     ),
     Mutant(

@@ -6,12 +6,12 @@ what is small, are put together with what follows them: a batch for each record 
 bytes and nine tenths of the speed of reading.
 
 Invariants: offsets and their order stay what they are; so does the offset with which the last batch of the
-    round ends, be it empty, so that readers get beyond it. Transactional and control batches keep their
-    bytes, and so do records beyond the round's end.
+    round ends, be it empty, so that readers get beyond it. Control batches keep their bytes, and so do
+    records beyond the round's end.
     A batch with a delete horizon has it in the place of its first timestamp, to which its records' timestamps
     are relative. Log append time is one of a whole batch: those are not put together.
     Of batches that were put together the image knows the producers (metadata/model/sequences.py); they are
-    in no header any more.
+    in no header any more, and neither is that they were written in transactions.
 Not here: which records stay (surviving.py), where the batches go (compact.py).
 Concurrency: pure functions, but for the round's counts.
 Sources: Kafka MemoryRecords.filterTo; KIP-534.
@@ -38,6 +38,7 @@ from sparklog.format.record_batch import (
     NO_SEQUENCE,
     NO_TIMESTAMP_MS,
     TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
     BatchHeader,
 )
 from sparklog.format.record_layout import HeaderBytes, Rows, lay_out
@@ -143,7 +144,7 @@ class _Part:
         """Where in `_left` begins what becomes one batch."""
         left, table = self._left, self._table
         joins = self._may_join[left[1:]] & self._may_join[left[:-1]]
-        same = (table.attributes & ~DELETE_HORIZON_MASK)[left]
+        same = (table.attributes & ~(DELETE_HORIZON_MASK | TRANSACTIONAL_MASK))[left]
         horizon = self._found.horizon_ms[left]
         joins &= (same[1:] == same[:-1]) & (horizon[1:] == horizon[:-1])
         if not joins.any():
@@ -216,11 +217,12 @@ class _Part:
             body, codec = self._compressed(Codec(attributes & CODEC_MASK), laid_out.body(group))
             span = int(table.last_offset[last] - table.base_offset[first]) + 1
             is_one = first == last
+            dropped = CODEC_MASK | DELETE_HORIZON_MASK | (0 if is_one else TRANSACTIONAL_MASK)
             header = BatchHeader(
                 base_offset=int(table.base_offset[first]),
                 partition_leader_epoch=int(table.partition_leader_epoch[first]),
                 attributes=codec.value
-                | (attributes & ~(CODEC_MASK | DELETE_HORIZON_MASK))
+                | (attributes & ~dropped)
                 | (DELETE_HORIZON_MASK if laid_out.has_horizon[group] else 0),
                 last_offset_delta=span - 1,
                 first_timestamp_ms=int(laid_out.first_timestamp_ms[group]),

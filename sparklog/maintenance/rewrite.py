@@ -5,9 +5,10 @@ that follow each other are decoded and encoded again as full ones: a batch for e
 nine tenths of the speed of reading.
 
 Invariants: every record keeps its offset, key, value, headers, timestamp and type of timestamp; the CRC of
-    every batch is verified before it is written anywhere. Batches that say more than their records do (of
-    transactions, with a delete horizon, with gaps) keep their bytes, and so does what cannot be decoded: this
-    is not the place to judge it. So do header keys that are not UTF-8, which decoding replaces.
+    every batch is verified before it is written anywhere. Batches that say more than their records do
+    (markers, batches with a delete horizon, with gaps) keep their bytes, and so does what cannot be decoded:
+    this is not the place to judge it. So do header keys that are not UTF-8, which decoding replaces. That
+    records were written in a transaction says nothing any more once they are in the log.
     With log append time a batch has one timestamp for all: those are never put together.
 Memory: a few times `step_bytes`, MAX_EXPANDED_BYTES, and what one batch may decompress to.
 Not here: which extents (choose.py), where the batches go (merge.py).
@@ -56,7 +57,7 @@ SMALL_BATCH_BYTES = 8 << 10  # larger ones gain little: a header is less than a 
 # that compresses less. Larger: more memory; smaller: more of them keep the codec that they have.
 MAX_EXPANDED_BYTES = 64 << 20
 _GATHERED = 2048
-_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK
+_KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK
 
 
 class Source:
@@ -206,10 +207,11 @@ def _runs(table: BatchTable) -> Iterator[tuple[slice, bool]]:
         & (table.attributes & _KEPT == 0)
         & (table.record_count == table.last_offset - table.base_offset + 1)
     )
+    same = table.attributes & ~TRANSACTIONAL_MASK
     joins = (
         small[1:]
         & small[:-1]
-        & (table.attributes[1:] == table.attributes[:-1])
+        & (same[1:] == same[:-1])
         & (table.base_offset[1:] == table.last_offset[:-1] + 1)
     )
     together = np.zeros(len(table), np.bool_)

@@ -22,14 +22,14 @@ from sparklog.format.arrow_bytes import Int64Array
 from sparklog.format.batch_table import BatchTable
 from sparklog.format.decode import ParsedBodies
 from sparklog.format.key_hashes import KeyHasher
-from sparklog.format.record_batch import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK
+from sparklog.format.record_batch import CONTROL_MASK, DELETE_HORIZON_MASK
 from sparklog.log.setting import LONG_MAX
 from sparklog.maintenance.offset_map import OffsetMap
 from sparklog.metadata import NO_DELETE_HORIZON_MS
 
 BoolArray = npt.NDArray[np.bool_]
-# What a transaction's records come to is said by markers that nobody here interprets.
-OPAQUE_MASK = CONTROL_MASK | TRANSACTIONAL_MASK
+# Nobody here interprets markers. Of transactions only committed records are in the log: they are as others.
+OPAQUE_MASK = CONTROL_MASK
 
 
 @dataclass(slots=True)

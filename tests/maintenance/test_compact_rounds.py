@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError
+from sparklog.format.control_batch import ControlMarker, ControlType, encode_control_batch
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.record_batch import MAX_INT32
 from sparklog.format.schema import RecordColumns, TimestampType
@@ -183,12 +184,38 @@ def test_late_repetitions_are_still_answered_with_their_offset(table: SparkLog) 
     assert stored(table).producer_id.tolist() == [7]
 
 
-def test_nothing_from_a_transactions_batch_on_is_compacted(table: SparkLog, put: Put) -> None:
+def publish_marker(log: SparkLog) -> None:
+    """As a transaction of Kafka's ends in a partition."""
+    marker = ControlMarker(type=ControlType.ABORT, producer_id=7, producer_epoch=0, timestamp_ms=5)
+    config = log.describe_topic("table").config
+    draft = log.writer.append(log.image.topic("table").topic_id, 0, encode_control_batch(marker), config)
+    assert draft is not None
+    log.writer.sync([draft])
+    log.metadata.publish(lambda image: [plan_append(image, [draft])])
+
+
+def test_what_was_written_in_transactions_is_compacted_as_all_else(table: SparkLog, put: Put) -> None:
+    """All that is in the log was committed: there is nobody whose records are to be passed over."""
+    for number in range(3):
+        pairs = [(b"a", b"3"), (b"b%d" % number, b"3")]
+        publish_batch(table, pairs, transactional=True, producer_id=7, producer_epoch=number, base_sequence=0)
+    put((b"a", b"4"), (b"c", b"1"))
+    compact(table.metadata, table.clock)
+    assert [offset for offset, _, _ in left(table)] == [1, 3, 5, 6, 7]
+    found = stored(table)
+    assert cleaned(table).first_dirty_offset == 8
+    # Of a batch that holds several producers' records nobody is the producer, and so no transaction.
+    assert not (found.is_transactional & (found.producer_id < 0)).any()
+    compact(table.metadata, table.clock)
+    assert [offset for offset, _, _ in left(table)] == [1, 3, 5, 6, 7]
+
+
+def test_nothing_from_a_marker_on_is_compacted(table: SparkLog, put: Put) -> None:
     put((b"a", b"1"), (b"a", b"2"))
-    publish_batch(table, [(b"a", b"3")], transactional=True)
+    publish_marker(table)
     put((b"a", b"4"), (b"a", None))
     compact(table.metadata, table.clock)
-    assert [offset for offset, _, _ in left(table)] == [1, 2, 3, 4]
+    assert [offset for offset, _, _ in left(table)] == [1, 3, 4]
     assert cleaned(table) == Cleaned(2, -1)
     again = compact(table.metadata, table.clock).topics["table"]
     assert (again.rounds, again.left_out) == (1, 0)  # and then it is left alone

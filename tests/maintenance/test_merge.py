@@ -103,17 +103,24 @@ def publish_batch(log: SparkLog, count: int, **fields: object) -> None:
     log.metadata.publish(lambda image: [plan_append(image, [changed])])
 
 
-@pytest.mark.parametrize(
-    "options", [{"is_transactional": True}, {"timestamp_type": TimestampType.LOG_APPEND_TIME}]
-)
-def test_batches_that_say_more_than_their_records_are_not_put_together(
-    log: SparkLog, options: dict[str, object]
-) -> None:
+def test_batches_that_say_more_than_their_records_are_not_put_together(log: SparkLog) -> None:
     for _ in range(3):
-        publish_batch(log, 2, **options)
+        publish_batch(log, 2, timestamp_type=TimestampType.LOG_APPEND_TIME)
     merge(log)
     _, sizes = table_of(log)
     assert len(sizes) == 3
+
+
+def test_batches_of_transactions_are_put_together_as_all_others(log: SparkLog) -> None:
+    """Whoever wrote them has committed; and a batch of several producers is of no transaction."""
+    for number in range(6):
+        producer = {"producer_id": number % 3, "producer_epoch": number, "base_sequence": 0}
+        publish_batch(log, 2, is_transactional=number % 2 == 0, **producer)
+    before = records(log)
+    merge(log)
+    data, sizes = table_of(log)
+    assert (len(sizes), records(log)) == (1, before)
+    assert not scan_batches(data, where="merged").is_transactional.any()
 
 
 def test_late_repetitions_are_still_answered_with_their_offset(log: SparkLog) -> None:
