@@ -17,6 +17,7 @@ from scripts.mutations import (
     records,
     runners,
     spark,
+    staged,
     storage,
     sweeping,
     upkeep,
@@ -43,5 +44,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *readers.MUTANTS,
     *cluster.MUTANTS,
     *leaderships.MUTANTS,
+    *staged.MUTANTS,
     *protocol.MUTANTS,
 )

@@ -109,8 +109,8 @@ MUTANTS = (
     Mutant(
         "broker: the time of the append does not make a repetition new",
         "sparklog_server/publish/bundle_plan.py",
-        "        None if is_stamped else encoded.max_timestamp_ms,\n",
-        "        encoded.max_timestamp_ms,\n",
+        "        sent_ms = None if is_stamped else encoded.max_timestamp_ms\n",
+        "        sent_ms = encoded.max_timestamp_ms\n",
         _SERVER,
     ),
     Mutant(

@@ -28,15 +28,15 @@ MUTANTS = (
     Mutant(
         "broker: a repeated batch is answered, not appended",
         "sparklog_server/publish/bundle_plan.py",
-        "            return _duplicate(part, state, producer)\n",
+        "            return _duplicate(part, self.image, state, producer)\n",
         "            return _WRITE\n",
         "tests/server/publish/test_bundle_writer.py",
     ),
     Mutant(
         "broker: a batch behind one that failed is out of order",
         "sparklog_server/publish/bundle_plan.py",
-        "    if producer.is_doubted or _is_above(floor, part):\n",
-        "    if producer.is_doubted:\n",
+        "        if known is None and (producer.is_doubted or self._is_above_floor(part)):\n",
+        "        if known is None and producer.is_doubted:\n",
         "tests/server/publish/test_bundle_writer_failures.py",
     ),
     Mutant(

@@ -8,12 +8,14 @@ Does: validate, append, acknowledge, partition by partition: an error in one lea
     Partitions that another broker leads, or nobody: NOT_LEADER_OR_FOLLOWER, now or when the commit is made.
     Topics by id: UNKNOWN_TOPIC_ID when there is none of this id, so that what was meant for a topic that is
     deleted is never appended to one that has its name now.
+    Transactions: batches are staged, durably, and have no offset before their transaction is committed: base
+    offset -1. Whether the transaction takes them is seen when they are: INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE; NOT_ENOUGH_REPLICAS is to be sent again.
 Does not: message sets (versions 0-2; ApiVersions lists them for the sake of librdkafka before 2.11);
-    transactions (TRANSACTIONAL_ID_AUTHORIZATION_FAILED); creating topics (Metadata does that); internal
-    topics, but for Kafka's admin client.
+    creating topics (Metadata does that); internal topics, but for Kafka's admin client.
 Versions: 3 record batches (KIP-98); 5 log start offset; 7 zstd (KIP-110); 8 record errors (KIP-467); 9
-    flexible; 10 current leader (KIP-951); 11, 12 transactions v2, which nobody may use; 13 topic ids
-    (KIP-516).
+    flexible; 10 current leader (KIP-951); 11 TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE; 12 second
+    protocol of transactions (KIP-890): a batch adds its partition; 13 topic ids (KIP-516).
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.errors import SparklogError, as_value
-from sparklog.metadata import Image, is_internal
+from sparklog.metadata import NEVER_OPENS, Image, is_internal
 from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -34,13 +36,15 @@ from sparklog_server.protocol.errors import ErrorCode, error_code
 from sparklog_server.protocol.nodes import LeaderHint
 from sparklog_server.protocol.produce_response import TOPIC_IDS_FROM, ProducedPartition, encode_produce
 from sparklog_server.protocol.wire import CloseConnectionError, Response
-from sparklog_server.publish.part_checks import unchecked_part
-from sparklog_server.publish.parts import PartOutcome, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.first_batches import producer_of
+from sparklog_server.publish.part_checks import is_transactional, unchecked_part
+from sparklog_server.publish.parts import InTransaction, PartOutcome, RefusedBatchError, UncheckedPart
 from sparklog_server.publish.produced_batches import BatchRules
 
 _log = logging.getLogger("sparklog_server.publish")
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka's own tools may write to internal topics
 LEADER_HINTS_FROM = 10
+ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 11, 12
 _ALL_ACKS = frozenset({-1, 0, 1})
 _UNKNOWN = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id})
 _NOTHING_DONE = PartOutcome()
@@ -84,7 +88,8 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
             for target, outcome in zip(wanted, outcomes, strict=True):
                 target.outcome = outcome
                 if outcome.error is not None:
-                    target.error, target.message = _kafka_error(outcome.error), str(outcome.error)
+                    target.error = _kafka_error(outcome.error, context.api_version)
+                    target.message = str(outcome.error)
         finally:
             timer.cancel()
     _count(targets, services)
@@ -103,9 +108,9 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
     message = None
     if request.acks not in _ALL_ACKS:
         refused, message = ErrorCode.invalid_required_acks, f"acks {request.acks}, expected -1, 0 or 1"
-    elif request.transactional_id is not None:
-        refused = ErrorCode.transactional_id_authorization_failed
-        message = "this broker has no transactions: remove transactional.id from the producer's configuration"
+    transaction = None
+    if refused is None and request.transactional_id is not None:
+        refused, message, transaction = _transaction(request, context, services)
     rules: dict[str, BatchRules] = {}
     targets = []
     parts = sum(len(topic.partition_data) for topic in request.topic_data)
@@ -117,8 +122,33 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
             if refused is not None:
                 target.error, target.message = refused, message
             else:
-                _aim(target, data.records, image, context, services, rules, parts)
+                _aim(target, data.records, image, context, services, rules, parts, transaction)
     return targets
+
+
+def _transaction(
+    request: Any, context: RequestContext, services: Services
+) -> tuple[ErrorCode | None, str | None, InTransaction | None]:
+    """Of which transaction the request is; or why all of it is refused."""
+    if not request.transactional_id:
+        return ErrorCode.invalid_request, "an empty transactional id", None
+    producers = {
+        producer_of(data.records)[:2]
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if is_transactional(data.records)
+    }
+    if len(producers) > 1:
+        return ErrorCode.invalid_producer_id_mapping, f"found {len(producers)} producers, expected one", None
+    opens = context.api_version >= SECOND_PROTOCOL_FROM
+    return (
+        None,
+        None,
+        InTransaction(
+            transactional_id=request.transactional_id,
+            opens_ms=services.clock.now_ms() if opens else NEVER_OPENS,
+        ),
+    )
 
 
 def _topic(topic: Any, context: RequestContext, image: Image) -> tuple[str | bytes, str]:
@@ -139,6 +169,7 @@ def _aim(
     services: Services,
     rules: dict[str, BatchRules],
     parts: int,
+    transaction: InTransaction | None,
 ) -> None:
     """Say where the records go, or why they cannot."""
     name, key = target.topic, (target.key, target.partition)
@@ -175,6 +206,7 @@ def _aim(
         leader_epoch=leader.epoch,
         parts=parts,
         memory=services.publisher.check_memory,
+        transaction=transaction,
     )
 
 
@@ -186,8 +218,15 @@ def _fail(targets: list[_Target], error: ErrorCode, message: str) -> None:
         target.error, target.message = error, message
 
 
-def _kafka_error(error: Exception) -> ErrorCode:
-    return error.kafka_code if isinstance(error, RefusedBatchError) else error_code(error)
+def _kafka_error(error: Exception, api_version: int) -> ErrorCode:
+    if isinstance(error, RefusedBatchError):
+        return error.kafka_code
+    code = error_code(error)
+    if code is ErrorCode.transaction_abortable and api_version < ABORTABLE_FROM:
+        return ErrorCode.invalid_txn_state
+    if code is ErrorCode.invalid_txn_state and api_version == ABORTABLE_FROM:
+        return ErrorCode.transaction_abortable
+    return code
 
 
 def _count(targets: list[_Target], services: Services) -> None:

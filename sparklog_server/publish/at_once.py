@@ -25,6 +25,8 @@ from sparklog.format.record_batch import (
     CRC_START,
     HEADER,
     LENGTH_END,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_MASK,
     crc32c,
 )
 from sparklog_server.cluster.leadership import LEADER_EPOCH
@@ -71,6 +73,7 @@ def stored_at_once(
     api_version: int,
     max_plain_bytes: int,
     scratch: Scratch | None,
+    in_transaction: bool = False,
 ) -> tuple[EncodedBatches, PlainBatch] | None:
     """A batch of the usual kind as it is stored, and what it says of its producer.
 
@@ -78,6 +81,7 @@ def stored_at_once(
 
     Args:
         max_plain_bytes: what it may decompress to.
+        in_transaction: may it be a transaction's?
     """
     view = memoryview(data)
     size = len(view)
@@ -88,6 +92,9 @@ def stored_at_once(
     ):
         return None
     codec = view[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+    is_transactional = bool(view[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_MASK)
+    if is_transactional and not in_transaction:
+        return None
     if rules.codec is not None and rules.codec != codec:
         return None
     if crc32c(view[CRC_START:]) != int.from_bytes(view[CRC_POSITION:CRC_START]):
@@ -106,9 +113,14 @@ def stored_at_once(
             return None
     elif size - HEADER.size > rules.max_decompressed_bytes:
         return None
-    found = kernels.inspect_batch(data if isinstance(data, bytes) else np.frombuffer(view, np.uint8), plain)
+    if is_transactional:
+        # What the loop knows as usual is the same without the bit. To copy a batch takes less than its CRC.
+        data = bytearray(view)
+        data[_ATTRIBUTES_LOW_BYTE] ^= TRANSACTIONAL_MASK
+    found = kernels.inspect_batch(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8), plain)
     if (
         found is None
+        or (is_transactional and found.producer_id <= NO_PRODUCER_ID)
         or (rules.is_compacted and found.keyless)
         or found.min_timestamp_ms < now_ms - rules.before_max_ms
         or found.max_timestamp_ms > now_ms + rules.after_max_ms

@@ -19,6 +19,7 @@ from sparklog.client.publish import share_accepted
 from sparklog.errors import RetriableError
 from sparklog.format.encode import EncodedBatches
 from sparklog.metadata import (
+    NEVER_OPENS,
     AcceptedDraft,
     Action,
     AppendExtents,
@@ -27,7 +28,8 @@ from sparklog.metadata import (
     Image,
     PublishResult,
     SharedPlan,
-    plan_append,
+    StageExtents,
+    plan_held,
     which_hold,
 )
 from sparklog_server.cluster.registration import Registration
@@ -48,13 +50,20 @@ class Written:
     @property
     def accepted(self) -> AcceptedDraft:
         """With what must hold for it."""
-        first = self.run.first
+        first, transaction = self.run.first, self.run.first.transaction
         is_stamped = first.log_append_time_ms != NO_TIMESTAMP_MS
         return AcceptedDraft(
             draft=self.draft,
             leader_epoch=first.leader_epoch,
             sent_timestamp_ms=None if is_stamped else first.encoded.max_timestamp_ms,
+            transactional=transaction is not None,
+            opens_ms=NEVER_OPENS if transaction is None else transaction.opens_ms,
         )
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where its bytes are, which no other run's are."""
+        return self.draft.segment, self.draft.position
 
 
 class BundleCommit:
@@ -85,9 +94,9 @@ class BundleCommit:
             self._judge_again(image)
         if not self.accepted:
             return []
-        append = plan_append(image, [one.draft for one in self.accepted])
         # Those of a run are of one epoch: by the image that found it to be written, they were of the newest.
-        return registration.act(image, [append], [one.run.first.leader_epoch for one in self.accepted])
+        actions, epochs = plan_held(image, [one.accepted for one in self.accepted])
+        return registration.act(image, actions, epochs)
 
     def shared(self, image: Image) -> SharedPlan | None:
         """The same, as a request to others; None of a broker that is alone."""
@@ -98,33 +107,36 @@ class BundleCommit:
             lambda: [one.accepted for one in self._written],
             node_id=self.registration.node_id,
             broker_epoch=self.registration.broker_epoch,
+            stages=any(one.run.first.transaction is not None for one in self._written),
         )
 
-    def settle(self, result: PublishResult) -> list[Extent]:
-        """The extents of `accepted`, now that this is published, perhaps by somebody else."""
-        extents = [
+    def settle(self, result: PublishResult) -> list[Extent | DraftExtent]:
+        """The extents of `accepted`, now that this is published, perhaps by somebody else; drafts of what is
+        staged.
+        """
+        extents: list[Extent | DraftExtent] = [
             extent
             for action in result.actions
-            if isinstance(action, AppendExtents)
+            if isinstance(action, AppendExtents | StageExtents)
             for extent in action.extents
         ]
+        taken = {(extent.segment, extent.position): extent for extent in extents}
         if len(extents) == len(self._written):
             self.accepted, self.refused = self._written, {}
-            return extents
+            return [taken[one.place] for one in self.accepted]
         image = result.planned_against()
         if image is None:
             self.refused = {}
         elif image is not self._last:
             self._judge_again(image)
-        taken = {(extent.segment, extent.position): extent for extent in extents}
-        self.accepted = [one for one in self._written if _place(one) in taken]
+        self.accepted = [one for one in self._written if one.place in taken]
         for one in self._written:
             for index in one.run.indices:
-                if _place(one) in taken:
+                if one.place in taken:
                     self.refused.pop(index, None)
                 else:
                     self.refused.setdefault(index, _again(one.run))
-        return [taken[_place(one)] for one in self.accepted]
+        return [taken[one.place] for one in self.accepted]
 
     def _judge_again(self, image: Image) -> None:
         """Keep the runs that are still to be written; after one that is not, none of its partition.
@@ -135,20 +147,24 @@ class BundleCommit:
         parts = [self._parts[index] for index in indices]
         verdicts = dict(zip(indices, judge(image, parts, self.registration), strict=True))
         self.accepted, self.refused = self._holding(image, verdicts), {}
-        held = {_place(one) for one in self.accepted}
+        held = {one.place for one in self.accepted}
         for one in self._written:
-            if _place(one) not in held:
+            if one.place not in held:
                 for index in one.run.indices:
                     verdict = verdicts[index]
                     self.refused[index] = verdict.outcome if isinstance(verdict, Answer) else _again(one.run)
 
     def _holding(self, image: Image, verdicts: Mapping[int, Verdict]) -> list[Written]:
-        """Of several brokers by what anybody goes by who publishes it for us; the verdicts say the same."""
+        """Of several brokers by what anybody goes by who publishes it for us; the verdicts say the same, but
+        that a group's offsets need the group to be added.
+        """
         if not self.registration.is_alone:
             accepted = [one.accepted for one in self._written]
+            held = which_hold(image, accepted, node_id=self.registration.node_id)
             return [
-                self._written[index]
-                for index in which_hold(image, accepted, node_id=self.registration.node_id)
+                one
+                for one in (self._written[index] for index in held)
+                if one.run.first.transaction is None or isinstance(verdicts[one.run.indices[0]], Write)
             ]
         holding: list[Written] = []
         broken: set[tuple[str, int]] = set()
@@ -164,11 +180,6 @@ class BundleCommit:
         """None of it was published."""
         for one in self._written:
             fail_run(outcomes, one.run, error)
-
-
-def _place(one: Written) -> tuple[str, int]:
-    """Where its bytes are, which no other run's are."""
-    return one.draft.segment, one.draft.position
 
 
 def fail_run(outcomes: dict[int, PartOutcome], run: Run, error: Exception | None) -> None:

@@ -27,29 +27,37 @@ Sources: Kafka ProducerAppendInfo.checkSequence, ProducerStateEntry.findDuplicat
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from sparklog.errors import FencedError, InvalidRequestError, SparklogError, UnknownTopicError
 from sparklog.metadata import (
+    NO_NUMBER,
     SEQUENCES,
     Image,
     PartitionState,
     ProducerState,
     SequenceCheck,
+    StagingJudge,
     appended_offset,
     check_sequence,
+    check_staged,
     check_unknown,
     last_batch,
     last_sequence,
+    plain_refusal,
     unknown_producer,
+    was_staged,
 )
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
+from sparklog_server.publish.staged_parts import following, staging_of, transaction_refusal
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Append it."""
+    """Append it, or stage it. `part`: as which, if it came without a sequence."""
+
+    part: AppendPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,17 @@ class RepeatOf:
 
 Verdict = Write | Answer | RepeatOf
 ProducerKey = tuple[str, int, int]  # topic id, partition, producer id
-Floors = Mapping[ProducerKey, tuple[int, int]]  # epoch and sequence of the first batch that failed
+
+
+class Floor(NamedTuple):
+    """The first batch of a producer that failed. `transaction`: the number of the one it was of, if any."""
+
+    producer_epoch: int
+    base_sequence: int
+    transaction: int = NO_NUMBER
+
+
+Floors = Mapping[ProducerKey, Floor]
 _NO_FLOORS: Floors = {}
 _WRITE = Write()
 
@@ -87,13 +105,23 @@ def judge(
     image: Image, parts: Sequence[AppendPart], registration: Registration, floors: Floors = _NO_FLOORS
 ) -> list[Verdict]:
     """A verdict per part."""
-    judging = _Judging(image, registration, floors)
+    judging = _Judging(image, registration, floors, StagingJudge(image))
     return [judging.verdict(index, part) for index, part in enumerate(parts)]
 
 
 def producer_key(part: AppendPart) -> ProducerKey:
     """Whose sequence a part continues."""
     return part.topic_id, part.partition, part.producer_id
+
+
+def floor_of(image: Image, part: AppendPart) -> Floor:
+    """What is remembered of a part that failed."""
+    return Floor(part.producer_epoch, part.base_sequence, _number_of(image, part))
+
+
+def _number_of(image: Image, part: AppendPart) -> int:
+    found = None if part.transaction is None else image.transactions.of_producer(part.producer_id)
+    return NO_NUMBER if found is None else found.number
 
 
 @dataclass(slots=True)
@@ -103,6 +131,7 @@ class _Judging:
     image: Image
     registration: Registration
     floors: Floors
+    staging: StagingJudge
     producers: dict[ProducerKey, _Producer] = field(default_factory=dict)
     lost: set[ProducerKey] = field(default_factory=set)  # of whom a part was refused for its leader epoch
 
@@ -122,19 +151,32 @@ class _Judging:
             return _refuse(_not_led(part, state))
         if part.producer_id < 0:
             return _WRITE
+        refusal = self._refusal(part)
+        return self._in_sequence(index, part, state) if refusal is None else _refuse(refusal, state)
+
+    def _refusal(self, part: AppendPart) -> SparklogError | None:
+        """Why its producer may not send it, whatever its sequence."""
+        if part.transaction is not None:
+            return transaction_refusal(self.image, self.staging, part)
+        return plain_refusal(self.image, part.producer_id)
+
+    def _in_sequence(self, index: int, part: AppendPart, state: PartitionState) -> Verdict:
         key = producer_key(part)
         producer = self.producers.get(key)
         if producer is None:
             producer = self.producers[key] = _Producer(last_batch(state, part.producer_id))
-        match _check(part, state, producer, self.floors.get(key)):
+        came, part = part, following(part, producer.state)
+        match self._check(part, state, producer):
             case SequenceCheck.NEXT:
+                if part.transaction is not None:
+                    self.staging.note(staging_of(part))
                 count = part.encoded.record_count
                 producer.written.append((index, part.producer_epoch, part.base_sequence, count))
                 last = last_sequence(part.base_sequence, count)
                 producer.state = ProducerState(part.producer_epoch, last, -1)
-                return _WRITE
+                return _WRITE if part is came else Write(part)
             case SequenceCheck.DUPLICATE:
-                return _duplicate(part, state, producer)
+                return _duplicate(part, self.image, state, producer)
             case SequenceCheck.UNKNOWN:
                 producer.is_doubted = True
                 return _refuse(unknown_producer(_found(part, producer, SequenceCheck.UNKNOWN)), state)
@@ -143,31 +185,39 @@ class _Judging:
             case check:
                 assert_never(check)
 
+    def _check(self, part: AppendPart, state: PartitionState, producer: _Producer) -> SequenceCheck:
+        known = producer.state
+        if known is None and (producer.is_doubted or self._is_above_floor(part)):
+            return SequenceCheck.OUT_OF_ORDER
+        encoded, is_stamped = part.encoded, part.log_append_time_ms != NO_TIMESTAMP_MS
+        sent_ms = None if is_stamped else encoded.max_timestamp_ms
+        if part.transaction is not None:
+            return check_staged(state, known, staging_of(part), sent_ms)
+        if known is not None:
+            return check_sequence(known, part.producer_epoch, part.base_sequence)
+        batch = part.producer_id, part.producer_epoch, part.base_sequence
+        return check_unknown(state, *batch, encoded.record_count, sent_ms)
 
-def _check(
-    part: AppendPart, state: PartitionState, producer: _Producer, floor: tuple[int, int] | None
-) -> SequenceCheck:
-    if producer.state is not None:
-        return check_sequence(producer.state, part.producer_epoch, part.base_sequence)
-    if producer.is_doubted or _is_above(floor, part):
-        return SequenceCheck.OUT_OF_ORDER
-    encoded, is_stamped = part.encoded, part.log_append_time_ms != NO_TIMESTAMP_MS
-    return check_unknown(
-        state,
-        part.producer_id,
-        part.producer_epoch,
-        part.base_sequence,
-        encoded.record_count,
-        None if is_stamped else encoded.max_timestamp_ms,
-    )
+    def _is_above_floor(self, part: AppendPart) -> bool:
+        floor = self.floors.get(producer_key(part))
+        return (
+            floor is not None
+            and (floor.producer_epoch, floor.transaction)
+            == (part.producer_epoch, _number_of(self.image, part))
+            and part.base_sequence > floor.base_sequence
+        )
 
 
-def _duplicate(part: AppendPart, state: PartitionState, producer: _Producer) -> Verdict:
+def _duplicate(part: AppendPart, image: Image, state: PartitionState, producer: _Producer) -> Verdict:
     count = part.encoded.record_count
     for index, epoch, sequence, written in producer.written:
         skipped = (part.base_sequence - sequence) % SEQUENCES
         if epoch == part.producer_epoch and skipped + count <= written:
             return RepeatOf(index, skipped)
+    if part.transaction is not None:
+        if was_staged(image, staging_of(part).draft):
+            return Answer(PartOutcome(log_start_offset=state.log_start_offset, duplicate=True))
+        return _refuse(_sequence_error(part, producer, SequenceCheck.OUT_OF_ORDER), state)
     offset = appended_offset(state, part.producer_id, part.producer_epoch, part.base_sequence, count)
     if offset is None:
         return _refuse(_sequence_error(part, producer, SequenceCheck.OUT_OF_ORDER), state)
@@ -227,7 +277,3 @@ def _found(part: AppendPart, producer: _Producer, check: SequenceCheck) -> str:
         f"{part.topic}-{part.partition}: producer {part.producer_id} epoch {part.producer_epoch} sequence "
         f"{part.base_sequence} {check.value}; the last one was {producer.state}"
     )
-
-
-def _is_above(floor: tuple[int, int] | None, part: AppendPart) -> bool:
-    return floor is not None and floor[0] == part.producer_epoch and part.base_sequence > floor[1]

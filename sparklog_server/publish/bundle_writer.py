@@ -43,15 +43,18 @@ from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_commit import BundleCommit, Written, fail_run
 from sparklog_server.publish.bundle_plan import (
     Answer,
+    Floor,
     ProducerKey,
     RepeatOf,
     Verdict,
     Write,
+    floor_of,
     judge,
     producer_key,
 )
-from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.publish.runs import Run, make_runs
+from sparklog_server.publish.staged_parts import adding, may_be_early
 
 OnAppended = Callable[[str, int, int, EncodedBatches], None]
 _log = logging.getLogger("sparklog_server.publish")
@@ -84,7 +87,7 @@ class BundleWriter:
         self._config_of = config_of
         self.on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
-        self.floors: dict[ProducerKey, tuple[int, int]] = {}
+        self.floors: dict[ProducerKey, Floor] = {}
         self.times = BundleTimes()
 
     def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
@@ -94,8 +97,7 @@ class BundleWriter:
             FatalStorageError, FencedError: stop the broker; nothing was acknowledged.
         """
         registration = self._registration()  # before the image, which must not be older than it
-        image = self._log.image
-        verdicts = judge(image, parts, registration, self.floors)
+        image, parts, verdicts = self._judged(parts, registration)
         for _ in range(_ATTEMPTS):
             outcomes: dict[int, PartOutcome] = {}
             if not self._write_once(image, parts, verdicts, outcomes):
@@ -104,6 +106,44 @@ class BundleWriter:
             self._log.refresh(force=True)  # so that the next segment is born late enough
         self._remember_failures(image, parts, {**_doubted(verdicts), **outcomes})
         return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
+
+    def _judged(
+        self, accepted: Sequence[AppendPart], registration: Registration
+    ) -> tuple[Image, Sequence[AppendPart], list[Verdict]]:
+        """The verdicts, and the image and parts that they are about.
+
+        By the newest image, if what refuses a producer may have changed: it may have been initialised, or
+        have begun a transaction, at another broker, a moment ago.
+        """
+        image = self._log.image
+        parts, verdicts = self._judge(image, accepted, registration)
+        if not any(_is_early(image, *one) for one in zip(parts, verdicts, strict=True)):
+            return image, parts, verdicts
+        try:
+            image = self._log.refresh(force=True)
+        except SparklogError as error:
+            return (
+                image,
+                parts,
+                [
+                    _not_known(error) if _is_early(image, part, verdict) else verdict
+                    for part, verdict in zip(parts, verdicts, strict=True)
+                ],
+            )
+        return image, *self._judge(image, accepted, registration)
+
+    def _judge(
+        self, image: Image, parts: Sequence[AppendPart], registration: Registration
+    ) -> tuple[Sequence[AppendPart], list[Verdict]]:
+        """The verdicts, and the parts as which they are written."""
+        parts = adding(image, parts)
+        verdicts = judge(image, parts, registration, self.floors)
+        if any(isinstance(one, Write) and one.part is not None for one in verdicts):
+            parts = [
+                part if not isinstance(one, Write) or one.part is None else one.part
+                for part, one in zip(parts, verdicts, strict=True)
+            ]
+        return parts, verdicts
 
     def _write_once(
         self,
@@ -234,6 +274,9 @@ class BundleWriter:
             self._tell_of_past_retention(plan.accepted)
             image = self._log.image
             for one, extent in zip(plan.accepted, extents, strict=True):
+                if isinstance(extent, DraftExtent):  # staged: nobody reads it yet
+                    _succeed(outcomes, one.run, None, image, place=one.place)
+                    continue
                 if self.on_appended is not None:
                     self.on_appended(extent.topic_id, extent.partition, extent.base_offset, one.encoded)
                 _succeed(outcomes, one.run, extent.base_offset, image)
@@ -256,13 +299,17 @@ class BundleWriter:
             key = producer_key(part)
             if outcomes[index].error is None:
                 self.floors.pop(key, None)
-            elif not _is_known(image, key) and not self._has_floor(key, part.producer_epoch):
+            elif not _is_known(image, key) and not self._has_floor(key, floor_of(image, part)):
                 if len(self.floors) >= MAX_FLOORS:
                     del self.floors[next(iter(self.floors))]
-                self.floors[key] = (part.producer_epoch, part.base_sequence)
+                self.floors[key] = floor_of(image, part)
 
-    def _has_floor(self, key: ProducerKey, producer_epoch: int) -> bool:
-        return self.floors.get(key, (-1, 0))[0] == producer_epoch
+    def _has_floor(self, key: ProducerKey, new: Floor) -> bool:
+        known = self.floors.get(key)
+        return known is not None and (known.producer_epoch, known.transaction) == (
+            new.producer_epoch,
+            new.transaction,
+        )
 
 
 def _is_known(image: Image, key: ProducerKey) -> bool:
@@ -282,15 +329,40 @@ def _with_producer(draft: DraftExtent, part: AppendPart) -> DraftExtent:
     )
 
 
-def _succeed(outcomes: dict[int, PartOutcome], run: Run, base_offset: int, image: Image) -> None:
+def _succeed(
+    outcomes: dict[int, PartOutcome],
+    run: Run,
+    base_offset: int | None,
+    image: Image,
+    place: tuple[str, int] | None = None,
+) -> None:
+    """`base_offset`: None of what is staged."""
     topic = image.topic_by_id.get(run.first.topic_id)
     log_start = -1 if topic is None else topic.partitions[run.first.partition].log_start_offset
     for index, part, skipped in zip(run.indices, run.parts, run.skipped, strict=True):
         outcomes[index] = PartOutcome(
-            base_offset=base_offset + skipped,
+            base_offset=NO_OFFSET if base_offset is None else base_offset + skipped,
             log_append_time_ms=part.log_append_time_ms,
             log_start_offset=log_start,
+            place=place,
         )
+
+
+def _is_early(image: Image, part: AppendPart, verdict: Verdict) -> bool:
+    return isinstance(verdict, Answer) and may_be_early(image, part, verdict.outcome.error)
+
+
+def _not_known(error: SparklogError) -> Verdict:
+    """The newest image is not to be had: nobody can say whether the part is to be refused."""
+    return Answer(
+        PartOutcome(
+            error=RetriableError(
+                "TRANSACTION_UNKNOWN",
+                f"the newest state of the transaction cannot be read: {error.message}",
+                fix="send the batch again; nothing of it was published",
+            )
+        )
+    )
 
 
 def _doubted(verdicts: Sequence[Verdict]) -> dict[int, PartOutcome]:
@@ -310,8 +382,9 @@ def _outcome(index: int, verdicts: Sequence[Verdict], outcomes: dict[int, PartOu
         original = _outcome(verdict.index, verdicts, outcomes)
         if original.error is not None:
             return original
+        is_staged = original.base_offset == NO_OFFSET
         return PartOutcome(
-            base_offset=original.base_offset + verdict.skipped,
+            base_offset=NO_OFFSET if is_staged else original.base_offset + verdict.skipped,
             log_append_time_ms=original.log_append_time_ms,
             log_start_offset=original.log_start_offset,
             duplicate=True,

@@ -45,7 +45,7 @@ class FirstBatches:
 
     def refuse(self, key: Key, records: bytes | None) -> None:
         """A batch is refused, and will come again."""
-        producer_id, epoch, sequence = _producer_of(records)
+        producer_id, epoch, sequence = producer_of(records)
         if producer_id <= NO_PRODUCER_ID or len(key[0]) > _MAX_NAME_LENGTH:
             return
         known = self._refused.get((*key, producer_id))
@@ -59,7 +59,7 @@ class FirstBatches:
         """Must a batch wait for one that was refused? Cheap while there are none."""
         if not self._refused:
             return False
-        producer_id, epoch, sequence = _producer_of(records)
+        producer_id, epoch, sequence = producer_of(records)
         full_key = (*key, producer_id)
         refused = self._refused.get(full_key)
         if refused is None:
@@ -71,7 +71,8 @@ class FirstBatches:
         return False
 
 
-def _producer_of(records: bytes | None) -> tuple[int, int, int]:
+def producer_of(records: bytes | None) -> tuple[int, int, int]:
+    """Producer id, epoch and base sequence as a batch says, right or wrong."""
     if records is None or len(records) < HEADER.size:
         return NO_PRODUCER_ID, 0, 0
     found: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)

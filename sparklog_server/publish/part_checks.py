@@ -24,13 +24,14 @@ from sparklog.format.record_batch import (
     HEADER,
     LENGTH_END,
     NO_PRODUCER_ID,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     encode_header,
 )
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.publish.at_once import Scratch, stored_at_once
 from sparklog_server.publish.check_memory import CheckMemory, Reservation
-from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, UncheckedPart
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, InTransaction, UncheckedPart
 from sparklog_server.publish.produced_batches import (
     BatchRules,
     finish_batch,
@@ -69,6 +70,7 @@ def unchecked_part(
     leader_epoch: int = LEADER_EPOCH,
     parts: int = 1,
     memory: CheckMemory | None = None,
+    transaction: InTransaction | None = None,
 ) -> UncheckedPart:
     """A client's batch, to be checked by `check_produced` later, with the time of that moment.
 
@@ -76,6 +78,7 @@ def unchecked_part(
         leader_epoch: of the partition, as of the image by which it is accepted.
         parts: how many the request has; they share what each of them may become at least.
         memory: to decompress in.
+        transaction: the request's; a batch that does not say that it is of one is appended all the same.
     """
     data = records or b""
     usual = max(rules.max_message_bytes, USUAL_BATCH_BYTES)
@@ -94,9 +97,19 @@ def unchecked_part(
             api_version,
             max_plain_bytes=max_plain_bytes,
             memory=memory,
+            transaction=transaction,
         ),
         is_quick=_is_quick(data, max_plain_bytes),
         is_tried=_is_tried(data),
+    )
+
+
+def is_transactional(records: BytesLike | None) -> bool:
+    """Does a batch say so, right or wrong?"""
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_LOW_BYTE
+        and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_MASK)
     )
 
 
@@ -106,7 +119,16 @@ class ProducedCheck:
     Small while it waits, and made quickly: a request may have thousands.
     """
 
-    __slots__ = ("_api_version", "_data", "_max_plain_bytes", "_memory", "_now_ms", "_rules", "_target")
+    __slots__ = (
+        "_api_version",
+        "_data",
+        "_max_plain_bytes",
+        "_memory",
+        "_now_ms",
+        "_rules",
+        "_target",
+        "_transaction",
+    )
 
     def __init__(
         self,
@@ -118,6 +140,7 @@ class ProducedCheck:
         *,
         max_plain_bytes: int,
         memory: CheckMemory | None,
+        transaction: InTransaction | None = None,
     ) -> None:
         self._max_plain_bytes = max_plain_bytes
         self._memory = memory
@@ -126,6 +149,7 @@ class ProducedCheck:
         self._target = target
         self._now_ms = now_ms
         self._api_version = api_version
+        self._transaction = transaction
 
     @property
     def _view(self) -> memoryview:
@@ -147,12 +171,16 @@ class ProducedCheck:
             api_version=self._api_version,
             max_plain_bytes=self._max_plain_bytes,
             scratch=scratch,
+            in_transaction=self._transaction is not None,
         )
         return None if found is None else self._part(*found, NO_TIMESTAMP_MS)
 
     def open(self) -> BatchHeader:
         """The header, when all is well but perhaps the records. Raises: RefusedBatchError."""
-        return open_batch(self._view, self._rules, self._where, self._api_version)
+        in_transaction = self._transaction is not None
+        return open_batch(
+            self._view, self._rules, self._where, self._api_version, in_transaction=in_transaction
+        )
 
     def go_on(self, header: BatchHeader) -> AppendPart:
         """The part, after `open`. Raises: RefusedBatchError."""
@@ -191,6 +219,9 @@ class ProducedCheck:
     def _part(self, encoded: EncodedBatches, said: BatchHeader | PlainBatch, appended_ms: int) -> AppendPart:
         topic_id, topic, partition, leader_epoch = self._target
         has_producer = said.producer_id > NO_PRODUCER_ID
+        transaction = self._transaction
+        if transaction is not None and not is_transactional(self._data):
+            transaction = None
         return AppendPart(
             topic_id=topic_id,
             topic=topic,
@@ -201,6 +232,7 @@ class ProducedCheck:
             base_sequence=said.base_sequence if has_producer else -1,
             log_append_time_ms=appended_ms,
             leader_epoch=leader_epoch,
+            transaction=transaction,
         )
 
 

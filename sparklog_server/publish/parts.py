@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.encode import EncodedBatches
+from sparklog.metadata import NEVER_OPENS
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.errors import ErrorCode
 
@@ -17,15 +18,32 @@ NO_TIMESTAMP_MS = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InTransaction:
+    """What a client says of the transaction that a part is of.
+
+    Fields:
+        opens_ms: when it was accepted, if it adds its partition itself, and opens the transaction where none
+            is: in the second protocol of Kafka's clients. NEVER_OPENS: that has been done before.
+        group: which has been added to the transaction instead, if these are a group's offsets.
+    """
+
+    transactional_id: str
+    opens_ms: int = NEVER_OPENS
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppendPart:
     """Batches of one partition that may be appended.
 
     Fields:
         topic_id: a topic that is deleted and made again meanwhile is another one: the part fails then.
-        base_sequence: of the first record; consecutive from there, as in Kafka's batches.
+        base_sequence: of the first record; consecutive from there, as in Kafka's batches. -1 of a producer:
+            offsets that it commits with a transaction, which take the next one (staged_parts.py).
         log_append_time_ms: what the client is told; -1 where its own timestamps stand.
         leader_epoch: in which the broker led the partition when it accepted the part: it is published in that
             epoch, or not at all.
+        transaction: of which they are staged, instead of being appended; None: of none.
     """
 
     topic_id: str
@@ -37,6 +55,7 @@ class AppendPart:
     base_sequence: int = -1
     log_append_time_ms: int = NO_TIMESTAMP_MS
     leader_epoch: int = LEADER_EPOCH
+    transaction: InTransaction | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -58,13 +77,19 @@ class UncheckedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOutcome:
-    """What became of a part. With an error, nothing of it was published."""
+    """What became of a part. With an error, nothing of it was published.
+
+    Fields:
+        base_offset: -1 of what is staged: it has none yet.
+        place: where that is: a segment and a position in it.
+    """
 
     base_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP_MS
     log_start_offset: int = NO_OFFSET
     duplicate: bool = False
     error: Exception | None = None
+    place: tuple[str, int] | None = None
 
 
 class RefusedBatchError(InvalidRequestError):

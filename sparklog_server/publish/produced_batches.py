@@ -85,27 +85,39 @@ class BatchRules:
 
 
 def check_produced(
-    records: BytesLike, rules: BatchRules, *, where: str, now_ms: int, api_version: int
+    records: BytesLike,
+    rules: BatchRules,
+    *,
+    where: str,
+    now_ms: int,
+    api_version: int,
+    in_transaction: bool = False,
 ) -> tuple[EncodedBatches, BatchHeader, int]:
     """The batch as it will be stored, its header, and its log append time (-1: the client's own times).
 
     Raises: RefusedBatchError.
     """
     view = memoryview(records).cast("B")
-    header = open_batch(view, rules, where, api_version)
+    header = open_batch(view, rules, where, api_version, in_transaction=in_transaction)
     inspected = inspect_batch(view, header, rules.max_decompressed_bytes, where)
     return finish_batch(view, header, inspected, rules, where=where, now_ms=now_ms)
 
 
-def open_batch(view: memoryview, rules: BatchRules, where: str, api_version: int) -> BatchHeader:
-    """The first step: the header, when all is well but perhaps the records."""
+def open_batch(
+    view: memoryview, rules: BatchRules, where: str, api_version: int, *, in_transaction: bool = False
+) -> BatchHeader:
+    """The first step: the header, when all is well but perhaps the records.
+
+    Args:
+        in_transaction: has the request a transactional id?
+    """
     header = _header(view, where, api_version)
     _validate_size(len(view), rules.max_message_bytes, where)
     crc = crc32c(view[CRC_START:])
     if crc != header.crc:
         found = f"found CRC-32C {header.crc:#010x}, expected {crc:#010x}"
         raise _refused("CORRUPT_BATCH", where, found, ErrorCode.corrupt_message)
-    _validate_header(header, where)
+    _validate_header(header, where, in_transaction)
     return header
 
 
@@ -193,14 +205,14 @@ def _header(view: memoryview, where: str, api_version: int) -> BatchHeader:
     return header
 
 
-def _validate_header(header: BatchHeader, where: str) -> None:
-    if header.is_transactional:
-        raise RefusedBatchError(
-            "UNSUPPORTED_TRANSACTION",
-            f"{where}: found a batch of a transaction of producer {header.producer_id}, expected none: "
-            "this broker has no transactions",
-            fix="remove transactional.id from the producer's configuration; idempotence works without it",
-            kafka_code=ErrorCode.transactional_id_authorization_failed,
+def _validate_header(header: BatchHeader, where: str, in_transaction: bool) -> None:
+    if header.is_transactional and not in_transaction:
+        found = f"found a batch of a transaction of producer {header.producer_id} in a request without a "
+        raise _refused(
+            "MISSING_TRANSACTIONAL_ID",
+            where,
+            f"{found}transactional id, expected one",
+            ErrorCode.transactional_id_authorization_failed,
         )
     # Kafka ignores unknown bits; to us the stored ones would mean something, one day.
     if header.attributes & (DELETE_HORIZON_MASK | ~KNOWN_ATTRIBUTES):

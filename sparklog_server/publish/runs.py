@@ -45,6 +45,7 @@ class Run:
         return (
             (part.topic_id, part.partition, part.producer_id, part.producer_epoch)
             == (first.topic_id, first.partition, first.producer_id, first.producer_epoch)
+            and (part.transaction is None) == (first.transaction is None)
             and self.size_bytes + part.encoded.size_bytes <= max_bytes
             and (
                 part.producer_id < 0

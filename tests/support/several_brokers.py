@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog.metadata import (
-    CLUSTER_VERSION,
     METADATA_VERSION_KEY,
     NO_NODE,
+    VERSION,
     Action,
     BrokerListener,
     Image,
@@ -31,7 +31,7 @@ class SeveralBrokers:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self.log = opened(store, clock)
-        self._publish(SetConfigs(configs={METADATA_VERSION_KEY: str(CLUSTER_VERSION)}))
+        self._publish(SetConfigs(configs={METADATA_VERSION_KEY: str(VERSION)}))
         broker_epoch = self.join(CONTROLLER, self.log).broker_epoch
         self._publish(plan_elect_controller(self.log.image, CONTROLLER, broker_epoch))
 

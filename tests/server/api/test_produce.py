@@ -15,7 +15,7 @@ from sparklog_server.api.registry import declared_apis
 from sparklog_server.protocol.entities import topic_uuid
 from tests.server.api.producing import ONE, now_batch, sequenced
 from tests.server.publish.asking import ProducingClient
-from tests.server.publish.batches import batch, with_header
+from tests.server.publish.batches import batch
 from tests.support.broker_process import BrokerProcess
 from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
@@ -140,16 +140,6 @@ def test_acks_that_do_not_exist(client: ProducingClient) -> None:
     for acks in (2, -2):
         (response,) = client.produce(("orders", 0, ONE), acks=acks)
         assert response.error_code is ErrorCode.invalid_required_acks
-
-
-def test_transactions_are_refused(client: ProducingClient, broker: RunningBroker) -> None:
-    (response,) = client.produce(("orders", 0, ONE), transactional_id="mine")
-    assert response.error_code is ErrorCode.transactional_id_authorization_failed
-    assert "no transactions" in response.error_message
-    marked = with_header(ONE, attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)
-    (response,) = client.produce(("orders", 0, marked))
-    assert response.error_code is ErrorCode.transactional_id_authorization_failed
-    assert stored(broker) == []
 
 
 def test_acks_0_is_not_answered(client: ProducingClient, broker: RunningBroker) -> None:

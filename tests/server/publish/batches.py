@@ -11,7 +11,7 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.record_batch import HEADER, BatchHeader, encode_header, parse_header
 from sparklog.format.schema import RecordColumns
 from sparklog.log.config import TopicConfig
-from sparklog_server.publish.parts import AppendPart
+from sparklog_server.publish.parts import AppendPart, InTransaction
 from sparklog_server.publish.produced_batches import BatchRules, check_produced
 
 NOW_MS = 1_700_000_000_000
@@ -27,6 +27,7 @@ def batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytes:
     """One record batch, as a producer makes it."""
     columns = RecordColumns(
@@ -41,6 +42,7 @@ def batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        is_transactional=is_transactional,
     )
     return encode_batches(columns, options).to_bytes()
 
@@ -69,6 +71,7 @@ def part(
     partition: int = 0,
     count: int = 2,
     producer: tuple[int, int, int] | None = None,
+    transaction: InTransaction | None = None,
     **configs: str,
 ) -> AppendPart:
     """A validated part; `producer` is (id, epoch, base sequence)."""
@@ -79,9 +82,15 @@ def part(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
+            is_transactional=transaction is not None,
         )
     encoded, header, appended_ms = check_produced(
-        data, rules(**configs), where=f"{topic}-{partition}", now_ms=NOW_MS, api_version=9
+        data,
+        rules(**configs),
+        where=f"{topic}-{partition}",
+        now_ms=NOW_MS,
+        api_version=9,
+        in_transaction=transaction is not None,
     )
     return AppendPart(
         topic_id=topic_id,
@@ -92,4 +101,5 @@ def part(
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         log_append_time_ms=appended_ms,
+        transaction=transaction,
     )

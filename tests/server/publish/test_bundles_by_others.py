@@ -1,5 +1,6 @@
 """Bundles that another broker publishes for us, where racing is dear: clients are told what is so."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,14 +15,16 @@ from sparklog.metadata.loading import read_commit
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.bundle_commit import Written
+from sparklog_server.publish.parts import AppendPart, InTransaction
 from sparklog_server.publish.runs import make_runs
 from tests.metadata.broker_requests import draft
 from tests.metadata.combining_publishers import REMOTE, SleepyClock, a_request, leave_request
 from tests.server.publish.batches import NOW_MS, batch, part
-from tests.server.publish.test_bundle_writer import values
+from tests.server.publish.test_bundle_writer import orders, values
 from tests.server.publish.test_leaderships import Node
 from tests.support.roots import opened
 from tests.support.several_brokers import SeveralBrokers
+from tests.support.transactional_producer import TransactionalProducer
 
 A, B = 1, 2
 Appended = list[tuple[int, int, int]]
@@ -249,3 +252,68 @@ def test_what_must_hold_for_a_run_is_what_is_judged_of_its_first_part(kind: str,
     one = draft(producer=(5, 0, 7), record_count=4, max_timestamp_ms=NOW_MS + 1)
     written = Written(run, run.encoded(), one, False)
     assert written.accepted == AcceptedDraft(draft=one, leader_epoch=0, sent_timestamp_ms=sent_ms)
+
+
+# --- transactions ------------------------------------------------------------------------------------------
+
+
+def in_transaction(node: Node, producer: TransactionalProducer, sequence: int, partition: int) -> AppendPart:
+    node.log.refresh()
+    said = InTransaction(transactional_id=producer.transactional_id)
+    sequenced = (producer.producer_id, producer.epoch, sequence)
+    found = orders(node.log, partition, producer=sequenced, transaction=said)
+    epoch = node.log.image.partition("orders", partition).leadership.leader_epoch
+    return dataclasses.replace(found, leader_epoch=epoch)
+
+
+def test_what_is_staged_is_published_by_another(nodes: tuple[Node, Node], clock: SleepyClock) -> None:
+    a, b = nodes
+    producer = TransactionalProducer(a.log).begin()
+    producer.add(0, 1)
+    parts = [in_transaction(a, producer, 0, 0), a.accept(0), in_transaction(a, producer, 0, 1)]
+    clock.meanwhile.append(published_by(b))
+    crowded(a)
+    outcomes = a.bundles.write(parts)
+    assert [one.base_offset if one.error is None else one.error for one in outcomes] == [-1, 0, -1]
+    assert all(outcomes[number].place is not None for number in (0, 2))
+    assert markers(a.log) == 2
+    assert producer.known.staged_extents == 2
+    producer.end()
+    assert (len(values(b.log)), len(values(b.log, partition=1))) == (4, 2)
+
+
+def test_what_its_transaction_did_not_take_is_told_by_the_image_of_whoever_published(
+    nodes: tuple[Node, Node], clock: SleepyClock
+) -> None:
+    a, b = nodes
+    producer = TransactionalProducer(b.log).begin()
+    producer.add(0, 1)
+
+    def meanwhile() -> None:
+        producer.end(commits=False)
+        producer.add(1)
+        published_by(b)()
+        producer.add(0)  # by now it would be taken
+
+    parts = [in_transaction(a, producer, 0, 0), in_transaction(a, producer, 0, 1)]
+    clock.meanwhile.append(meanwhile)
+    crowded(a)
+    outcomes = a.bundles.write(parts)
+    assert [getattr(one.error, "code", None) for one in outcomes] == ["TRANSACTION_STATE", None]
+    assert producer.known.staged_extents == 1
+    assert a.bundles.write([in_transaction(a, producer, 0, 0)])[0].error is None
+
+
+def test_a_lost_leadership_is_told_of_what_is_staged_as_well(
+    nodes: tuple[Node, Node], brokers: SeveralBrokers
+) -> None:
+    a, b = nodes
+    producer = TransactionalProducer(a.log).begin()
+    producer.add(0, 1)
+    parts = [in_transaction(a, producer, 0, number) for number in (0, 1)]
+    brokers.lead(B)
+    outcomes = a.bundles.write(parts)
+    assert [getattr(one.error, "code", None) for one in outcomes] == ["NOT_LEADER", None]
+    assert b.bundles.write([in_transaction(b, producer, 0, 0)])[0].error is None
+    producer.end()
+    assert (len(values(a.log)), len(values(a.log, partition=1))) == (2, 2)

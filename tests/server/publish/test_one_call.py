@@ -61,7 +61,12 @@ def contents(encoded: EncodedBatches) -> dict[str, Any]:
 
 
 def at_once(
-    data: bytes, allowed: BatchRules, *, api_version: int = 9, max_plain_bytes: int = 1 << 20
+    data: bytes,
+    allowed: BatchRules,
+    *,
+    api_version: int = 9,
+    max_plain_bytes: int = 1 << 20,
+    in_transaction: bool = False,
 ) -> tuple[EncodedBatches, PlainBatch] | None:
     return stored_at_once(
         data,
@@ -70,15 +75,18 @@ def at_once(
         api_version=api_version,
         max_plain_bytes=max_plain_bytes,
         scratch=Scratch(),
+        in_transaction=in_transaction,
     )
 
 
-def assert_agrees(data: bytes, allowed: BatchRules) -> bool:
+def assert_agrees(data: bytes, allowed: BatchRules, *, in_transaction: bool = False) -> bool:
     """True: the one call found it right."""
-    found = at_once(data, allowed)
+    found = at_once(data, allowed, in_transaction=in_transaction)
     if found is None:
         return False
-    encoded, header, appended_ms = check_produced(data, allowed, where="t-0", now_ms=NOW_MS, api_version=9)
+    encoded, header, appended_ms = check_produced(
+        data, allowed, where="t-0", now_ms=NOW_MS, api_version=9, in_transaction=in_transaction
+    )
     assert contents(found[0]) == contents(encoded)
     said = found[1]
     assert (said.producer_id, said.producer_epoch, said.base_sequence) == (
@@ -134,9 +142,9 @@ OPTIONS = st.sampled_from(
 
 
 @settings(max_examples=500, deadline=None)
-@given(data=batches(), options=OPTIONS)
-def test_what_it_finds_right_is_right(data: bytes, options: dict[str, str]) -> None:
-    assert_agrees(data, rules(**options))
+@given(data=batches(), options=OPTIONS, in_transaction=st.booleans())
+def test_what_it_finds_right_is_right(data: bytes, options: dict[str, str], in_transaction: bool) -> None:
+    assert_agrees(data, rules(**options), in_transaction=in_transaction)
 
 
 def outcome_of(check: Callable[[], Any]) -> Any:
@@ -277,6 +285,11 @@ def test_what_clients_send_all_the_time_is_found_right() -> None:
         assert assert_agrees(
             batch(values, keys=values, timestamps=times, producer_id=9, producer_epoch=0, base_sequence=4),
             rules(cleanup_policy="compact"),
+        )
+        assert assert_agrees(
+            batch(values, producer_id=9, producer_epoch=0, base_sequence=4, is_transactional=True),
+            rules(),
+            in_transaction=True,
         )
     part = part_of(batch()).check()
     assert isinstance(part, AppendPart)

@@ -12,7 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
-from sparklog.format.record_batch import HEADER, LENGTH_END
+from sparklog.format.record_batch import HEADER, LENGTH_END, parse_header
+from sparklog_server.publish.at_once import Scratch
 from sparklog_server.publish.check_memory import CheckMemory, Reservation
 from sparklog_server.publish.checkers import check_all
 from sparklog_server.publish.part_checks import (
@@ -22,7 +23,7 @@ from sparklog_server.publish.part_checks import (
     check_together,
     unchecked_part,
 )
-from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.parts import AppendPart, InTransaction, RefusedBatchError, UncheckedPart
 from tests.server.publish.asking import ProducingClient
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
 from tests.support.running_broker import RunningBroker
@@ -36,6 +37,7 @@ def part_of(
     parts: int = 1,
     memory: CheckMemory | None = None,
     leader_epoch: int = 0,
+    transaction: InTransaction | None = None,
     **configs: str,
 ) -> UncheckedPart:
     return unchecked_part(
@@ -49,6 +51,7 @@ def part_of(
         leader_epoch=leader_epoch,
         parts=parts,
         memory=memory,
+        transaction=transaction,
     )
 
 
@@ -231,3 +234,63 @@ def test_reservations_stay_within_the_limit(steps: list[list[int]]) -> None:
         assert not thread.is_alive()
     assert memory.used_bytes == 0
     assert memory.most_bytes <= 64
+
+
+# --- transactions ------------------------------------------------------------------------------------------
+
+MINE = InTransaction(transactional_id="mine")
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.GZIP])
+@pytest.mark.parametrize("time_type", ["CreateTime", "LogAppendTime"])
+def test_a_batch_of_a_transaction_is_stored_as_it_came(codec: Codec, time_type: str) -> None:
+    """Each way of checking has it say so to whoever publishes, and to consumers."""
+    data = batch(codec=codec, producer_id=5, producer_epoch=1, base_sequence=7, is_transactional=True)
+    part = part_of(data, transaction=MINE, message_timestamp_type=time_type)
+    outcomes = [part.check(), *check_together([part, part])]
+    for found in outcomes:
+        assert isinstance(found, AppendPart)
+        assert found.transaction is MINE
+        assert (found.producer_id, found.producer_epoch, found.base_sequence) == (5, 1, 7)
+        stored = parse_header(found.encoded.to_bytes(), 0, "stored")
+        assert stored.is_transactional
+        if time_type == "CreateTime":
+            assert found.encoded.to_bytes()[16:] == data[16:]
+
+
+def test_a_batch_that_names_no_transaction_is_of_none() -> None:
+    """As in Kafka, whatever transactional id its request has."""
+    plain = batch(producer_id=5, producer_epoch=1, base_sequence=7)
+    for found in (
+        part_of(plain, transaction=MINE).check(),
+        *check_together([part_of(plain, transaction=MINE)]),
+    ):
+        assert isinstance(found, AppendPart)
+        assert found.transaction is None
+
+
+@pytest.mark.parametrize(
+    ("data", "transaction", "code"),
+    [
+        (batch(producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True), None, 53),
+        (with_header(batch(), attributes=0x10), MINE, 87),  # nobody's
+        (
+            with_header(batch(), attributes=0x30, producer_id=5, producer_epoch=0, base_sequence=0),
+            MINE,
+            87,
+        ),  # a marker
+    ],
+)
+def test_batches_that_are_no_transactions(data: bytes, transaction: InTransaction | None, code: int) -> None:
+    part = part_of(data, transaction=transaction)
+    (together,) = check_together([part], Scratch())
+    for check in (part.check, lambda: raise_(together)):
+        with pytest.raises(RefusedBatchError) as caught:
+            check()
+        assert caught.value.kafka_code is ErrorCode(code)
+
+
+def raise_(outcome: AppendPart | SparklogError) -> AppendPart:
+    if isinstance(outcome, SparklogError):
+        raise outcome
+    return outcome

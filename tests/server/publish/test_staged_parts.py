@@ -1,0 +1,314 @@
+"""Parts of transactions in a bundle: staged beside what is appended, by the newest image, or told why not."""
+
+import dataclasses
+
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
+from sparklog.errors import StorageError
+from sparklog.log.config import TopicConfig
+from sparklog.metadata import NEVER_OPENS, StageExtents
+from sparklog.metadata.loading import read_commit
+from sparklog.storage import MemoryStore
+from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.parts import AppendPart, InTransaction, PartOutcome
+from tests.server.publish.test_bundle_writer import FULL, failing, offsets, values
+from tests.server.publish.test_bundle_writer import orders as unled_orders
+from tests.server.publish.test_bundle_writer_races import before_first_commit
+from tests.support.roots import opened
+from tests.support.several_brokers import SeveralBrokers
+from tests.support.transactional_producer import TransactionalProducer
+
+
+@pytest.fixture
+def bundles(store: MemoryStore, clock: ManualClock, log: SparkLog) -> BundleWriter:
+    """Of a broker that leads all partitions of `orders`."""
+    brokers = SeveralBrokers(store, clock)
+    registration = brokers.join(1, log)
+    for partition in range(3):
+        brokers.lead(1, partition=partition)
+    log.refresh()
+    return BundleWriter(
+        log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
+    )
+
+
+def orders(log: SparkLog, partition: int = 0, **fields: object) -> AppendPart:
+    """As it is accepted."""
+    epoch = log.image.partition("orders", partition).leadership.leader_epoch
+    return dataclasses.replace(unled_orders(log, partition, **fields), leader_epoch=epoch)
+
+
+@pytest.fixture
+def producer(bundles: BundleWriter, log: SparkLog) -> TransactionalProducer:
+    return TransactionalProducer(log).begin()
+
+
+def of(
+    producer: TransactionalProducer, sequence: int = 0, partition: int = 0, **fields: object
+) -> AppendPart:
+    """A batch of its first protocol, unless `opens_ms` is given."""
+    said = InTransaction(
+        transactional_id=str(fields.pop("transactional_id", producer.transactional_id)),
+        opens_ms=int(str(fields.pop("opens_ms", NEVER_OPENS))),
+    )
+    sequenced = (producer.producer_id, producer.epoch, sequence)
+    return orders(producer.log, partition, producer=sequenced, transaction=said, **fields)
+
+
+def test_a_transactions_part_is_staged_beside_what_is_appended(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    producer.add(0, 1)
+    before = log.image.commit
+    told: list[tuple[int, int]] = []
+    bundles.on_appended = lambda _, partition, offset, __: told.append((partition, offset))
+    outcomes = bundles.write(
+        [orders(log), of(producer), orders(log, 1), of(producer, 2, count=3), of(producer, partition=1)]
+    )
+    assert log.image.commit == before + 1
+    assert offsets(outcomes) == [0, -1, 0, -1, -1]
+    assert all(one.log_start_offset == 0 for one in outcomes)
+    assert sorted(told) == [(0, 0), (1, 0)]
+    assert [len(values(log, partition=number)) for number in (0, 1)] == [2, 2]
+    assert [one.place is not None for one in outcomes] == [False, True, False, True, True]
+    (extent,) = producer.known.staged_in(log.image.topic("orders").topic_id, 0)
+    assert (extent.record_count, extent.base_offset) == (5, 0), "what follows is one extent"
+    producer.end()
+    assert [len(values(log, partition=number)) for number in (0, 1)] == [7, 4]
+
+
+def test_what_is_staged_has_its_offsets_from_the_end_of_its_transaction(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    producer.add(0)
+    assert offsets(bundles.write([of(producer)])) == [-1]
+    assert offsets(bundles.write([orders(log)])) == [0]
+    producer.end()
+    assert values(log)[2:] == values(log)[:2]
+    assert offsets(bundles.write([orders(log)])) == [4]
+
+
+def test_an_aborted_transactions_records_are_never_read(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    """And the next one goes on behind their sequence, in the first protocol."""
+    producer.add(0)
+    bundles.write([of(producer)])
+    producer.end(commits=False)
+    assert values(log) == []
+    producer.add(0)
+    assert offsets(bundles.write([of(producer, 0), of(producer, 2)])) == ["OUT_OF_ORDER_SEQUENCE", -1]
+    producer.end()
+    assert len(values(log)) == 2
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_repetition_is_acknowledged_and_not_staged_again(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer, ended: bool
+) -> None:
+    producer.add(0)
+    bundles.write([of(producer), of(producer, 2)])
+    if ended:
+        producer.end()
+        producer.add(0)
+    repeated = bundles.write([of(producer, 2), of(producer), of(producer, 1, count=4), of(producer, 4)])
+    assert offsets(repeated) == [-1, -1, "OUT_OF_ORDER_SEQUENCE", -1]
+    assert [one.duplicate for one in repeated] == [True, True, False, False]
+    producer.end()
+    assert len(values(log)) == 6
+
+
+def test_a_repetition_in_the_same_bundle(bundles: BundleWriter, producer: TransactionalProducer) -> None:
+    producer.add(0)
+    outcomes = bundles.write([of(producer), of(producer), of(producer, 2)])
+    assert offsets(outcomes) == [-1, -1, -1]
+    assert [one.duplicate for one in outcomes] == [False, True, False]
+    producer.end()
+    assert len(values(producer.log)) == 4
+
+
+def refused(outcomes: list[PartOutcome]) -> list[str]:
+    return [getattr(one.error, "code", "") for one in outcomes]
+
+
+def test_what_its_transaction_does_not_take_is_left_out_alone(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    fenced = dataclasses.replace(producer)
+    producer.begin()
+    producer.add(0)
+    stranger = dataclasses.replace(producer, producer_id=999)
+    outcomes = bundles.write(
+        [
+            of(fenced),
+            of(producer, partition=1),
+            of(stranger),
+            of(producer, partition=0, transactional_id="another"),
+            orders(log, producer=(producer.producer_id, producer.epoch, 0)),
+            of(producer),
+            orders(log),
+        ]
+    )
+    assert refused(outcomes) == [
+        "PRODUCER_FENCED",
+        "TRANSACTION_STATE",
+        "PRODUCER_UNMAPPED",
+        "PRODUCER_UNMAPPED",
+        "TRANSACTION_STATE",
+        "",
+        "",
+    ]
+    producer.end()
+    assert len(values(log)) == 4
+
+
+def test_the_second_protocol_adds_its_partition(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    outcomes = bundles.write([of(producer, 2, opens_ms=7), of(producer, 0, partition=1, opens_ms=7)])
+    assert offsets(outcomes) == ["OUT_OF_ORDER_SEQUENCE", -1], "each epoch begins with 0"
+    assert (producer.known.number, producer.known.started_ms) == (1, 7)
+    producer.end(second=True)
+    assert offsets(bundles.write([of(producer, 0, partition=1, opens_ms=9)])) == [-1]
+    assert (producer.known.number, producer.known.started_ms) == (2, 9)
+    producer.end(second=True, commits=False)
+    assert len(values(log, partition=1)) == 2
+
+
+# --- images that are older than the truth --------------------------------------------------------------
+
+
+def test_nobody_is_refused_by_an_old_image(bundles: BundleWriter, log: SparkLog, store: MemoryStore) -> None:
+    """The producer was initialised, and has begun, at another broker, whose commits are not here yet."""
+    with opened(store, log.clock) as other:
+        producer = TransactionalProducer(other).begin()
+        producer.add(0)
+        behind = log.image.commit
+        assert offsets(bundles.write([of(producer)])) == [-1]
+        assert log.image.commit == behind + 3
+        producer.end()
+        producer.add(1)
+        outcomes = bundles.write([of(producer, partition=1), orders(log)])
+        assert offsets(outcomes) == [-1, 2]
+
+
+def test_who_is_fenced_by_what_is_known_costs_no_look(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    fenced = dataclasses.replace(producer)
+    producer.begin()
+    looks: list[str] = []
+    store.hook = lambda operation, name: looks.append(f"{operation} {name}")
+    assert refused(bundles.write([of(fenced)])) == ["PRODUCER_FENCED"]
+    assert looks == []
+
+
+def test_where_the_newest_image_cannot_be_read_nobody_is_refused(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    unreachable = StorageError("STORAGE_FAILED", "gone", fix="wait")
+
+    def hook(operation: str, name: str) -> None:
+        if operation != "write" and "__cluster_metadata" in name:
+            raise unreachable
+
+    store.hook = hook
+    outcomes = bundles.write([of(producer)])
+    store.hook = None
+    assert refused(outcomes) == ["TRANSACTION_UNKNOWN"]
+    producer.add(0)
+    assert offsets(bundles.write([of(producer)])) == [-1]
+
+
+def test_what_ends_before_the_commit_is_refused_and_the_rest_goes_on(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    producer.add(0)
+    with opened(store, log.clock) as other:
+        elsewhere = dataclasses.replace(producer, log=other)
+        before_first_commit(store, lambda: elsewhere.end(commits=False))
+        outcomes = bundles.write([of(producer), orders(log, 1)])
+    assert refused(outcomes) == ["TRANSACTION_STATE", ""]
+    assert producer.known.staged_extents == 0
+    assert len(values(log, partition=1)) == 2
+
+
+def test_a_failed_write_stages_nothing(
+    bundles: BundleWriter, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    producer.add(0)
+    store.hook = failing("write", FULL)
+    assert refused(bundles.write([of(producer)])) == ["STORAGE_FULL"]
+    store.hook = None
+    assert producer.known.staged_extents == 0
+    # The next one must not take the place of the first, which comes again.
+    assert refused(bundles.write([of(producer, 2)])) == ["OUT_OF_ORDER_SEQUENCE"]
+    assert offsets(bundles.write([of(producer), of(producer, 2)])) == [-1, -1]
+
+
+def test_what_failed_in_one_transaction_is_not_waited_for_in_the_next(
+    bundles: BundleWriter, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    """Clients without a way to begin anew go on behind what has failed, in the same epoch."""
+    producer.add(0)
+    store.hook = failing("write", FULL)
+    bundles.write([of(producer)])
+    store.hook = None
+    producer.end(commits=False)
+    producer.add(0)
+    assert offsets(bundles.write([of(producer, 2)])) == [-1]
+
+
+# --- offsets of groups ---------------------------------------------------------------------------------
+
+
+def offsets_of(producer: TransactionalProducer, group: str | None, opens_ms: int = NEVER_OPENS) -> AppendPart:
+    said = InTransaction(transactional_id=producer.transactional_id, opens_ms=opens_ms, group=group)
+    part = orders(producer.log, 2, transaction=None)
+    return dataclasses.replace(
+        part, producer_id=producer.producer_id, producer_epoch=producer.epoch, transaction=said
+    )
+
+
+def test_offsets_take_the_next_sequence_and_need_their_group(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    assert refused(bundles.write([offsets_of(producer, "g")])) == ["TRANSACTION_STATE"]
+    producer.add(groups=("g",))
+    outcomes = bundles.write(
+        [offsets_of(producer, "g"), offsets_of(producer, "h"), offsets_of(producer, "g")]
+    )
+    assert refused(outcomes) == ["", "TRANSACTION_STATE", ""]
+    assert offsets(bundles.write([offsets_of(producer, "g")])) == [-1]
+    producer.end(commits=False)
+    assert refused(bundles.write([offsets_of(producer, "g")])) == ["TRANSACTION_STATE"]
+    producer.add(groups=("g",))
+    assert offsets(bundles.write([offsets_of(producer, "g")])) == [-1]
+    producer.end()
+    assert len(values(log, partition=2)) == 2
+    (extent,) = log.image.partition("orders", 2).extents
+    assert extent.base_sequence == 6, "counted over the transactions of its epoch"
+
+
+def test_offsets_of_the_second_protocol_add_themselves(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    for _ in range(2):
+        assert offsets(bundles.write([offsets_of(producer, None, 5), offsets_of(producer, None, 5)])) == [
+            -1,
+            -1,
+        ]
+        producer.end(second=True)
+    assert len(values(log, partition=2)) == 8
+
+
+def test_staging_is_one_action_of_the_commit(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    producer.add(0, 1)
+    bundles.write([of(producer), of(producer, partition=1)])
+    _, actions = read_commit(log.store, log.image.commit, log.image.cluster_id)
+    (staged,) = (one for one in actions if isinstance(one, StageExtents))
+    assert [one.partition for one in staged.extents] == [0, 1]
