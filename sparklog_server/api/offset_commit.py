@@ -14,7 +14,7 @@ from typing import Any
 from sparklog.metadata import Topic
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.groups.coordinator import OffsetToCommit
+from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
@@ -26,17 +26,14 @@ _log = logging.getLogger("sparklog_server.coordinator")
 @api(ApiKey.OFFSET_COMMIT, versions=range(2, 10))
 async def handle_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """Refuse single partitions, commit the others together."""
-    if any(
-        _unknown(services.root.image.topics.get(topic.name), topic.partitions) for topic in request.topics
-    ):
-        # Created a moment ago, by somebody else?
-        await services.root.look()
-    topics, longest = services.root.image.topics, services.config.groups.offset_metadata_max_bytes
+    if any(unknown_partitions(services, topic) for topic in request.topics):
+        await services.root.look()  # created a moment ago, by somebody else?
+    longest = services.config.groups.offset_metadata_max_bytes
     refused: dict[tuple[str, int], ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
     for topic in request.topics:
         for one in topic.partitions:
-            error = _refuse(topics.get(topic.name), one, longest)
+            error = refuse_offset(services, topic.name, one, longest)
             if error:
                 refused[topic.name, one.partition_index] = error
                 continue
@@ -97,8 +94,14 @@ def _unknown(topic: Topic | None, partitions: Iterable[Any]) -> bool:
     return topic is None or any(not 0 <= one.partition_index < len(topic.partitions) for one in partitions)
 
 
-def _refuse(topic: Topic | None, one: Any, longest: int) -> ErrorCode:
-    if _unknown(topic, [one]):
+def unknown_partitions(services: Services, topic: Any) -> bool:
+    """Does a request name any partition of a topic that is not there?"""
+    return _unknown(services.root.image.topics.get(topic.name), topic.partitions)
+
+
+def refuse_offset(services: Services, topic: str, one: Any, longest: int) -> ErrorCode:
+    """Why no offset of this partition is committed, whoever asks for it."""
+    if _unknown(services.root.image.topics.get(topic), [one]):
         return ErrorCode.unknown_topic_or_partition
     if len((one.committed_metadata or "").encode()) > longest:
         return ErrorCode.offset_metadata_too_large

@@ -1,8 +1,9 @@
 """OffsetFetch (key 9), versions 1-9.
 
-Does: committed offsets by partition, or (null topics) all of a group; -1 where nothing is committed.
-Does not: member epochs of KIP-848. `require_stable` changes nothing: there are no transactions whose offsets
-    could still be open.
+Does: committed offsets by partition, or (null topics) all of a group; -1 where nothing is committed. With
+    `require_stable` UNSTABLE_OFFSET_COMMIT for those that an open transaction may be about to commit: who is
+    told so asks again.
+Does not: member epochs of KIP-848.
 Errors are told for the group and for each partition that was asked for, also in versions where Kafka tells
     them for the group only: aiokafka looks at the partitions alone, and would start a group anew
     (auto.offset.reset) while its offsets are still being loaded.
@@ -11,6 +12,7 @@ Versions: 2 all topics, error code; 5 leader epochs; 6 flexible; 7 require_stabl
     (KIP-709).
 """
 
+from collections.abc import Container
 from operator import itemgetter
 from types import ModuleType
 from typing import Any
@@ -18,10 +20,11 @@ from typing import Any
 from sparklog.format.consumer_offsets import OffsetValue
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
+from sparklog_server.groups.committed_offsets import TopicPartition
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make, maker
+from sparklog_server.protocol.entities import field, make, maker
 from sparklog_server.protocol.errors import ErrorCode
 
 _GROUPS_SINCE = 8
@@ -44,8 +47,11 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     await context.answer.reserve()  # before anything is made: a hundred may ask at once
     answers = []
     for name, topics in asked.items():
+        stable = field(request, "require_stable", False)
         error, wanted = (
-            _found(services, name, topics) if name in fitting else (ErrorCode.unknown_server_error, {})
+            _found(services, name, topics, must_be_stable=stable)
+            if name in fitting
+            else (ErrorCode.unknown_server_error, {})
         )
         if version < _GROUPS_SINCE:
             told = await _topics(types, wanted, "Topic", error)
@@ -55,7 +61,7 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     return make(types.OffsetFetchResponse, groups=answers)
 
 
-_Wanted = dict[str, dict[int, OffsetValue]]  # topic -> partition -> what is committed
+_Wanted = dict[str, dict[int, OffsetValue | None]]  # topic -> partition -> what is committed; None: unstable
 
 
 _TOO_LARGE: tuple[ErrorCode, _Wanted] = (ErrorCode.unknown_server_error, {})
@@ -68,30 +74,41 @@ def _size_of(services: Services, group_id: str, asked: Any) -> int:
     return _PARTITION_BYTES * sum(len(topic.partition_indexes) for topic in asked)
 
 
-def _found(services: Services, group_id: str, asked: Any) -> tuple[ErrorCode, _Wanted]:
+def _found(
+    services: Services, group_id: str, asked: Any, *, must_be_stable: bool
+) -> tuple[ErrorCode, _Wanted]:
     """What is to be answered for a group, as of now."""
     error, committed = services.groups.fetch(group_id)
+    unstable: Container[TopicPartition] = ()
+    if must_be_stable and not error:
+        unstable = services.groups.staged.unstable(group_id)
     wanted: _Wanted = {}
     if asked is None:
-        for (topic, partition), value in sorted(committed.items(), key=itemgetter(0)):
-            wanted.setdefault(topic, {})[partition] = value
+        for place, value in sorted(committed.items(), key=itemgetter(0)):
+            wanted.setdefault(place[0], {})[place[1]] = None if place in unstable else value
         return error, wanted
     for one in asked:
         of_topic = wanted.setdefault(one.name, {})
         for partition in one.partition_indexes:
-            of_topic[partition] = committed.get((one.name, partition), _NOTHING)
+            place = one.name, partition
+            of_topic[partition] = None if place in unstable else committed.get(place, _NOTHING)
     return error, wanted
 
 
 async def _topics(types: ModuleType, wanted: _Wanted, suffix: str, error: ErrorCode) -> list[Any]:
     kind = getattr(types, f"OffsetFetchResponsePartition{suffix.removeprefix('Topic')}")
     nothing = maker(kind, "partition_index", **_told(_NOTHING, error))
+    unstable = maker(kind, "partition_index", **_told(_NOTHING, ErrorCode.unstable_offset_commit))
     return [
         make(
             getattr(types, f"OffsetFetchResponse{suffix}"),
             name=name,
             partitions=await in_slices(
-                nothing(partition) if value is _NOTHING else _partition(kind, partition, value, error)
+                unstable(partition)
+                if value is None
+                else nothing(partition)
+                if value is _NOTHING
+                else _partition(kind, partition, value, error)
                 for partition, value in found.items()
             ),
         )

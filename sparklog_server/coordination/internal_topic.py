@@ -11,8 +11,25 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sparklog.log.root_config import RootConfig
+from sparklog.metadata import Image, PartitionState
 
 RecordT = TypeVar("RecordT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedPartition:
+    """A partition of an internal topic, while this broker leads it: another epoch is another one."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+    def state_in(self, image: Image) -> PartitionState | None:
+        """The partition as of an image; None if there is none."""
+        topic = image.topic_by_id.get(self.topic_id)
+        if topic is None or self.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[self.partition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,9 @@ from sparklog.client.consumer import read_batches
 from sparklog.errors import InvalidRequestError
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog.metadata import Image, MetadataLog
+from sparklog.log.reader import plan_read, read_ranges
+from sparklog.metadata import ExtentList, Image, MetadataLog, PartitionState
+from sparklog.storage import Store
 from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
 
 MAX_RECORD_BYTES: Final = 16 << 20  # all that is said of a thing is one record
@@ -65,6 +67,31 @@ def replay(
     where = f"{topic.name}-{partition}"
     records = [topic.decode(key, value, where) for key, value in latest.items() if key is not None]
     return Replayed(records, skipped)
+
+
+def replay_staged(
+    store: Store, topic: InternalTopic[RecordT], extents: ExtentList, start_offset: int
+) -> list[RecordT]:
+    """The records that a transaction has staged in a partition, in order, from one on; those without a key
+    are left out.
+
+    Raises: as `replay`; DataLossError also if the transaction was aborted meanwhile, and all that is swept.
+    """
+    end_offset = extents.end_offset
+    state = PartitionState(
+        topic_id=extents.topic_id,
+        partition=extents.partition,
+        log_start_offset=0,
+        log_end_offset=end_offset,
+        extents=extents,
+    )
+    plan = plan_read(store, state, start_offset, end_offset, topic=topic.name)
+    where = f"{topic.name}-{extents.partition}, staged"
+    records = []
+    for decoded in read_ranges(store, plan):
+        pairs = zip(decoded.key.to_pylist(), decoded.value.to_pylist(), strict=True)
+        records += [topic.decode(key, value, where) for key, value in pairs if key is not None]
+    return records
 
 
 def encode_record(topic: InternalTopic[RecordT], record: RecordT, where: str) -> tuple[bytes, bytes | None]:

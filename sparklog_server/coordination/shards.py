@@ -25,8 +25,8 @@ from typing import Final, Generic
 from sparklog.errors import FencedError, SparklogError
 from sparklog.metadata import NO_NODE, Action, Image, PartitionState, Topic, new_id, plan_create_topic
 from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
-from sparklog_server.coordination.state_log import LedPartition, LogStatus, StateLog, StateT
+from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
+from sparklog_server.coordination.state_log import LogStatus, StateLog, StateT
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.errors import ErrorCode
 
@@ -97,6 +97,9 @@ class Shards(Generic[RecordT, StateT]):
             for news in self.wanting_news:
                 if not news.done():
                     news.set_result(None)
+        if self.is_active and old.transactions is not new.transactions:
+            for log in self:
+                log.follow()  # an abort changes no partition
 
     # Asking
 

@@ -30,8 +30,9 @@ from sparklog.errors import FencedError, InvalidRequestError, RetriableError, Sp
 from sparklog.failpoints import failpoint
 from sparklog.metadata import PartitionState
 from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.internal_topic import InternalTopic, RecordT
+from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
 from sparklog_server.coordination.records import encode_record, encode_records, replay
+from sparklog_server.coordination.staging import StagedBy, Staging
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.runtime.background import Background
@@ -48,6 +49,12 @@ class State(Protocol[RecordT_contra]):
     def apply(self, record: RecordT_contra, /) -> None:
         """Take in a record: the next one of its key. Never refuses: it is in the log."""
 
+    def stage(self, record: RecordT_contra, /) -> None:
+        """An open transaction may be about to append this; so it may be several times over."""
+
+    def unstage(self, record: RecordT_contra, /) -> None:
+        """Not any more, once: it was aborted, or what it has appended is applied."""
+
 
 StateT = TypeVar("StateT", bound=State[Any])
 
@@ -60,15 +67,6 @@ class LogStatus(enum.Enum):
     FAILED = "failed"  # the log is damaged there
     RELEASED = "released"  # what is on its way is still applied
     CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedPartition:
-    """A partition of an internal topic, while this broker leads it: another epoch is another one."""
-
-    topic_id: str
-    partition: int
-    leader_epoch: int
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +105,7 @@ class StateLog(Generic[RecordT, StateT]):
         self._waiting: list[_Waiting[RecordT]] = []  # for the next batch
         self._in_flight: list[list[_Waiting[RecordT]]] = []  # batches that are with the publisher
         self._background = Background()
+        self._staging = Staging(host, topic, led, state)
 
     def start(
         self,
@@ -124,7 +123,8 @@ class StateLog(Generic[RecordT, StateT]):
         found = self.current()
         if found is None:
             return
-        if found.log_end_offset == found.log_start_offset:
+        is_empty = found.log_end_offset == found.log_start_offset
+        if is_empty and not self._host.root.image.transactions.is_staged_in(found.topic_id, found.partition):
             self.next_offset = found.log_end_offset
             self.status = LogStatus.READY
             on_loaded(self)
@@ -145,6 +145,7 @@ class StateLog(Generic[RecordT, StateT]):
             self._why_closed = why
         for waiting in (self._waiting, *self._in_flight):
             _fail(waiting, self._why_closed)
+        self._staging.close()
         self._background.cancel()
 
     def append(self, records: Sequence[RecordT]) -> asyncio.Future[None]:
@@ -171,9 +172,26 @@ class StateLog(Generic[RecordT, StateT]):
         """Append records, if there are any; what to tell whoever asked for it."""
         return await outcome_of(self.append(records)) if records else ErrorCode.none
 
+    async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
+        """Stage records in a transaction, durably: in the state as such from this moment on.
+
+        Raises:
+            SparklogError: not staged, or (RetriableError, StorageError) perhaps not.
+        """
+        if self.status is not LogStatus.READY:
+            raise self._why_closed
+        await self._staging.stage(records, by)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Is something staged that is not in the state yet?"""
+        return self._staging.is_unsure
+
     def follow(self) -> None:
         """A new image is there: read what others have appended."""
         found = self.current()
+        if self.status is LogStatus.READY:
+            self._staging.follow()
         # While something of ours is on its way, its arrival will see to it: most of what is new is ours.
         if (
             found is not None
@@ -186,10 +204,7 @@ class StateLog(Generic[RecordT, StateT]):
 
     def current(self) -> PartitionState | None:
         """The partition as of the newest image, shown or not."""
-        topic, led = self._host.root.image.topics.get(self._topic.name), self.led
-        if topic is None or topic.topic_id != led.topic_id or led.partition >= len(topic.partitions):
-            return None
-        return topic.partitions[led.partition]
+        return self.led.state_in(self._host.root.image)
 
     # Reading
 
@@ -203,6 +218,7 @@ class StateLog(Generic[RecordT, StateT]):
             try:
                 async with self._load_turns, self._lock:
                     await self._read(0)
+                    await self._staging.load()
             except (RetriableError, StorageError) as error:
                 _log.warning("loading %s failed: %s", self.name, error)
                 await asyncio.sleep(retry_ms / 1000)
@@ -253,6 +269,7 @@ class StateLog(Generic[RecordT, StateT]):
             where = f"{self.name}, offsets {start_offset} to {end_offset - 1}"
             _log.warning("%s: skipped %d records without a key", where, replayed.skipped)
         self.next_offset = end_offset
+        self._staging.applied(end_offset)
 
     # Writing
 
@@ -310,6 +327,7 @@ class StateLog(Generic[RecordT, StateT]):
             for record in one.records:
                 self.state.apply(record)
         self.next_offset = base_offset + record_count
+        self._staging.applied(self.next_offset)
 
 
 def _not_ready(name: str) -> RetriableError:

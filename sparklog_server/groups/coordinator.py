@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.client.groups import MAX_GROUP_BYTES
-from sparklog.format.consumer_offsets import NO_EXPIRY, OffsetKey, OffsetValue
+from sparklog.format.consumer_offsets import OffsetKey, OffsetValue
 from sparklog.format.kafka_fields import MAX_STRING_BYTES
 from sparklog.metadata import Image
 from sparklog_server.coordination.host import Host
@@ -35,7 +35,9 @@ from sparklog_server.groups.messages import (
     SyncResult,
 )
 from sparklog_server.groups.offsets_log import OFFSETS_LOG, GroupsState, OffsetRecord, Record, Shard
+from sparklog_server.groups.offsets_to_commit import OffsetToCommit, records_of
 from sparklog_server.groups.roster import protocols_bytes
+from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from sparklog_server.groups.table import GroupTable, Handle
 from sparklog_server.groups.transitions import GroupState
@@ -48,17 +50,6 @@ MAX_INSTANCE_ID_CHARACTERS: Final = 249  # Kafka's own limit, as for topics
 MAX_PROTOCOLS: Final = (
     100  # of a member; clients have up to five. 64 KB of names alone were 900 KB of objects
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetToCommit:
-    """One partition of an OffsetCommit."""
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +77,8 @@ class GroupCoordinator:
             on_resigned=self._resigned,
         )
         self.table = GroupTable(host, settings, self.shards, self._background)
-        self._expiry = Expiry(host, settings, self.shards, self.table, self._background)
+        self.staged = StagedCommits(host, self.shards, self.table, self._status_error)
+        self._expiry = Expiry(host, settings, self.shards, self.table, self.staged, self._background)
 
     # Life
 
@@ -248,20 +240,7 @@ class GroupCoordinator:
             error = ErrorCode.group_max_size_reached
         if error:
             return error
-        now_ms = self._host.clock.now_ms()
-        records = [
-            OffsetRecord(
-                OffsetKey(group=group_id, topic=one.topic, partition=one.partition),
-                OffsetValue(
-                    offset=one.offset,
-                    leader_epoch=one.leader_epoch,
-                    metadata=one.metadata,
-                    commit_timestamp_ms=now_ms,
-                    expire_timestamp_ms=now_ms + retention_ms if retention_ms >= 0 else NO_EXPIRY,
-                ),
-            )
-            for one in offsets
-        ]
+        records = records_of(group_id, offsets, self._host.clock.now_ms(), retention_ms)
         if not table.has_room_for(shard, records):
             return ErrorCode.invalid_commit_offset_size
         return await shard.write(records)
@@ -289,11 +268,14 @@ class GroupCoordinator:
                 return ErrorCode.non_empty_group, {}
             subscribed = group.subscribed_topics()
         results: dict[TopicPartition, ErrorCode] = {}
-        shard = self.shards.of(group_id)
+        shard, unstable = self.shards.of(group_id), self.staged.unstable(group_id)
         records: list[Record] = []
         for topic, partition in partitions:
             if subscribed is None or topic in subscribed:
                 results[topic, partition] = ErrorCode.group_subscribed_to_topic
+                continue
+            if (topic, partition) in unstable:  # the end of a transaction would bring it back
+                results[topic, partition] = ErrorCode.unstable_offset_commit
                 continue
             results[topic, partition] = ErrorCode.none
             if (topic, partition) in shard.state.offsets.of(group_id):
@@ -350,7 +332,7 @@ class GroupCoordinator:
         if error:
             return error
         group = self.find(group_id)
-        if group is not None and group.state is not GroupState.EMPTY:
+        if (group is not None and group.state is not GroupState.EMPTY) or self.staged.is_pending(group_id):
             return ErrorCode.non_empty_group
         if not self.exists(group_id):
             return ErrorCode.group_id_not_found

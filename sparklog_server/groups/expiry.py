@@ -2,8 +2,9 @@
 
 Forgetting is writing tombstones; they count when they are durable, like everything else.
 Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
-    stays. Nothing expires by a wall clock that was set forward since the start: no more time has passed than
-    the monotonic clock says. Offsets are kept for too long rather than for too short: after a suspend, too.
+    stays; so does what an open transaction may be about to commit. Nothing expires by a wall clock that was
+    set forward since the start: no more time has passed than the monotonic clock says. Offsets are kept for
+    too long rather than for too short: after a suspend, too.
 Not here: when an offset expires (committed_offsets.py).
 Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
 Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
@@ -19,6 +20,7 @@ from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.state_log import LogStatus
 from sparklog_server.groups.committed_offsets import TopicPartition, expired_offsets
 from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, OffsetRecord, Record, Shard
+from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.table import GroupTable
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
@@ -39,12 +41,14 @@ class Expiry:
         settings: GroupSettings,
         shards: GroupShards,
         table: GroupTable,
+        staged: StagedCommits,
         background: Background,
     ) -> None:
         self._host = host
         self._settings = settings
         self._shards = shards
         self._table = table
+        self._staged = staged
         self._background = background
         self._alarm: TimerEntry | None = None
         self._began = table.now()
@@ -67,6 +71,13 @@ class Expiry:
             deleted = old.topic_by_id.keys() - new.topic_by_id.keys()
             names = [old.topic_by_id[topic_id].name for topic_id in deleted]
             self._background.spawn(self._delete_of_topics(names, self._ready_shards()))
+        self._follow_transactions(new)
+
+    def _follow_transactions(self, image: Image) -> None:
+        """What they have committed may be of topics that were deleted meanwhile."""
+        gone = [name for name in self._staged.topics_that_are_over() if name not in image.topics]
+        if gone:
+            self._background.spawn(self._delete_of_topics(gone, self._ready_shards()))
 
     def loaded(self, shard: Shard) -> None:
         """Topics may have been deleted while nobody looked."""
@@ -96,6 +107,7 @@ class Expiry:
 
     async def expire(self) -> None:
         """Forget what has expired."""
+        self._follow_transactions(self._host.root.image)
         for shard in self._ready_shards():
             offsets, handles = shard.state.offsets, self._table.groups
             ids = [*offsets.groups()]
@@ -118,7 +130,10 @@ class Expiry:
             now_ms=self._now_ms(),
             retention_ms=self._settings.offsets_retention_minutes * 60_000,
         )
+        unstable = self._staged.unstable(group_id)
+        expired = [one for one in expired if one not in unstable]
         is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
+        is_empty = is_empty and not self._staged.is_pending(group_id)
         if is_empty and len(expired) == len(offsets):
             await self.forget(shard, group_id, expired)
         elif expired:

@@ -132,6 +132,17 @@ class Group:
             self.rebalancing.touch(self.roster[member_id], now)
         return answer
 
+    def check_staged_commit(self, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        """May this one commit offsets with a transaction?
+
+        Who says nothing of itself may, as older clients cannot; so may members while the group rebalances.
+        """
+        if self.state is GroupState.DEAD:
+            return ErrorCode.coordinator_not_available
+        if generation_id < 0 and (self.state is GroupState.EMPTY or not (member_id or instance_id)):
+            return ErrorCode.none
+        return self._refuse_member(member_id, instance_id, generation_id)
+
     # What happens by itself
 
     def tick(self, now: Instant) -> list[Effect]:

@@ -26,6 +26,7 @@ from sparklog_server.coordination.internal_topic import InternalTopic
 from sparklog_server.coordination.shards import Shards
 from sparklog_server.coordination.state_log import StateLog
 from sparklog_server.groups.committed_offsets import Offsets
+from sparklog_server.groups.pending_offsets import PendingOffsets
 
 
 class OffsetRecord(NamedTuple):
@@ -50,6 +51,7 @@ class GroupsState:
 
     def __init__(self) -> None:
         self.offsets = Offsets()
+        self.pending = PendingOffsets()
         self._groups: dict[str, GroupValue] | None = {}  # None: they have been taken up
 
     def apply(self, record: Record, /) -> None:
@@ -60,6 +62,16 @@ class GroupsState:
             self._groups[record.key.group] = record.value
         elif self._groups is not None:
             self._groups.pop(record.key.group, None)
+
+    def stage(self, record: Record, /) -> None:
+        """One that a transaction may be about to commit."""
+        if isinstance(record, OffsetRecord):
+            self.pending.add(record.key, record.value)
+
+    def unstage(self, record: Record, /) -> None:
+        """Its transaction is over."""
+        if isinstance(record, OffsetRecord):
+            self.pending.remove(record.key, record.value)
 
     def take_groups(self) -> dict[str, GroupValue]:
         """The groups that are in the log; whoever takes them goes on from there."""

@@ -22,6 +22,7 @@ from sparklog_server.coordination.state_log import outcome_of
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import Answer, Effect, Instant, StoreGroup, refusal_of
 from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, OffsetRecord, Shard
+from sparklog_server.groups.pending_offsets import pending_bytes
 from sparklog_server.groups.rebalancing import GroupLimits
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
@@ -114,13 +115,18 @@ class GroupTable:
 
     @property
     def offsets_bytes(self) -> int:
-        """About what the committed offsets of all groups take."""
-        return sum(shard.state.offsets.held_bytes for shard in self._shards)
+        """About what the offsets of all groups take, committed ones and those of open transactions."""
+        return sum(shard.state.offsets.held_bytes + shard.state.pending.held_bytes for shard in self._shards)
 
     def has_room_for(self, shard: Shard, records: Iterable[OffsetRecord]) -> bool:
         """May these be committed? Who needs no more than before always may."""
         growth = sum(shard.state.offsets.growth(*record) for record in records)
         return growth <= 0 or self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
+
+    def has_room_to_stage(self, records: Iterable[OffsetRecord]) -> bool:
+        """May a transaction hold these?"""
+        growth = sum(pending_bytes(*record) for record in records)
+        return self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
 
     def create(self, group_id: str) -> Handle:
         """A new group, empty."""

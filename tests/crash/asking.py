@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.errors import FencedError
 from sparklog_server.broker import Broker
-from sparklog_server.groups.coordinator import OffsetToCommit
+from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.publish.parts import AppendPart
 
 _NOT_NOW = (

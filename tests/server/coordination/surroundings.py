@@ -19,6 +19,7 @@ from sparklog.metadata import (
     BrokerListener,
     Image,
     PartitionState,
+    Plan,
     PublishResult,
     plan_append,
 )
@@ -27,6 +28,7 @@ from sparklog_server.cluster.leadership import LEADER_EPOCH, Images, Leader, Lea
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.coordination.host import Host
 from sparklog_server.metrics import Metrics
+from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timer import Timer
@@ -76,6 +78,9 @@ class HeldPublisher:
     def _outcome(self, part: AppendPart) -> PartOutcome:
         if self.error is not None and not self.loses_answers:
             return PartOutcome(error=self.error)
+        if part.transaction is not None:
+            outcome = self.stage_at_once(part)
+            return outcome if self.error is None else PartOutcome(error=self.error)
         try:
             base_offset = self.append_at_once(part)
         except FencedError as error:
@@ -102,6 +107,13 @@ class HeldPublisher:
         (extent,) = append.extents
         return extent.base_offset
 
+    def stage_at_once(self, part: AppendPart) -> PartOutcome:
+        """As the publisher does, which judges by the transaction."""
+        registration = self._registration or _Nobody()
+        bundles = BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
+        (outcome,) = bundles.write([part])
+        return outcome
+
     async def submit_plan(self, plan: Any) -> PublishResult:
         if self.failure is not None:
             raise self.failure
@@ -109,6 +121,25 @@ class HeldPublisher:
         await asyncio.sleep(0)
         self._root.show()
         return result
+
+
+class _Nobody:
+    """The registration of a broker that is alone, and not even registered."""
+
+    node_id, broker_epoch, is_alone = 1, 0, True
+
+    def validate(self, image: Image) -> None: ...
+
+    def fenced(self, plan: Plan) -> Plan:
+        return plan
+
+    def act(
+        self, image: Image, actions: Sequence[Action], leader_epochs: Sequence[int] = (), /
+    ) -> Sequence[Action]:
+        return actions
+
+    def may_append(self, image: Image, topic_id: str, partition: int, leader_epoch: int, /) -> bool:
+        return True
 
 
 class HeldRoot(LiveRoot):

@@ -4,6 +4,7 @@ It stands for all coordinators that are not groups', and imports nothing of thei
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,16 @@ class Ledger:
     def __init__(self) -> None:
         self.amounts: dict[str, int] = {}
         self.history: list[Entry] = []
+        self.staged: Counter[Entry] = Counter()
+
+    def stage(self, record: Entry, /) -> None:
+        self.staged[record] += 1
+
+    def unstage(self, record: Entry, /) -> None:
+        assert self.staged[record] > 0
+        self.staged[record] -= 1
+        if not self.staged[record]:
+            del self.staged[record]
 
     def apply(self, record: Entry, /) -> None:
         self.history.append(record)

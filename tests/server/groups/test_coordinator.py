@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog.errors import FencedError, RetriableError
-from sparklog_server.groups.coordinator import OffsetToCommit
 from sparklog_server.groups.messages import Leaving
+from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.groups.transitions import GroupState
 from tests.foreign_records import append_foreign
 

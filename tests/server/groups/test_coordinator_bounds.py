@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog_server.groups.coordinator import MAX_PROTOCOLS, OffsetToCommit
+from sparklog_server.groups.coordinator import MAX_PROTOCOLS
 from sparklog_server.groups.messages import Leaving, SyncRequest
+from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
 from sparklog_server.groups.transitions import GroupState
 from tests.server.groups.test_coordinator import to_commit

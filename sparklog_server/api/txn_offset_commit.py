@@ -1,0 +1,119 @@
+"""TxnOffsetCommit (key 28), versions 0-5.
+
+Does: offsets that are committed when the producer's transaction is, and not before; answers when they are
+    staged, durably. Members are checked as they are now (generation, instance), and not again at the end.
+    Until the transaction is over OffsetFetch with `require_stable` is told UNSTABLE_OFFSET_COMMIT.
+    The group must have been added to the transaction: INVALID_TXN_STATE, TRANSACTION_ABORTABLE in version 4.
+Does not: member epochs of KIP-848.
+Versions: 2 leader epochs; 3 flexible, members (KIP-447); 4 TRANSACTION_ABORTABLE; 5 the second protocol of
+    transactions (KIP-890): the group adds itself.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from sparklog.errors import SparklogError
+from sparklog.metadata import NEVER_OPENS
+from sparklog_server.api.offset_commit import refuse_offset, unknown_partitions
+from sparklog_server.api.registry import api
+from sparklog_server.api.services import Services
+from sparklog_server.coordination.staging import StagedBy
+from sparklog_server.groups.offsets_to_commit import OffsetToCommit
+from sparklog_server.protocol.api_entry import RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.publish.parts import InTransaction
+from sparklog_server.transactions.refusals import masked, refusal_of
+
+_log = logging.getLogger("sparklog_server.coordinator")
+KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5
+# A producer gives up at what it does not expect here, or asks again where it will never be answered.
+_TOLD_AS: Mapping[ErrorCode, ErrorCode] = {
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.policy_violation: ErrorCode.coordinator_not_available,
+}
+
+
+@api(ApiKey.TXN_OFFSET_COMMIT, versions=range(6))
+async def handle_txn_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
+    """Refuse single partitions, stage the others together."""
+    if any(unknown_partitions(services, topic) for topic in request.topics):
+        await services.root.look()  # created a moment ago, by somebody else?
+    longest = services.config.groups.offset_metadata_max_bytes
+    refused: dict[tuple[str, int], ErrorCode] = {}
+    offsets: list[OffsetToCommit] = []
+    for topic in request.topics:
+        for one in topic.partitions:
+            error = refuse_offset(services, topic.name, one, longest)
+            if error:
+                refused[topic.name, one.partition_index] = error
+                continue
+            offsets.append(
+                OffsetToCommit(
+                    topic=topic.name,
+                    partition=one.partition_index,
+                    offset=one.committed_offset,
+                    leader_epoch=field(one, "committed_leader_epoch", -1),
+                    metadata=one.committed_metadata or "",
+                )
+            )
+    error = await _stage(request, context.api_version, offsets, services)
+    types = context.types
+    return make(
+        types.TxnOffsetCommitResponse,
+        topics=[
+            make(
+                types.TxnOffsetCommitResponseTopic,
+                name=topic.name,
+                partitions=[
+                    make(
+                        types.TxnOffsetCommitResponsePartition,
+                        partition_index=one.partition_index,
+                        error_code=refused.get((topic.name, one.partition_index), error),
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+async def _stage(request: Any, version: int, offsets: list[OffsetToCommit], services: Services) -> ErrorCode:
+    """What is told of all that was not refused before."""
+    opens = version >= SECOND_PROTOCOL_FROM
+    by = StagedBy(
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        transaction=InTransaction(
+            transactional_id=request.transactional_id,
+            opens_ms=services.clock.now_ms() if opens else NEVER_OPENS,
+            group=None if opens else request.group_id,
+        ),
+    )
+    try:
+        error = await services.groups.staged.commit(
+            request.group_id,
+            offsets,
+            by,
+            member_id=field(request, "member_id", ""),
+            instance_id=field(request, "group_instance_id"),
+            generation_id=field(request, "generation_id", -1),
+        )
+    except SparklogError as why:
+        _log.info("offsets of group %r not staged: %s", request.group_id[:100], why)
+        error = _told(refusal_of(why), version)
+    if error is ErrorCode.coordinator_load_in_progress and version < KNOWS_LOADING_FROM:
+        return ErrorCode.coordinator_not_available  # older clients end at the other one
+    return error
+
+
+def _told(error: ErrorCode, version: int) -> ErrorCode:
+    error = masked(_TOLD_AS.get(error, error), knows_fenced=False)  # no version knows PRODUCER_FENCED
+    if error is ErrorCode.transaction_abortable and version < ABORTABLE_FROM:
+        return ErrorCode.invalid_txn_state
+    if error is ErrorCode.invalid_txn_state and version == ABORTABLE_FROM:
+        return ErrorCode.transaction_abortable
+    return error

@@ -1,0 +1,223 @@
+"""What open transactions have staged in a partition of an internal topic: records that may become its state.
+
+Whoever asks for what is stable must not be told what an open transaction is about to change. So the state is
+told of each staged record, and told again when its transaction has ended and whatever came of it is applied:
+1. a transaction stages offset 20 of a group, and is committed, by whichever broker;
+2. this broker sees the commit, and has yet to read the records from the log;
+3. who is answered now, would be told offset 10, and that it is stable. So the record is staged until then.
+It is staged from the moment on at which somebody was allowed to stage it, before it is durable. Else:
+1. member A of a group may commit, and its record is on its way; A is given up, and its partitions go to B;
+2. B asks where to begin: nothing is staged yet, so it begins where A did;
+3. A's record arrives, and A's transaction is committed: what A and B have read is processed twice.
+
+What this broker has staged it knows; what others have (a leader before it, a client without a broker) is
+read, found through images. Until that is done `is_unsure`: anything may be staged.
+Invariants: all that is staged as of the newest image is staged in the state, or `is_unsure`. What ends leaves
+    the state when all that the image of its end has is applied.
+Not here: the records in the log (state_log.py), who may stage what (the coordinator, publish/).
+Concurrency: event loop.
+After a crash, or taken over: read again.
+Sources: docs/adr/0028; Kafka OffsetMetadataManager (pendingTransactionalOffsets), KIP-447.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
+
+from sparklog.errors import SparklogError
+from sparklog.metadata import Transaction
+from sparklog_server.coordination.host import Host
+from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
+from sparklog_server.coordination.records import encode_record, encode_records, replay_staged
+from sparklog_server.publish.parts import AppendPart, InTransaction
+from sparklog_server.runtime.background import Background
+
+_log = logging.getLogger("sparklog_server.coordinator")
+_Number = tuple[int, int]  # of a transaction: its producer id, and how many there were under its id
+
+
+class Stageable(Protocol):
+    """A state; see state_log.State."""
+
+    def stage(self, record: Any, /) -> None: ...
+    def unstage(self, record: Any, /) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Staged(Generic[RecordT]):
+    """Of one transaction.
+
+    Fields:
+        end_offset: so far it is known; staged records count from 0.
+        leaves_at: it has ended: up to which offset the log has to be applied before its records leave.
+    """
+
+    records: list[RecordT] = field(default_factory=list)
+    end_offset: int = 0
+    leaves_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedBy:
+    """Whose records are staged."""
+
+    producer_id: int
+    producer_epoch: int
+    transaction: InTransaction
+
+
+class Staging(Generic[RecordT]):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        host: Host,
+        topic: InternalTopic[RecordT],
+        led: LedPartition,
+        state: Stageable,
+    ) -> None:
+        self.is_unsure = False
+        self._host = host
+        self._topic = topic
+        self._led = led
+        self._name = f"{topic.name}-{led.partition}"
+        self._state = state
+        self._by_transaction: dict[_Number, _Staged[RecordT]] = {}
+        self._own: dict[tuple[str, int], Sequence[RecordT]] = {}  # by where they are
+        self._applied = 0
+        self._is_reading = False
+        self._background = Background()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._background.cancel()
+
+    async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
+        """Stage records, durably. Raises SparklogError: not staged, or (RetriableError, StorageError) perhaps
+        not.
+        """
+        pairs = [encode_record(self._topic, record, self._name) for record in records]
+        encoded = encode_records(pairs, self._host.clock.now_ms())
+        part = AppendPart(
+            topic_id=self._led.topic_id,
+            topic=self._topic.name,
+            partition=self._led.partition,
+            leader_epoch=self._led.leader_epoch,
+            encoded=encoded,
+            producer_id=by.producer_id,
+            producer_epoch=by.producer_epoch,
+            transaction=by.transaction,
+        )
+        for record in records:
+            self._state.stage(record)
+        try:
+            (outcome,) = await self._host.publisher.submit([part])
+            if outcome.error is not None:
+                raise outcome.error
+            if outcome.place is not None:
+                self._own[outcome.place] = records
+                self._look()
+                del self._own[outcome.place]
+        finally:
+            for record in records:
+                self._state.unstage(record)
+
+    # Following
+
+    def follow(self) -> None:
+        """A new image may be there."""
+        self._look()
+        if self.is_unsure and not self._is_reading:
+            self._is_reading = True
+            self._background.spawn(self._follow())
+
+    def applied(self, next_offset: int) -> None:
+        """Everything below is."""
+        self._applied = next_offset
+        if self._by_transaction:
+            self._let_go()
+
+    async def load(self) -> None:
+        """Know all that is staged. Raises what reading raises."""
+        self._look()
+        while self.is_unsure:
+            await self._read_some()
+            self._look()
+
+    def _look(self) -> None:
+        """At the newest image."""
+        image = self._host.root.image
+        found, transactions = self._led.state_in(image), image.transactions
+        staging = transactions.staging_in(self._led.topic_id, self._led.partition)
+        self.is_unsure = False
+        if found is None or not (staging or self._by_transaction):
+            return  # as nearly always
+        open_ones = [transactions.of_producer(producer_id) for producer_id in staging]
+        numbers = {(one.producer_id, one.number): one for one in open_ones if one is not None}
+        for number, staged in self._by_transaction.items():
+            if number not in numbers and staged.leaves_at is None:
+                staged.leaves_at = found.log_end_offset
+        for number, transaction in numbers.items():
+            staged = self._by_transaction.setdefault(number, _Staged())
+            self.is_unsure |= not self._take_own(staged, transaction)
+        self._let_go()
+
+    def _take_own(self, staged: _Staged[RecordT], transaction: Transaction) -> bool:
+        """What this broker has just staged; False if there is more."""
+        extents = transaction.staged_in(self._led.topic_id, self._led.partition)
+        while staged.end_offset < extents.end_offset:
+            (extent,) = extents.between(staged.end_offset, staged.end_offset + 1)
+            records = self._own.get((extent.segment, extent.position))
+            if records is None:
+                return False
+            self._add(staged, records, extent.end_offset)
+        return True
+
+    def _add(self, staged: _Staged[RecordT], records: Sequence[RecordT], end_offset: int) -> None:
+        staged.end_offset = end_offset
+        staged.records += records
+        for record in records:
+            self._state.stage(record)
+
+    def _let_go(self) -> None:
+        """Of those that have ended, and of which all that was committed is applied."""
+        gone = [
+            number
+            for number, staged in self._by_transaction.items()
+            if staged.leaves_at is not None and staged.leaves_at <= self._applied
+        ]
+        for number in gone:
+            for record in self._by_transaction.pop(number).records:
+                self._state.unstage(record)
+
+    # Reading
+
+    async def _follow(self) -> None:
+        try:
+            # What is new may be this broker's own: whoever has staged it is told in this turn of the loop.
+            await asyncio.sleep(0)
+            await self.load()
+        except SparklogError as error:  # tried again with the next image; until then nobody is told anything
+            _log.warning("%s: what is staged there cannot be read: %s", self._name, error)
+        finally:
+            self._is_reading = False
+
+    async def _read_some(self) -> None:
+        """Of the transactions that have more than is known, one after the other."""
+        root, led = self._host.root, self._led
+        for number, staged in list(self._by_transaction.items()):
+            transaction = root.image.transactions.of_producer(number[0])
+            if staged.leaves_at is not None or transaction is None or transaction.number != number[1]:
+                continue
+            extents, start = transaction.staged_in(led.topic_id, led.partition), staged.end_offset
+            if start < extents.end_offset:
+                try:
+                    records = await root.run(replay_staged, root.store, self._topic, extents, start)
+                except SparklogError:
+                    if transaction is root.image.transactions.of_producer(number[0]):
+                        raise
+                    continue  # it has ended, or has more: look again
+                if staged.end_offset == start:
+                    self._add(staged, records, extents.end_offset)

@@ -1,0 +1,280 @@
+"""What transactions have staged in a partition that is coordinated here: known, whoever has staged it, until
+what has come of it is applied.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import sparklog
+from sparklog.client import SparkLog
+from sparklog.errors import SparklogError, StorageError
+from sparklog.metadata import NEVER_OPENS
+from sparklog_server.coordination.staging import StagedBy
+from sparklog_server.coordination.state_log import LogStatus
+from sparklog_server.publish.parts import InTransaction
+from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
+from tests.support.transactional_producer import TransactionalProducer
+
+A, B = Entry("a0", 1), Entry("b0", 2)
+
+
+def begun(log: SparkLog, name: str = "app") -> TransactionalProducer:
+    """Its transaction is open, with partition 0."""
+    producer = TransactionalProducer(log, name).begin()
+    producer.add(0, topic=TOPIC)
+    return producer
+
+
+def by(producer: TransactionalProducer, opens_ms: int = NEVER_OPENS) -> StagedBy:
+    said = InTransaction(transactional_id=producer.transactional_id, opens_ms=opens_ms)
+    return StagedBy(producer_id=producer.producer_id, producer_epoch=producer.epoch, transaction=said)
+
+
+def stages(toy: Toy, producer: TransactionalProducer, *entries: Entry) -> "asyncio.Task[None]":
+    return asyncio.ensure_future(toy.log_of(0).stage(entries, by(producer)))
+
+
+def staged(toy: Toy) -> dict[Entry, int]:
+    return dict(toy.log_of(0).state.staged)
+
+
+@contextmanager
+def elsewhere(toys: Toys) -> Iterator[SparkLog]:
+    """The same root, as another broker has it."""
+    with sparklog.open(toys.url, clock=toys.clock) as log:
+        yield log
+
+
+def test_what_is_staged_is_told_until_it_is_committed_and_applied(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        await stages(toy, producer, A, B)
+        await toy.look()
+        assert staged(toy) == {A: 1, B: 1}
+        assert toy.amounts() == {}
+        toy.root.reads = asyncio.Event()
+        producer.end()
+        await toy.look()
+        assert staged(toy) == {A: 1, B: 1}, "what was committed is not read yet"
+        toy.root.reads.set()
+        await toy.settle()
+        assert staged(toy) == {}
+        assert toy.amounts() == {"a0": 1, "b0": 2}
+
+    toys.run(scenario)
+
+
+def test_what_is_aborted_is_gone(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        await stages(toy, producer, A)
+        producer.end(commits=False)
+        await toy.look()
+        assert (staged(toy), toy.amounts()) == ({}, {})
+        assert not toy.log_of(0).is_unsure
+
+    toys.run(scenario)
+
+
+def test_own_records_are_not_read(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        toy.root.reads = asyncio.Event()  # nothing can be
+        for _ in range(3):
+            await stages(toy, producer, A)
+            await toy.settle()
+        assert (staged(toy), toy.root.waiting) == ({A: 3}, 0)
+        assert not toy.log_of(0).is_unsure
+        toy.root.reads.set()
+
+    toys.run(scenario)
+
+
+def test_it_is_staged_before_it_is_durable(toys: Toys) -> None:
+    """Whoever was allowed to stage it may be given up in the next moment."""
+
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        toy.publisher.hold = True
+        staging = stages(toy, producer, A)
+        await toy.settle()
+        assert staged(toy) == {A: 1}
+        toy.publisher.release()
+        await staging
+        assert staged(toy) == {A: 1}
+
+    toys.run(scenario)
+
+
+def test_what_could_not_be_staged_is_not(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = TransactionalProducer(toy.log).begin()
+        with pytest.raises(SparklogError, match="is not added"):
+            await stages(toy, producer, A)
+        assert staged(toy) == {}
+
+    toys.run(scenario)
+
+
+def test_what_is_staged_without_an_answer_is_found(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        toy.publisher.loses_answers = True
+        toy.publisher.error = StorageError("STORAGE_FAILED", "the answer", fix="wait")
+        with pytest.raises(StorageError, match="the answer"):
+            await stages(toy, producer, A)
+        await toy.look()
+        assert staged(toy) == {A: 1}
+
+    toys.run(scenario)
+
+
+def test_the_order_of_transactions_is_that_of_their_ends(toys: Toys) -> None:
+    """And an append between staging and the end is before it: the log says so to everybody."""
+
+    async def scenario(toy: Toy) -> None:
+        first, second = begun(toy.log, "first"), begun(toy.log, "second")
+        await stages(toy, first, Entry("a0", 10))
+        await stages(toy, second, Entry("a0", 20))
+        await toy.append(Entry("a0", 30))
+        second.end()
+        await toy.look()
+        assert toy.amounts() == {"a0": 20}
+        first.end()
+        await toy.look()
+        assert toy.amounts() == {"a0": 10}
+        assert staged(toy) == {}
+
+    toys.run(scenario)
+
+
+def test_the_next_transaction_of_a_producer_is_another_one(toys: Toys) -> None:
+    """In the first protocol it has the same epoch; both its end and what follows are seen at once."""
+
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        await stages(toy, producer, A)
+        toy.root.reads = asyncio.Event()
+        producer.end()
+        producer.add(0, topic=TOPIC)
+        await stages(toy, producer, B)
+        assert staged(toy) == {A: 1, B: 1}
+        toy.root.reads.set()
+        await toy.look()
+        assert (staged(toy), toy.amounts()) == ({B: 1}, {"a0": 1})
+
+    toys.run(scenario)
+
+
+# --- staged by others --------------------------------------------------------------------------------------
+
+
+def test_until_it_is_read_anything_may_be_staged(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        with elsewhere(toys) as log:
+            other = Toy(toys.url, toys.clock)
+            other.shards.open()
+            await other.settle()
+            await other.log_of(0).stage([A], by(producer))
+            toy.root.reads = asyncio.Event()
+            await toy.look()
+            assert toy.log_of(0).is_unsure
+            assert staged(toy) == {}
+            toy.root.reads.set()
+            await toy.settle()
+            assert not toy.log_of(0).is_unsure
+            assert staged(toy) == {A: 1}
+            producer.log = log
+            producer.end()
+            await toy.look()
+            assert (staged(toy), toy.amounts()) == ({}, {"a0": 1})
+            other.shards.close()
+            await other.close()
+
+    toys.run(scenario)
+
+
+def test_who_begins_to_coordinate_knows_what_is_staged_before_it_answers(toys: Toys) -> None:
+    async def before(toy: Toy) -> None:
+        await toy.append(Entry("x0", 5))
+        await stages(toy, begun(toy.log), A, B)
+
+    async def after(toy: Toy) -> None:
+        toy.root.reads = asyncio.Event()
+        toy.shards.open()
+        await toy.settle()
+        assert toy.log_of(0).status is LogStatus.LOADING
+        toy.root.reads.set()
+        await toy.settle()
+        assert toy.log_of(0).status is LogStatus.READY
+        assert staged(toy) == {A: 1, B: 1}
+        assert toy.amounts() == {"x0": 5}
+
+    toys.run(before)
+    toys.run(after, opened=False)
+
+
+def test_a_partition_in_which_everything_is_staged_is_loaded_as_well(toys: Toys) -> None:
+    async def before(toy: Toy) -> None:
+        await stages(toy, begun(toy.log), A)
+
+    async def after(toy: Toy) -> None:
+        assert staged(toy) == {A: 1}
+        TransactionalProducer(toy.log).begin()  # which aborts it
+        await toy.look()
+        assert staged(toy) == {}
+
+    toys.run(before)
+    toys.run(after)
+
+
+def test_what_ends_while_it_is_read_is_not_missed(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        other = Toy(toys.url, toys.clock)
+        other.shards.open()
+        await other.settle()
+        await other.log_of(0).stage([A], by(producer))
+        toy.root.reads = asyncio.Event()
+        await toy.look()
+        producer.end()
+        await toy.look()
+        toy.root.reads.set()
+        await toy.settle()
+        assert (staged(toy), toy.amounts()) == ({}, {"a0": 1})
+        assert not toy.log_of(0).is_unsure
+        other.shards.close()
+        await other.close()
+
+    toys.run(scenario)
+
+
+def test_reading_that_fails_is_done_again_with_the_next_image(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        other = Toy(toys.url, toys.clock)
+        other.shards.open()
+        await other.settle()
+        await other.log_of(0).stage([A], by(producer))
+        run, failures = toy.root.run, [StorageError("STORAGE_FAILED", "gone", fix="wait")]
+
+        async def failing(function: object, *args: object) -> object:
+            if getattr(function, "__name__", "") == "replay_staged" and failures:
+                raise failures.pop()
+            return await run(function, *args)  # type: ignore[arg-type]
+
+        toy.root.run = failing  # type: ignore[method-assign,assignment]
+        await toy.look()
+        assert toy.log_of(0).is_unsure
+        await toy.append(Entry("x0", 5))
+        await toy.settle()
+        assert not toy.log_of(0).is_unsure
+        assert staged(toy) == {A: 1}
+        other.shards.close()
+        await other.close()
+
+    toys.run(scenario)
