@@ -12,7 +12,6 @@ from sparklog.metadata import (
     SetConfigs,
     Staging,
     Transaction,
-    new_id,
     plan_abort_transactions,
     plan_add_to_transaction,
     plan_append,
@@ -43,7 +42,9 @@ class Root:
         self.apply(plan_create_topic(self.image, "other", 1, topic_id=OTHER))
 
     def apply(self, *actions: Action) -> None:
-        self.image = apply_actions(self.image, actions, commit=self.image.commit + 1, commit_uuid=new_id())
+        self.image = apply_actions(
+            self.image, actions, commit=self.image.commit + 1, commit_uuid=uuid_of(self.image.commit + 1)
+        )
 
     def begin(self, name: str = "app", known: Producer = (-1, -1), *, timeout_ms: int = 60_000) -> Producer:
         begun = plan_begin_producer(
@@ -59,9 +60,14 @@ class Root:
         return begun.producer_id, begun.producer_epoch
 
     def add(
-        self, producer: Producer, *partitions: int, name: str = "app", groups: Sequence[str] = ()
+        self,
+        producer: Producer,
+        *partitions: int,
+        name: str = "app",
+        groups: Sequence[str] = (),
+        topic_id: str = TOPIC,
     ) -> None:
-        places = [(TOPIC, number) for number in partitions]
+        places = [(topic_id, number) for number in partitions]
         self.apply(
             *plan_add_to_transaction(
                 self.image, name, *producer, partitions=places, groups=groups, now_ms=self.now_ms
@@ -123,6 +129,11 @@ class Root:
             (one.base_offset, one.record_count, one.base_sequence)
             for one in self.image.partition(topic, partition).extents
         ]
+
+
+def uuid_of(commit: int) -> str:
+    """Of a commit of any of these roots."""
+    return f"{commit:022d}"
 
 
 def draft(producer: Producer, sequence: int, count: int = 1, **fields: object) -> DraftExtent:

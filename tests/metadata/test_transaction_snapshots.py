@@ -1,0 +1,121 @@
+"""Transactions in snapshots: what comes out is what went in, and damage is told."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sparklog.errors import CorruptLogError
+from sparklog.metadata.documents import snapshot
+from sparklog.metadata.documents.document import Header, ManifestBody, checksum, encode_document
+from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
+from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, write_snapshot
+from sparklog.storage import MemoryStore
+from tests.metadata.transacting import OTHER, TOPIC, Root
+
+
+@pytest.fixture
+def root() -> Root:
+    """One transaction with something staged, one that is over, one of which nothing was begun."""
+    root = Root()
+    root.append(9, 0)
+    producer = root.begin()
+    for number in range(20):
+        root.stage(producer, 2 * number, 2, opens=True)
+    root.stage(producer, 0, opens=True, topic_id=OTHER)
+    root.add(producer, 2, groups=["readers"])
+    over = root.open("over", 1)
+    root.stage(over, 0, partition=1)
+    root.end(over, name="over", second=True)
+    root.begin("empty")
+    return root
+
+
+def test_what_comes_out_is_what_went_in(root: Root) -> None:
+    store = MemoryStore()
+    write_snapshot(store, root.image, timestamp_ms=1)
+    header, _ = read_manifest(store, root.image.commit, cluster_id=root.image.cluster_id)
+    assert header.version == 9
+    read = read_snapshot(store, root.image.commit, cluster_id=root.image.cluster_id)
+    assert read == root.image
+    assert read.transactions["app"] == root.transaction()
+    assert read.transactions.staging == root.image.transactions.staging
+    assert (read.transactions.staged_extents, read.transactions.staged_bytes) == (21, 2_100)
+    assert read.transactions.of_producer(0) == root.transaction()
+    producer = 0, 0
+    expected, root.image = root.image, read
+    root.stage(producer, 40, opens=True)
+    root.end(producer)
+    assert len(root.visible()) == 22
+    assert root.visible()[-1] == (41, 1, 40)
+    assert len(expected.partition("orders", 0).extents) == 1
+
+
+def test_a_root_without_transactions_stays_as_it_was() -> None:
+    root, store = Root(), MemoryStore()
+    write_snapshot(store, root.image, timestamp_ms=1)
+    header, body = read_manifest(store, root.image.commit, cluster_id=root.image.cluster_id)
+    assert header.version < 9
+    assert b"transactions" not in store.read(f"{snapshot_directory(root.image.commit)}/{body.state.name}")
+
+
+def changed(root: Root, change: Any, *, version: int = 9) -> None:
+    """Read a snapshot with another state, and checksums that fit."""
+    store, commit = MemoryStore(), root.image.commit
+    write_snapshot(store, root.image, timestamp_ms=1)
+    header, body = read_manifest(store, commit, cluster_id=root.image.cluster_id)
+    name = f"{snapshot_directory(commit)}/{body.state.name}"
+    state = msgspec.json.decode(store.read(name))
+    change(state)
+    data = msgspec.json.encode(state)
+    store.delete(name)
+    store.put_if_absent(name, data)
+    part = msgspec.structs.replace(body.state, size=len(data), crc32c=checksum(data))
+    manifest = ManifestBody(state=part, extents=body.extents)
+    store.delete(manifest_name(commit))
+    new: Header = msgspec.structs.replace(header, version=version)
+    store.put_if_absent(manifest_name(commit), encode_document(new, manifest))
+    read_snapshot(store, commit, cluster_id=root.image.cluster_id)
+
+
+def one(**fields: object) -> Any:
+    """A change of the first transaction."""
+    return lambda state: state["transactions"][0].update(fields)
+
+
+CHANGES = [
+    one(transactional_id=""),
+    one(transactional_id="x" * 1025),
+    one(transactional_id="over"),
+    one(producer_id=1),
+    one(producer_id=-1),
+    one(producer_epoch=1),
+    one(producer_epoch=32_767),
+    one(number=-1),
+    one(phase="committed"),
+    one(phase="open"),
+    one(partitions=[]),
+    one(partitions=[[TOPIC, 0, 19], [OTHER, 0, 1]]),
+    one(partitions=[[TOPIC, 0, 20], [OTHER, 0, 2]]),
+    one(partitions=[[TOPIC, 0, -1], [OTHER, 0, 22]]),
+    one(partitions=[[TOPIC, 0, 20], [OTHER, 1, 1]]),
+    one(partitions=[[TOPIC, 3, 20], [OTHER, 0, 1]]),
+    one(partitions=[["Z" * 22, 0, 20], [OTHER, 0, 1]]),
+    one(partitions=[[TOPIC, 0, 20], [TOPIC, 0, 1]]),
+    one(partitions=[[TOPIC, 0, 21]]),
+    one(partitions=[[TOPIC, 0, 1 << 62], [OTHER, 0, 1]]),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_damage_is_told(root: Root, change: Any) -> None:
+    with pytest.raises(CorruptLogError) as raised:
+        changed(root, change)
+    assert raised.value.code == "CORRUPT_METADATA_SNAPSHOT"
+
+
+def test_one_of_version_8_has_none(root: Root) -> None:
+    changed(root, lambda _: None)
+    with pytest.raises(CorruptLogError, match="found a state of version 9, expected 8"):
+        changed(root, lambda _: None, version=8)
+    assert snapshot.SnapshotState.__struct_fields__[-1] == "transactions"
