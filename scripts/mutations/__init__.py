@@ -20,6 +20,7 @@ from scripts.mutations import (
     staged,
     storage,
     sweeping,
+    transactions,
     upkeep,
 )
 from scripts.mutations.mutant import Mutant
@@ -46,4 +47,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *leaderships.MUTANTS,
     *staged.MUTANTS,
     *protocol.MUTANTS,
+    *transactions.MUTANTS,
 )

@@ -11,8 +11,8 @@ MUTANTS = (
     Mutant(
         "producers: who has written since the mark is not forgotten",
         _EXPIRING,
-        "for number, one in state.producers.items() if one.last_offset >= end}",
-        "for number, one in state.producers.items() if one.last_offset > end}",
+        "if one.last_offset >= end or number in staging",
+        "if one.last_offset > end or number in staging",
         _MODEL,
     ),
     Mutant(

@@ -34,8 +34,8 @@ MUTANTS = (
     Mutant(
         "who has merged batches is not forgotten",
         "sparklog/metadata/model/sequences.py",
-        "        del producers[next(one for one in producers if one not in merged)]\n",
-        "        del producers[next(iter(producers))]\n",
+        "if one not in merged and one not in staging)",
+        "if one not in staging)",
         "tests/maintenance/test_forgotten.py",
     ),
     Mutant(

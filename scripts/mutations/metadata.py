@@ -288,8 +288,8 @@ MUTANTS = (
     Mutant(
         "columns: a commit has no more extents in them than its readers take",
         "sparklog/metadata/documents/extent_columns.py",
-        "            room -= len(action.extents)\n",
-        "            pass\n",
+        "            room -= len(action.extents)\n            wire.append(_append_columns",
+        "            wire.append(_append_columns",
         "tests/metadata/test_extent_columns.py",
     ),
     Mutant(
