@@ -254,10 +254,10 @@ def test_the_python_client_says_who_leads(cluster: ClusterRoot) -> None:
 def test_the_root_says_who_serves_it(cluster: ClusterRoot, run: Run, run_json: RunJson) -> None:
     cluster.fence(3)
     lines = run("root", "describe").stdout.splitlines()
-    assert lines[1] == "Brokers: 1,2\tFenced: 3\tController: 1\tMetadataVersion: 8"
+    assert lines[1] == "Brokers: 1,2\tFenced: 3\tController: 1\tMetadataVersion: 9"
     found = run_json("root", "describe")
     assert [one["state"] for one in found["brokers"]] == ["running", "running", "fenced"]
-    assert (found["controller"], found["metadata_version"]) == (1, 8)
+    assert (found["controller"], found["metadata_version"]) == (1, 9)
 
 
 def checked(run_json: RunJson) -> tuple[str, str, str | None]:
@@ -266,7 +266,7 @@ def checked(run_json: RunJson) -> tuple[str, str, str | None]:
 
 
 def test_the_doctor_looks_at_the_brokers(cluster: ClusterRoot, run_json: RunJson) -> None:
-    assert checked(run_json) == ("ok", "1 (controller), 2, 3; metadata version 8 agreed", None)
+    assert checked(run_json) == ("ok", "1 (controller), 2, 3; metadata version 9 agreed", None)
     cluster.begin_shutdown(2)
     cluster.fence(3)
     status, detail, fix = checked(run_json)
@@ -289,4 +289,4 @@ def test_the_doctor_has_no_word_for_brokers_where_there_never_were_any(
     log.create_topic("t")
     assert [one for one in run_json("doctor") if one["check"] == "brokers"] == []
     alone(log)
-    assert checked(run_json) == ("ok", "1 (alone, controller); metadata version 8 agreed", None)
+    assert checked(run_json) == ("ok", "1 (alone, controller); metadata version 9 agreed", None)

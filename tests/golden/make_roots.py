@@ -87,6 +87,14 @@ def fill(log: Any, version: int) -> None:
     if version >= 8:
         produce(log, 40, 0, rows(25, 1))
         log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_000_000_000, marks_only=True)])
+    if version >= 9:
+        log.metadata.publish(lambda _: [metadata.SetConfigs(configs={metadata.METADATA_VERSION_KEY: "9"})])
+        for name in ("over", "dropped", "open", "unused"):
+            log.metadata.publish(lambda image, name=name: beginning(image, name))
+        for name, first in (("over", 26), ("dropped", 27), ("open", 28)):
+            stage(log, name, rows(first, 1))
+        log.metadata.publish(lambda image: ending(image, "over", committed=True))
+        log.metadata.publish(lambda image: ending(image, "dropped", committed=False))
     log.metadata.write_snapshot()
     log.append("orders", rows(30, 6), partition=0, txn=("query-1", 4), compression_type="gzip")
     produce(log, 41, 4, rows(40, 2))
@@ -94,11 +102,61 @@ def fill(log: Any, version: int) -> None:
         log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_086_400_000)])
     if version >= 3:
         log.metadata.publish(lambda image: settled(image, 6, version))
+    if version >= 9:
+        log.metadata.publish(lambda image: adding(image, "over"))
+        stage(log, "over", rows(29, 1))
+        log.metadata.publish(lambda _: [metadata.ForgetTransactions(transactional_ids=("unused",))])
+        log.metadata.publish(lambda image: ending(image, "open", committed=True))
+        stage(log, "open", rows(30, 2))
     log.append("events", rows(50, 3), txn=("query-2", 0), compression_type="zstd")
     if version >= 5:
         log.create_topic("wide", 12)
         log.append("wide", in_partitions(12), compression_type="none")
         log.append("wide", in_partitions(9), txn=("query-2", 1), compression_type="lz4")
+
+
+def beginning(image: Any, name: str) -> Any:
+    return metadata.plan_begin_producer(image, name, timeout_ms=60_000, now_ms=1_700_000_000_000).actions
+
+
+def adding(image: Any, name: str) -> Any:
+    one = image.transactions[name]
+    return metadata.plan_add_to_transaction(
+        image,
+        name,
+        one.producer_id,
+        one.producer_epoch,
+        partitions=[(image.topic("events").topic_id, 0)],
+        groups=["group-1"],
+        now_ms=1_700_000_000_001,
+    )
+
+
+def ending(image: Any, name: str, *, committed: bool) -> Any:
+    """In the second protocol."""
+    one = image.transactions[name]
+    return metadata.plan_end_transaction(
+        image,
+        name,
+        one.producer_id,
+        one.producer_epoch,
+        committed=committed,
+        second=True,
+        now_ms=1_700_000_000_002,
+    ).actions
+
+
+def stage(log: Any, name: str, table: pa.Table) -> None:
+    """The first batch of a transaction of the second protocol."""
+    appender = log.appender()
+    appender.add(table, "events")
+    one = log.image.transactions[name]
+    producer = {"producer_id": one.producer_id, "producer_epoch": one.producer_epoch, "base_sequence": 0}
+    parts = [
+        metadata.Staging(draft=msgspec.structs.replace(draft, **producer), opens_ms=1_700_000_000_003)
+        for draft in appender.finish().drafts
+    ]
+    log.metadata.publish(lambda image: [metadata.plan_stage(image, parts)])
 
 
 def fill_by_brokers(log: Any) -> None:
@@ -258,7 +316,23 @@ def contents(log: Any) -> dict[str, Any]:
             name: [msgspec.to_builtins(state.leadership) for state in topic.partitions]
             for name, topic in image.topics.items()
         }
+    if getattr(image, "transactions", None):  # since version 9
+        found["transactions"] = {name: transaction(one) for name, one in image.transactions.items()}
     return found
+
+
+def transaction(one: Any) -> dict[str, Any]:
+    """What is known of a transaction; of each staged extent its segment, offset and number of records."""
+    return {
+        "producer": [one.producer_id, one.producer_epoch],
+        "previous": [one.previous_producer_id, one.previous_producer_epoch],
+        "state": [one.phase.value, one.number, one.timeout_ms, one.started_ms, one.changed_ms],
+        "groups": list(one.groups),
+        "staged": [
+            [*place, [[extent.segment, extent.base_offset, extent.record_count] for extent in extents]]
+            for place, extents in one.partitions.items()
+        ],
+    }
 
 
 def forgotten(state: Any) -> list[int]:

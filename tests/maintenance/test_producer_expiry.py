@@ -22,7 +22,7 @@ from sparklog.maintenance import (
     maintain,
     optimize,
 )
-from sparklog.metadata import METADATA_VERSION_KEY, PRODUCERS_VERSION, plan_append
+from sparklog.metadata import METADATA_VERSION_KEY, VERSION, plan_append
 from tests.maintenance.conftest import extents, records
 
 ALL = MergeLimits(fan_in=None)
@@ -115,7 +115,7 @@ def test_a_root_that_does_not_agree_forgets_nobody(log: SparkLog) -> None:
     assert not is_due(log)
     step = round_of(log)
     assert step.outcome == "withheld"
-    assert f"sparklog root alter --config {METADATA_VERSION_KEY}={PRODUCERS_VERSION}" in step.message
+    assert f"sparklog root alter --config {METADATA_VERSION_KEY}={VERSION}" in step.message
     assert "sparklog producers" not in step.message  # there is no such command
     assert log.refresh().producers_marked_ms == -1
 
