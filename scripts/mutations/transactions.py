@@ -4,6 +4,7 @@ from scripts.mutations.mutant import Mutant
 
 MODEL = "sparklog/metadata/model"
 BEGINNING = f"{MODEL}/transactions.py"
+REFUSALS = f"{MODEL}/transaction_refusals.py"
 STAGING = f"{MODEL}/staging.py"
 ENDING = f"{MODEL}/ending.py"
 DRAFT = f"{MODEL}/transaction_draft.py"
@@ -43,7 +44,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "who adds to a transaction is told that its epoch is over",
-        BEGINNING,
+        REFUSALS,
         "    if known.producer_epoch != producer_epoch:\n"
         "        raise fenced(known, producer_id, producer_epoch)\n"
         "    return known",

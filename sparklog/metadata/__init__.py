@@ -137,6 +137,7 @@ from sparklog.metadata.model.topics import (
     plan_create_topic,
     plan_delete_topic,
 )
+from sparklog.metadata.model.transaction_refusals import validate_producer, validate_transactions_version
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     MAX_TRANSACTIONAL_ID_LENGTH,
@@ -158,8 +159,6 @@ from sparklog.metadata.model.transactions import (
     plan_add_to_transaction,
     plan_begin_producer,
     plan_forget_transactions,
-    validate_producer,
-    validate_transactions_version,
 )
 from sparklog.metadata.model.writers import (
     MAX_WRITER_TXNS,

@@ -88,13 +88,7 @@ def fill(log: Any, version: int) -> None:
         produce(log, 40, 0, rows(25, 1))
         log.metadata.publish(lambda _: [metadata.ExpireProducers(time_ms=1_700_000_000_000, marks_only=True)])
     if version >= 9:
-        log.metadata.publish(lambda _: [metadata.SetConfigs(configs={metadata.METADATA_VERSION_KEY: "9"})])
-        for name in ("over", "dropped", "open", "unused"):
-            log.metadata.publish(lambda image, name=name: beginning(image, name))
-        for name, first in (("over", 26), ("dropped", 27), ("open", 28)):
-            stage(log, name, rows(first, 1))
-        log.metadata.publish(lambda image: ending(image, "over", committed=True))
-        log.metadata.publish(lambda image: ending(image, "dropped", committed=False))
+        transact(log)
     log.metadata.write_snapshot()
     log.append("orders", rows(30, 6), partition=0, txn=("query-1", 4), compression_type="gzip")
     produce(log, 41, 4, rows(40, 2))
@@ -103,16 +97,32 @@ def fill(log: Any, version: int) -> None:
     if version >= 3:
         log.metadata.publish(lambda image: settled(image, 6, version))
     if version >= 9:
-        log.metadata.publish(lambda image: adding(image, "over"))
-        stage(log, "over", rows(29, 1))
-        log.metadata.publish(lambda _: [metadata.ForgetTransactions(transactional_ids=("unused",))])
-        log.metadata.publish(lambda image: ending(image, "open", committed=True))
-        stage(log, "open", rows(30, 2))
+        transact_again(log)
     log.append("events", rows(50, 3), txn=("query-2", 0), compression_type="zstd")
     if version >= 5:
         log.create_topic("wide", 12)
         log.append("wide", in_partitions(12), compression_type="none")
         log.append("wide", in_partitions(9), txn=("query-2", 1), compression_type="lz4")
+
+
+def transact(log: Any) -> None:
+    """One transaction is committed, one aborted, one open, one unused."""
+    log.metadata.publish(lambda _: [metadata.SetConfigs(configs={metadata.METADATA_VERSION_KEY: "9"})])
+    for name in ("over", "dropped", "open", "unused"):
+        log.metadata.publish(lambda image, name=name: beginning(image, name))
+    for name, first in (("over", 26), ("dropped", 27), ("open", 28)):
+        stage(log, name, rows(first, 1))
+    log.metadata.publish(lambda image: ending(image, "over", committed=True))
+    log.metadata.publish(lambda image: ending(image, "dropped", committed=False))
+
+
+def transact_again(log: Any) -> None:
+    """Two are open in the end: of the first protocol, and of the second."""
+    log.metadata.publish(lambda image: adding(image, "over"))
+    stage(log, "over", rows(29, 1))
+    log.metadata.publish(lambda _: [metadata.ForgetTransactions(transactional_ids=("unused",))])
+    log.metadata.publish(lambda image: ending(image, "open", committed=True))
+    stage(log, "open", rows(30, 2))
 
 
 def beginning(image: Any, name: str) -> Any:

@@ -27,6 +27,7 @@ from sparklog.metadata.model.image import Image, ProducerState
 from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
 from sparklog.metadata.model.producers import AllocateProducerIds
 from sparklog.metadata.model.sequences import remember
+from sparklog.metadata.model.transaction_refusals import fenced, unmapped, wrong_state
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     NO_ID,
@@ -39,12 +40,9 @@ from sparklog.metadata.model.transaction_values import (
 )
 from sparklog.metadata.model.transactions import (
     allocation,
-    fenced,
     next_producer,
     require_next_producer,
     require_producer,
-    unmapped,
-    wrong_state,
 )
 
 MAX_TIMED_OUT_AT_ONCE = 1_000

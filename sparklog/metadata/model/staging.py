@@ -41,6 +41,7 @@ from sparklog.metadata.model.sequences import (
     remember,
 )
 from sparklog.metadata.model.sweeping import refuse_expired, validate_births
+from sparklog.metadata.model.transaction_refusals import fenced, full, too_large, wrong_state
 from sparklog.metadata.model.transaction_values import (
     MAX_ROOT_STAGED_BYTES,
     MAX_ROOT_STAGED_EXTENTS,
@@ -52,7 +53,7 @@ from sparklog.metadata.model.transaction_values import (
     TopicPartition,
     Transaction,
 )
-from sparklog.metadata.model.transactions import fenced, full, opened, too_large, wrong_state
+from sparklog.metadata.model.transactions import opened
 
 NEVER_OPENS = -1
 

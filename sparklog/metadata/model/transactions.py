@@ -38,14 +38,20 @@ Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; tests/models/transactions.p
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from sparklog.errors import FencedError, InvalidRequestError, RetriableError
+from sparklog.errors import InvalidRequestError
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan, refuse
-from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, agreed_version
 from sparklog.metadata.model.columns import Column, named, partitions_of
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
 from sparklog.metadata.model.producers import AllocateProducerIds, plan_allocate_producer_ids
+from sparklog.metadata.model.transaction_refusals import (
+    fenced,
+    full,
+    too_large,
+    validate_producer,
+    validate_transactions_version,
+)
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
     MAX_TRANSACTION_GROUP_CHARACTERS,
@@ -373,86 +379,3 @@ def plan_forget_transactions(image: Image, now_ms: int, expiration_ms: int) -> F
         if not one.is_ongoing and now_ms - one.changed_ms >= expiration_ms
     )
     return ForgetTransactions(transactional_ids=unused[:MAX_FORGOTTEN_AT_ONCE]) if unused else None
-
-
-# --- what plans refuse --------------------------------------------------------------------------------
-
-
-def validate_transactions_version(image: Image) -> None:
-    """InvalidRequestError METADATA_VERSION_TOO_LOW where the root may not have transactions."""
-    version = agreed_version(image.configs)
-    if version < TRANSACTIONS_VERSION:
-        raise InvalidRequestError(
-            "METADATA_VERSION_TOO_LOW",
-            f"cluster {image.cluster_id}: found {METADATA_VERSION_KEY} {version}, expected "
-            f"{TRANSACTIONS_VERSION} for transactions",
-            fix="upgrade sparklog on every machine that uses the root; then `sparklog root alter --config "
-            f"{METADATA_VERSION_KEY}={TRANSACTIONS_VERSION}`",
-        )
-
-
-def validate_producer(
-    image: Image, transactional_id: str, producer_id: int, producer_epoch: int
-) -> Transaction:
-    """The transaction of an id; raises unless this is its producer, in its epoch.
-
-    Raises:
-        InvalidRequestError: PRODUCER_UNMAPPED.
-        FencedError: PRODUCER_FENCED.
-    """
-    known = image.transactions.get(transactional_id)
-    if known is None or known.producer_id != producer_id:
-        raise unmapped(transactional_id, producer_id, known)
-    if known.producer_epoch != producer_epoch:
-        raise fenced(known, producer_id, producer_epoch)
-    return known
-
-
-def unmapped(transactional_id: str, producer_id: int, known: Transaction | None) -> InvalidRequestError:
-    """The error for a producer id that is not the transactional id's."""
-    expected = "which is unknown" if known is None else f"whose producer id is {known.producer_id}"
-    return InvalidRequestError(
-        "PRODUCER_UNMAPPED",
-        f"transactional id {transactional_id!r}: found producer id {producer_id}, {expected}",
-        fix="initialise the producer again; a transactional id that is not used for "
-        "transactional.id.expiration.ms is forgotten",
-    )
-
-
-def fenced(known: Transaction, producer_id: int, producer_epoch: int) -> FencedError:
-    """The error for a producer that is no longer the transactional id's."""
-    return FencedError(
-        "PRODUCER_FENCED",
-        f"transactional id {known.transactional_id!r}: found producer {producer_id} in epoch "
-        f"{producer_epoch}, expected {known.producer_id} in epoch {known.producer_epoch}",
-        fix="close this producer: another with its transactional id was initialised, or its transaction took "
-        "longer than its timeout and was aborted",
-    )
-
-
-def wrong_state(known: Transaction, found: str, fix: str) -> InvalidRequestError:
-    """The error for what the phase of a transaction does not allow."""
-    return InvalidRequestError(
-        "TRANSACTION_STATE",
-        f"transactional id {known.transactional_id!r}, transaction {known.number} ({known.phase}): {found}",
-        fix=fix,
-    )
-
-
-def too_large(known: Transaction, found: str) -> InvalidRequestError:
-    """The error for what a transaction has no room for."""
-    return InvalidRequestError(
-        "TRANSACTION_TOO_LARGE",
-        f"transactional id {known.transactional_id!r}, transaction {known.number}: found {found} are allowed",
-        fix="abort it, and commit more often",
-    )
-
-
-def full(found: str) -> RetriableError:
-    """The error for what a root has no room for."""
-    return RetriableError(
-        "TRANSACTIONS_FULL",
-        f"root: found {found} are allowed",
-        fix="end transactions that are open (`sparklog transactions list`), or wait until unused ids are "
-        "forgotten (transactional.id.expiration.ms); then try again",
-    )
