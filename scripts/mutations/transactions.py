@@ -103,8 +103,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "staging applies in the producer's epoch only",
         STAGING,
-        "if transaction is None or transaction.producer_epoch != extent.producer_epoch:",
-        "if transaction is None:",
+        "    if found.producer_epoch != extent.producer_epoch:\n",
+        "    if False:\n",
         TESTS,
     ),
     Mutant(
@@ -117,8 +117,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "in the first protocol a batch opens nothing",
         STAGING,
-        "    if not is_added and opens_ms == NEVER_OPENS:\n",
+        "    if opens_ms == NEVER_OPENS:\n        raise ActionRefusedError(",
+        "    if False:\n        raise ActionRefusedError(",
+        TESTS,
+    ),
+    Mutant(
+        "no batch opens a transaction in an older epoch",
+        STAGING,
+        "    if transaction.producer_epoch != extent.producer_epoch:\n",
         "    if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "what is staged is in a partition that was added",
+        STAGING,
+        "    elif not found.has(place):\n",
+        "    elif False:\n",
         TESTS,
     ),
     Mutant(

@@ -158,6 +158,8 @@ def sequence_refusal(
     draft: DraftExtent, known: ProducerState | None, check: SequenceCheck
 ) -> SparklogError | None:
     """The error for a batch whose sequence is this; None for the next one."""
+    if check is SequenceCheck.NEXT:
+        return None
     found = (
         f"partition {draft.partition} of topic {draft.topic_id}: producer {draft.producer_id} epoch "
         f"{draft.producer_epoch} sequence {draft.base_sequence} {check.value}; last is {known}"
@@ -175,8 +177,6 @@ def sequence_refusal(
             return InvalidRequestError("OUT_OF_ORDER_SEQUENCE", found, fix="Send the missing batches first")
         case SequenceCheck.UNKNOWN:
             return unknown_producer(found)
-        case SequenceCheck.NEXT:
-            return None
 
 
 def unknown_producer(found: str) -> InvalidRequestError:

@@ -41,6 +41,7 @@ from sparklog.metadata.model.sequences import (
     remember,
 )
 from sparklog.metadata.model.sweeping import refuse_expired, validate_births
+from sparklog.metadata.model.transaction_draft import OpenTransaction
 from sparklog.metadata.model.transaction_refusals import fenced, full, too_large, wrong_state
 from sparklog.metadata.model.transaction_values import (
     MAX_ROOT_STAGED_BYTES,
@@ -116,38 +117,54 @@ def _stage(draft: ImageDraft, extent: DraftExtent, opens_ms: int) -> None:
     if len(staging) >= MAX_STAGING_PRODUCERS and extent.producer_id not in staging:
         raise ActionRefusedError(f"{where}: {len(staging)} producers have staged there already")
     _produce(partition, extent, opens_ms, where, staging)
-    end = transaction.staged_in(extent.topic_id, extent.partition).end_offset
-    placed = sequenced(extent, end)
+    placed = sequenced(extent, transaction.end_of((extent.topic_id, extent.partition)))
     refuse(why_illegal_extent(placed), where)
     draft.transactions.stage(transaction, placed)
 
 
 def _why_illegal(extent: DraftExtent, opens_ms: int) -> str | None:
+    """What the bounds of an extent's fields do not say."""
     if extent.producer_id == NO_PRODUCER_ID:
         return "an extent without a producer is staged"
     if opens_ms < NEVER_OPENS:
         return f"opens_ms {opens_ms} is out of range"
-    return why_illegal_extent(sequenced(extent, 0))
+    return None
 
 
-def _open_transaction(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -> Transaction:
-    transaction = draft.transactions.of_producer(extent.producer_id)
-    if transaction is None or transaction.producer_epoch != extent.producer_epoch:
-        now = "none" if transaction is None else f"in epoch {transaction.producer_epoch}"
-        raise ActionRefusedError(
-            f"{where}: a transaction of producer {extent.producer_id} in epoch {extent.producer_epoch}, "
-            f"found {now}"
-        )
+def _open_transaction(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -> OpenTransaction:
     place = extent.topic_id, extent.partition
-    is_added = transaction.is_ongoing and place in transaction.partitions
-    if not is_added and opens_ms == NEVER_OPENS:
-        raise ActionRefusedError(
-            f"{where}: not in transaction {transaction.number} of {transaction.transactional_id!r} "
-            f"({transaction.phase})"
-        )
-    if not transaction.is_ongoing:
-        transaction = opened(transaction, opens_ms)
-    return transaction if is_added else draft.transactions.add_partitions(transaction, [place])
+    found = draft.transactions.open_of_producer(extent.producer_id)
+    if found is None:
+        found = _opened(draft, extent, opens_ms, where)
+    if found.producer_epoch != extent.producer_epoch:
+        raise _not_its_producer(extent, where, f"in epoch {found.producer_epoch}")
+    if opens_ms != NEVER_OPENS:
+        found.add(place)
+    elif not found.has(place):
+        raise ActionRefusedError(f"{where}: not in the transaction of producer {extent.producer_id}")
+    return found
+
+
+def _opened(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -> OpenTransaction:
+    """The next transaction of its producer, of whom none is ongoing."""
+    transaction = draft.transactions.of_producer(extent.producer_id)
+    if transaction is None:
+        raise _not_its_producer(extent, where, "none")
+    if transaction.producer_epoch != extent.producer_epoch:
+        raise _not_its_producer(extent, where, f"in epoch {transaction.producer_epoch}")
+    if opens_ms == NEVER_OPENS:
+        raise ActionRefusedError(f"{where}: producer {extent.producer_id} has no transaction that is open")
+    draft.transactions.put(opened(transaction, opens_ms))
+    found = draft.transactions.open_of_producer(extent.producer_id)
+    assert found is not None, "it was opened"
+    return found
+
+
+def _not_its_producer(extent: DraftExtent, where: str, found: str) -> ActionRefusedError:
+    return ActionRefusedError(
+        f"{where}: a transaction of producer {extent.producer_id} in epoch {extent.producer_epoch}, "
+        f"found {found}"
+    )
 
 
 def _produce(
@@ -329,7 +346,7 @@ def plan_stage(image: Image, parts: Sequence[Staging]) -> StageExtents:
     for part in parts:
         draft = part.draft
         state = image.partition_of(*part.place)
-        reason = _why_illegal(draft, part.opens_ms)
+        reason = _why_illegal(draft, part.opens_ms) or why_illegal_extent(sequenced(draft, 0))
         if reason is not None:
             raise invalid_plan(f"extent of partition {draft.partition} of topic {draft.topic_id}: {reason}")
         refusal = judge.refusal(part)

@@ -11,7 +11,61 @@ from dataclasses import replace
 
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import ExtentList
-from sparklog.metadata.model.transaction_values import TopicPartition, Transaction, Transactions
+from sparklog.metadata.model.transaction_values import NOBODY, TopicPartition, Transaction, Transactions
+
+
+class OpenTransaction:
+    """One that is ongoing, and what is being staged in it: to be changed in place."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._partitions = dict(transaction.partitions)
+        self._pending: dict[TopicPartition, list[Extent]] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._extents, self._bytes = transaction.staged_extents, transaction.staged_bytes
+
+    @property
+    def producer_id(self) -> int:
+        """As of the transaction."""
+        return self._transaction.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """As of the transaction."""
+        return self._transaction.producer_epoch
+
+    def has(self, place: TopicPartition) -> bool:
+        """Was the partition added?"""
+        return place in self._partitions
+
+    def add(self, place: TopicPartition) -> None:
+        """A partition, if it is not there."""
+        if place not in self._partitions:
+            self._partitions[place] = ExtentList(*place)
+
+    def end_of(self, place: TopicPartition) -> int:
+        """Where the next extent of a partition that was added begins."""
+        end = self._ends.get(place)
+        return self._partitions[place].end_offset if end is None else end
+
+    def stage(self, extent: Extent) -> None:
+        """One more, at the end of its partition."""
+        place = extent.topic_id, extent.partition
+        self._pending.setdefault(place, []).append(extent)
+        self._ends[place] = extent.end_offset
+        self._extents += 1
+        self._bytes += extent.size
+
+    def flushed(self) -> Transaction:
+        """The transaction, with all that was added and staged; not to be changed after it."""
+        for place, extents in self._pending.items():
+            self._partitions[place] = self._partitions[place].appended(extents)
+        return replace(
+            self._transaction,
+            partitions=self._partitions,
+            staged_extents=self._extents,
+            staged_bytes=self._bytes,
+        )
 
 
 class TransactionsDraft:
@@ -22,86 +76,84 @@ class TransactionsDraft:
         self._by_id: dict[str, Transaction] | None = None
         self._by_producer: dict[int, str] | None = None
         self._staging: dict[TopicPartition, frozenset[int]] | None = None
-        # Of those that are in it their partitions are ours, to be changed in place.
-        self._partitions: dict[str, dict[TopicPartition, ExtentList]] = {}
+        # In the place of the transactions of these ids, until they are asked for as a whole.
+        self._open: dict[str, OpenTransaction] = {}
         self.staged_extents, self.staged_bytes = before.staged_extents, before.staged_bytes
-
-    def __len__(self) -> int:
-        return len(self._before.by_id if self._by_id is None else self._by_id)
 
     def get(self, transactional_id: str) -> Transaction | None:
         """As of what has been applied so far."""
+        opened = self._open.pop(transactional_id, None)
+        if opened is not None:
+            self.put(opened.flushed())
         return (self._before.by_id if self._by_id is None else self._by_id).get(transactional_id)
 
     def of_producer(self, producer_id: int) -> Transaction | None:
         """The same, by the producer id."""
-        by_producer = self._before.by_producer if self._by_producer is None else self._by_producer
-        transactional_id = by_producer.get(producer_id)
+        transactional_id = self._id_of(producer_id)
         return None if transactional_id is None else self.get(transactional_id)
+
+    def open_of_producer(self, producer_id: int) -> OpenTransaction | None:
+        """What a producer may stage in; None if it is no transactional producer's, or none is ongoing."""
+        transactional_id = self._id_of(producer_id)
+        if transactional_id is None:
+            return None
+        found = self._open.get(transactional_id)
+        if found is None:
+            transaction = self.get(transactional_id)
+            if transaction is not None and transaction.is_ongoing:
+                found = self._open[transactional_id] = OpenTransaction(transaction)
+        return found
+
+    def _id_of(self, producer_id: int) -> str | None:
+        return (self._before.by_producer if self._by_producer is None else self._by_producer).get(producer_id)
 
     def staging_in(self, topic_id: str, partition: int) -> frozenset[int]:
         """The producers whose open transactions have something staged in a partition."""
         staging = self._before.staging if self._staging is None else self._staging
-        return staging.get((topic_id, partition), frozenset())
+        return staging.get((topic_id, partition), NOBODY)
 
     def refers_to(self, segment: str) -> bool:
         """Is an extent staged in this segment?"""
         return self.transactions().refers_to(segment)
 
     def put(self, transaction: Transaction) -> None:
-        """In the place of what its id has; the partitions of one that goes on are its own."""
-        if self._by_id is None:
-            self._by_id = dict(self._before.by_id)
-        before = self._by_id.get(transaction.transactional_id)
+        """In the place of what its id has."""
+        self._open.pop(transaction.transactional_id, None)
+        by_id = self._own_by_id()
+        before = by_id.get(transaction.transactional_id)
         if before is None or before.producer_id != transaction.producer_id:
             if self._by_producer is None:
                 self._by_producer = dict(self._before.by_producer)
             if before is not None:
                 del self._by_producer[before.producer_id]
             self._by_producer[transaction.producer_id] = transaction.transactional_id
-        self._by_id[transaction.transactional_id] = transaction
+        by_id[transaction.transactional_id] = transaction
 
     def remove(self, transaction: Transaction) -> None:
         """One that has nothing staged is forgotten."""
-        if self._by_id is None:
-            self._by_id = dict(self._before.by_id)
         if self._by_producer is None:
             self._by_producer = dict(self._before.by_producer)
-        del self._by_id[transaction.transactional_id], self._by_producer[transaction.producer_id]
-        self._partitions.pop(transaction.transactional_id, None)
+        del self._own_by_id()[transaction.transactional_id], self._by_producer[transaction.producer_id]
 
     def add_partitions(self, transaction: Transaction, added: Iterable[TopicPartition]) -> Transaction:
-        """With these as well."""
-        partitions = self._own(transaction)
+        """One that is ongoing, with these as well; to be put."""
+        opened = OpenTransaction(transaction)
         for place in added:
-            if place not in partitions:
-                partitions[place] = ExtentList(*place)
-        transaction = replace(transaction, partitions=partitions)
-        self.put(transaction)
-        return transaction
+            opened.add(place)
+        return opened.flushed()
 
-    def stage(self, transaction: Transaction, extent: Extent) -> None:
+    def stage(self, opened: OpenTransaction, extent: Extent) -> None:
         """One more extent, whose offsets count from 0."""
-        partitions = self._own(transaction)
-        place = extent.topic_id, extent.partition
-        partitions[place] = partitions[place].appended([extent])
-        self.put(
-            replace(
-                transaction,
-                partitions=partitions,
-                staged_extents=transaction.staged_extents + 1,
-                staged_bytes=transaction.staged_bytes + extent.size,
-            )
-        )
+        opened.stage(extent)
         self.staged_extents += 1
         self.staged_bytes += extent.size
-        if transaction.producer_id not in self.staging_in(*place):
+        place = extent.topic_id, extent.partition
+        if opened.producer_id not in self.staging_in(*place):
             staging = self._own_staging()
-            staging[place] = staging.get(place, frozenset()) | {transaction.producer_id}
+            staging[place] = staging.get(place, NOBODY) | {opened.producer_id}
 
     def clear(self, transaction: Transaction) -> Transaction:
         """Without partitions, groups, and all that it has staged; to be put."""
-        self._partitions.pop(transaction.transactional_id, None)
         for place, extents in transaction.partitions.items():
             if len(extents):
                 self._leave(place, transaction.producer_id)
@@ -117,13 +169,13 @@ class TransactionsDraft:
             for producer_id in self.staging_in(*place):
                 transaction = self.of_producer(producer_id)
                 assert transaction is not None, "staging says the same as the transactions"
-                own = self._own(transaction)
-                dropped = own.pop(place).columns()
+                left = dict(transaction.partitions)
+                dropped = left.pop(place).columns()
                 sizes = int(dropped.column("size").sum())
                 self.put(
                     replace(
                         transaction,
-                        partitions=own,
+                        partitions=left,
                         staged_extents=transaction.staged_extents - len(dropped),
                         staged_bytes=transaction.staged_bytes - sizes,
                     )
@@ -132,11 +184,10 @@ class TransactionsDraft:
                 self.staged_bytes -= sizes
                 self._leave(place, producer_id)
 
-    def _own(self, transaction: Transaction) -> dict[TopicPartition, ExtentList]:
-        own = self._partitions.get(transaction.transactional_id)
-        if own is None:
-            own = self._partitions[transaction.transactional_id] = dict(transaction.partitions)
-        return own
+    def _own_by_id(self) -> dict[str, Transaction]:
+        if self._by_id is None:
+            self._by_id = dict(self._before.by_id)
+        return self._by_id
 
     def _own_staging(self) -> dict[TopicPartition, frozenset[int]]:
         if self._staging is None:
@@ -153,6 +204,8 @@ class TransactionsDraft:
 
     def transactions(self) -> Transactions:
         """The values after everything applied so far; not to be changed after the last call."""
+        for transactional_id in list(self._open):
+            self.get(transactional_id)
         if self._by_id is None:
             return self._before
         return Transactions(

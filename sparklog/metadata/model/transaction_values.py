@@ -34,7 +34,7 @@ MAX_ROOT_STAGED_BYTES = 1 << 42
 MAX_STAGING_PRODUCERS = 1_024
 
 TopicPartition = tuple[str, int]  # topic id, partition
-_NOBODY: frozenset[int] = frozenset()
+NOBODY: frozenset[int] = frozenset()
 
 
 class TransactionPhase(enum.StrEnum):
@@ -140,7 +140,7 @@ class Transactions(Mapping[str, Transaction]):
 
     def staging_in(self, topic_id: str, partition: int) -> frozenset[int]:
         """The producers whose open transactions have something staged in a partition."""
-        return self.staging.get((topic_id, partition), _NOBODY)
+        return self.staging.get((topic_id, partition), NOBODY)
 
     def is_staged_in(self, topic_id: str, partition: int) -> bool:
         """Is the end of any transaction going to append to this partition?"""
@@ -170,7 +170,7 @@ def transactions_of(found: Iterable[Transaction]) -> Transactions:
     for one in by_id.values():
         for place, extents in one.partitions.items():
             if len(extents):
-                staging[place] = staging.get(place, _NOBODY) | {one.producer_id}
+                staging[place] = staging.get(place, NOBODY) | {one.producer_id}
     return Transactions(
         by_id=by_id,
         by_producer={one.producer_id: one.transactional_id for one in by_id.values()},
