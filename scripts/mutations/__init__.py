@@ -21,6 +21,7 @@ from scripts.mutations import (
     storage,
     sweeping,
     transactions,
+    transactions_of_python,
     upkeep,
 )
 from scripts.mutations.mutant import Mutant
@@ -46,6 +47,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *cluster.MUTANTS,
     *leaderships.MUTANTS,
     *staged.MUTANTS,
+    *transactions_of_python.MUTANTS,
     *protocol.MUTANTS,
     *transactions.MUTANTS,
 )

@@ -173,14 +173,14 @@ MUTANTS = (
     ),
     Mutant(
         "a root that is named by its cluster id is not made",
-        "sparklog/client/log.py",
+        "sparklog/client/opening.py",
         "    create = create and rules.cluster_id is None\n",
         "",
         "tests/client/test_log.py",
     ),
     Mutant(
         "another root than the named one is refused before it is loaded",
-        "sparklog/client/log.py",
+        "sparklog/client/opening.py",
         '        rules.validate_cluster_id(found, f"root {store.url}")\n',
         "        del found\n",
         "tests/client/test_log.py",

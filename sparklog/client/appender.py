@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
 from sparklog.client.rows import Piece, Rows, normalise_rows, validate_keys, validate_timestamps
+from sparklog.client.sequencer import Sequencer
 from sparklog.client.topic_plan import PlannedTopic, TopicPlanner, TopicTarget
 from sparklog.client.waiting_rows import PartitionRows, WaitingRows
 from sparklog.clock import Clock
@@ -33,6 +34,7 @@ from sparklog.failpoints import failpoint
 from sparklog.format.codec import Codec
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.encode_partitions import encode_partitions
+from sparklog.format.record_batch import NO_SEQUENCE
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.log.config import TimestampMode
 from sparklog.log.writer import LogWriter
@@ -97,8 +99,13 @@ class PartitionedAppender:
         options: AppendOptions | None = None,
         *,
         sticky_turn: int = 0,
+        sequencer: Sequencer | None = None,
     ) -> None:
-        """`sticky_turn`: where rows without key start; different tasks give different numbers."""
+        """`sticky_turn`: where rows without key start; different tasks give different numbers.
+
+        `sequencer`: of the transaction in which the rows are; None: they are in none.
+        """
+        self._sequencer = sequencer
         self._writer = writer
         self._clock = clock
         self._options = options or AppendOptions()
@@ -213,8 +220,12 @@ class PartitionedAppender:
         """
         if len(part.partition) == 1:
             return False
+        sequences = {self._sequence(target, partition) for partition in part.partition.tolist()}
+        if len(sequences) > 1:
+            return False  # they are encoded with the same one
+        options = self._encode_options(target, sequences.pop())
         try:
-            encoded = encode_partitions(_columns(part.piece), part.rows, self._encode_options(target))
+            encoded = encode_partitions(_columns(part.piece), part.rows, options)
         except InvalidRequestError:
             return False  # one partition's rows will say the same, and which it is
         if encoded is None:
@@ -222,7 +233,7 @@ class PartitionedAppender:
         for draft in self._writer.append_partitions(
             target.topic_id, part.partition.tolist(), encoded, target.config, lane=self._lane(target)
         ):
-            self._drafts.setdefault((target.topic_id, draft.partition), []).append(draft)
+            self._drafts.setdefault((target.topic_id, draft.partition), []).append(self._sequenced(draft))
         return True
 
     def _flush(self, target: TopicTarget, partition: int, piece: Piece) -> None:
@@ -243,32 +254,41 @@ class PartitionedAppender:
     def _append(
         self, target: TopicTarget, partition: int, columns: RecordColumns, extends: DraftExtent | None
     ) -> DraftExtent | None:
+        options = self._encode_options(target, self._sequence(target, partition))
         try:
-            encoded = encode_batches(
-                columns, self._encode_options(target), base_offset=extends.record_count if extends else 0
-            )
+            encoded = encode_batches(columns, options, base_offset=extends.record_count if extends else 0)
         except InvalidRequestError as error:
             where = f"{target.name}-{partition}, among the rows of this partition not yet written"
             raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
-        return self._writer.append(
+        draft = self._writer.append(
             target.topic_id, partition, encoded, target.config, extends=extends, lane=self._lane(target)
         )
+        return None if draft is None else self._sequenced(draft, extends)
+
+    def _sequence(self, target: TopicTarget, partition: int) -> int:
+        return (
+            NO_SEQUENCE if self._sequencer is None else self._sequencer.following(target.topic_id, partition)
+        )
+
+    def _sequenced(self, draft: DraftExtent, extends: DraftExtent | None = None) -> DraftExtent:
+        return draft if self._sequencer is None else self._sequencer.written(draft, extends)
 
     def _lane(self, target: TopicTarget) -> str:
         return self._writer.lane_of(target.name, target.config)
 
-    def _encode_options(self, target: TopicTarget) -> EncodeOptions:
+    def _encode_options(self, target: TopicTarget, base_sequence: int) -> EncodeOptions:
         config = target.config
         codec = self._codec
         if config.compression_type != "producer":
             codec = Codec.from_name(config.compression_type)
         log_append_time = config.message_timestamp_type == TimestampMode.LOG_APPEND_TIME
-        return EncodeOptions(
+        options = EncodeOptions(
             codec=codec,
             timestamp_type=TimestampType.LOG_APPEND_TIME if log_append_time else TimestampType.CREATE_TIME,
             max_batch_bytes=min(self._options.batch_bytes, max(1, config.max_message_bytes)),
             max_message_bytes=config.max_message_bytes,
         )
+        return options if self._sequencer is None else self._sequencer.options(options, base_sequence)
 
 
 def _columns(piece: Piece) -> RecordColumns:

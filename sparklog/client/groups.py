@@ -83,7 +83,7 @@ def stage_offsets(
     Publish them together with records, and both happen or neither.
     """
     validate_group(group)
-    _validate_offsets(offsets, metadata)
+    validate_offsets(offsets, metadata)
     if not offsets:
         return StagedAppend()
     target = appender.topics.target(
@@ -91,8 +91,22 @@ def stage_offsets(
         partitions=RootConfig.parse(image.configs).offsets_topic_num_partitions,
         configs=OFFSETS_TOPIC_CONFIGS,
     )
-    partition = partition_for_group(group, target.partitions)
     target.keyed = True
+    appender.add(
+        offset_rows(group, offsets, target.partitions, metadata=metadata, now_ms=now_ms), OFFSETS_TOPIC
+    )
+    return appender.finish()
+
+
+def offset_rows(
+    group: str,
+    offsets: Mapping[TopicPartition, int | None],
+    partitions: int,
+    *,
+    metadata: str = "",
+    now_ms: int,
+) -> pa.RecordBatch:
+    """The records that say so, for __consumer_offsets with so many partitions."""
     keys = [
         encode_offset_key(OffsetKey(group=group, topic=topic, partition=number)) for topic, number in offsets
     ]
@@ -104,15 +118,14 @@ def stage_offsets(
         )
         for offset in offsets.values()
     ]
-    rows = pa.RecordBatch.from_pydict(
+    partition = partition_for_group(group, partitions)
+    return pa.RecordBatch.from_pydict(
         {
             "key": pa.array(keys, pa.binary()),
             "value": pa.array(values, pa.binary()),
             "partition": pa.array([partition] * len(keys), pa.int32()),
         }
     )
-    appender.add(rows, OFFSETS_TOPIC)
-    return appender.finish()
 
 
 def validate_group(group: str) -> None:
@@ -125,7 +138,8 @@ def validate_group(group: str) -> None:
         )
 
 
-def _validate_offsets(offsets: Mapping[TopicPartition, int | None], metadata: str) -> None:
+def validate_offsets(offsets: Mapping[TopicPartition, int | None], metadata: str) -> None:
+    """Refuse what is no offset to read next, and too long a note."""
     for (topic, partition), offset in offsets.items():
         if offset is not None and offset < 0:
             raise InvalidRequestError(

@@ -6,35 +6,35 @@
     log.read("events", 0, 0)
 
 Invariants: reading calls look at the newest commit; `image` is as of the last call that looked.
-Not here: how it is done (admin.py, appender.py, publish.py, consumer.py, groups.py).
+Not here: finding the root (opening.py), how it is done (admin.py, appender.py, publish.py, transaction.py,
+    consumer.py, groups.py).
 Concurrency: any thread. After a fork the child writes to segments of its own (log/writer.py).
 After a crash: open it again; there is nothing to repair.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 
 from sparklog.client import admin, consumer
 from sparklog.client.admin import TopicDescription
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
-from sparklog.client.founding import FOUNDING
 from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, validate_group
 from sparklog.client.publish import AppendResult, applied_before, publish
 from sparklog.client.rows import validate_rows, with_partition
-from sparklog.clock import Clock, SystemClock
+from sparklog.client.sequencer import Sequencer
+from sparklog.client.transaction import DEFAULT_TIMEOUT_MS, LogTransaction
+from sparklog.client.writer_version import WriterVersion
+from sparklog.clock import Clock
 from sparklog.closing import Closing
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.log.past_retention import RetentionNotice
 from sparklog.log.writer import LogWriter
-from sparklog.metadata import Background, Image, MetadataLog, is_internal
-from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties, open_properties
-from sparklog.storage import Store, open_store
-from sparklog.storage.root_rules import root_rules
+from sparklog.metadata import Image, MetadataLog, is_internal
+from sparklog.metadata.documents.properties import META_PROPERTIES, decode_properties
+from sparklog.storage import Store
 
 _log = logging.getLogger("sparklog.client")
 TopicPartition = tuple[str, int]
@@ -42,45 +42,6 @@ _APPEND_ATTEMPTS = 3
 _STAGED_IN_VAIN = {"TOPIC_CHANGED", "STAGING_EXPIRED"}
 # On a remote store: rows may be laid out by settings that are out of date for so long.
 _STAGE_MAX_AGE_MS = 1000
-
-
-def open_log(
-    root: str | os.PathLike[str],
-    *,
-    create: bool = True,
-    storage_options: Mapping[str, Any] | None = None,
-    clock: Clock | None = None,
-    cluster_id: str | None = None,
-    allowed_roots: str | Iterable[str] | None = None,
-) -> "SparkLog":
-    """Open the log under a root.
-
-    Args:
-        root: a directory, file:///directory, s3://bucket/prefix, or memory://name (this process only).
-        create: make an empty log where there is none; False makes that an error.
-        storage_options: how to reach an object store, under s3fs's names: key, secret, endpoint_url, profile
-            ...; what is not given comes from the environment (AWS_ACCESS_KEY_ID ...). See docs/s3.md. For a
-            directory allow_unsafe_filesystem, see docs/filesystems.md.
-        clock: for tests.
-        cluster_id: of the root that is meant: another one is refused, and none is made.
-        allowed_roots: the root must lie under one of these paths and URLs (a list, or text with commas);
-            and under one of those in the environment's SPARKLOG_ALLOWED_ROOTS, if that is set.
-
-    Raises:
-        NotFoundError, InvalidRequestError: no root there, or not one that can be opened, or may be.
-        CorruptLogError, UnsupportedVersionError: its metadata cannot be used.
-    """
-    clock = clock or SystemClock()
-    rules = root_rules(cluster_id, allowed_roots, os.environ)
-    rules.validate_place(root)
-    create = create and rules.cluster_id is None
-    store = open_store(root, create=create, storage_options=storage_options, clock=clock)
-    if rules.cluster_id is not None:
-        found = open_properties(store, create=False, new_cluster_id="")
-        rules.validate_cluster_id(found, f"root {store.url}")
-    upkeep = Background("sparklog upkeep")
-    metadata = MetadataLog.open(store, clock, create=create, upkeep=upkeep, founding=FOUNDING)
-    return SparkLog(store, metadata, clock)
 
 
 class SparkLog(Closing):
@@ -210,13 +171,19 @@ class SparkLog(Closing):
         return image.commit, image.sweep_horizon
 
     def appender(
-        self, options: AppendOptions | None = None, *, sticky_turn: int | None = None
+        self,
+        options: AppendOptions | None = None,
+        *,
+        sticky_turn: int | None = None,
+        sequencer: Sequencer | None = None,
     ) -> PartitionedAppender:
         """For appending piece by piece: add, finish, then `publish` what it staged."""
         if sticky_turn is None:
             sticky_turn = self._sticky_turn
             self._sticky_turn += 1
-        return PartitionedAppender(self.image, self.writer, self.clock, options, sticky_turn=sticky_turn)
+        return PartitionedAppender(
+            self.image, self.writer, self.clock, options, sticky_turn=sticky_turn, sequencer=sequencer
+        )
 
     def publish(
         self, staged: Iterable[StagedAppend], *, txn: tuple[str, int] | None = None, content: str = ""
@@ -281,6 +248,40 @@ class SparkLog(Closing):
                     raise
                 changed = error
         raise changed
+
+    def transaction(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        version: int | None = None,
+        compression_type: str | None = None,
+    ) -> LogTransaction:
+        """All or nothing, over topics and groups' offsets: `with log.transaction("app") as txn:`.
+
+        `with` takes the transactional id: who had it before is fenced. One object serves for any number of
+        transactions, one after the other.
+
+        Args:
+            transactional_id: one for each process that may be at work at a time.
+            timeout_ms: brokers abort what has been staged and open for longer.
+            version: of what it writes, growing: when the root has it, nothing is committed (`result` says
+                `duplicate`), and an older one is refused. For a streaming query, its batch id.
+            compression_type: as of `append`.
+        """
+        options = AppendOptions(compression=compression_type or "none")
+        writer = None if version is None else WriterVersion(application=transactional_id, version=version)
+        if writer is not None:
+            writer.validate()
+        return LogTransaction(
+            self.metadata,
+            self.clock,
+            lambda sequencer: self.appender(options, sequencer=sequencer),
+            transactional_id,
+            timeout_ms=timeout_ms,
+            version=writer,
+            note=self._retention_notice.note,
+        )
 
     # Reading
 
@@ -385,6 +386,3 @@ class SparkLog(Closing):
     def groups(self) -> list[str]:
         """Names of all groups that have committed offsets, sorted."""
         return self._offsets.groups(self.refresh())
-
-
-__all__ = ["SparkLog", "open_log"]

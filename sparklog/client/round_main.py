@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _answer(request: "RoundRequest", stop: threading.Event) -> "RoundAnswer":
-    from sparklog.client.log import open_log
+    from sparklog.client.opening import open_log
     from sparklog.client.round_process import MAX_MESSAGE, RoundAnswer
     from sparklog.client.round_state import RoundStates
 

@@ -60,6 +60,7 @@ _MOST_PASSES = {
 _BROKER_ONLY = ("broker.",)
 _CLIENT_ONLY = ("task.", "publish.")
 _EMBEDDED_ONLY = ("sweep.", "merge.", "compact.", "vacuum.")
+_NOT_HERE = ("transaction.",)  # test_transaction_kill.py
 _RARE = ("snapshot.", "cleaning.")  # every eighth commit, and not while another one writes them
 
 
@@ -163,7 +164,7 @@ class Tally:
 
 def cells(*, remote: bool) -> list[tuple[str, str]]:
     """(role, failpoint) for all pairs that can meet; "" is a random moment."""
-    refused = (*_LOCAL_ONLY, *_NOT_REMOTE) if remote else _REMOTE_ONLY
+    refused = (*_LOCAL_ONLY, *_NOT_REMOTE, *_NOT_HERE) if remote else (*_REMOTE_ONLY, *_NOT_HERE)
     found = []
     for role in ("embedded", "sink", "broker"):
         others = _CLIENT_ONLY if role == "broker" else _BROKER_ONLY

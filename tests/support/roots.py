@@ -6,6 +6,7 @@ from pathlib import Path
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.client.founding import FOUNDING
 from sparklog.clock import Clock
 from sparklog.log.root_config import AGREEMENTS
 from sparklog.metadata import METADATA_VERSION_KEY, WRITERS_VERSION, MetadataLog, SetConfigs
@@ -18,6 +19,11 @@ _GOLDEN = Path(__file__).parent.parent / "golden" / "roots"
 def opened(store: Store, clock: Clock) -> SparkLog:
     """The log; made, if there is none yet."""
     return SparkLog(store, MetadataLog.open(store, clock, create=True), clock)
+
+
+def founded(store: Store, clock: Clock) -> SparkLog:
+    """As `opened`; a root that is made says what every new one does (client/founding.py)."""
+    return SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
 
 
 def own_configs(log: SparkLog) -> dict[str, str]:
