@@ -7,6 +7,7 @@ from scripts.mutations import (
     combining,
     compaction,
     coordination,
+    coordinator,
     forgetting,
     groups,
     leaderships,
@@ -48,6 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *leaderships.MUTANTS,
     *staged.MUTANTS,
     *transactions_of_python.MUTANTS,
+    *coordinator.MUTANTS,
     *protocol.MUTANTS,
     *transactions.MUTANTS,
 )
