@@ -5,6 +5,7 @@ ends what it has begun, and writes its history (tests/history) into a file; an e
 that its client gave something up.
 """
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.broker_process import until
 
 TOPIC, PARTITIONS = "t", 6
 RECORDS_PER_SECOND = 60  # of each producer: the load is there to be interrupted, not to be heavy
@@ -32,9 +35,14 @@ class Ending:
     def __init__(self) -> None:
         self.now = False
         signal.signal(signal.SIGTERM, self._end)
+        faulthandler.register(signal.SIGUSR1)  # tells on stderr where it stands
 
     def _end(self, *_: object) -> None:
         self.now = True
+
+    def sleep(self, seconds: float) -> None:
+        """Not longer than until it is set."""
+        signal.sigtimedwait([], seconds)
 
 
 class Pace:
@@ -76,6 +84,18 @@ class Worker:
     def size(self) -> int:
         """Of its history, which grows with all that it gets done."""
         return self.history.stat().st_size
+
+    def where(self) -> str:
+        """Where its threads stand."""
+        before = self._errors.stat().st_size
+        self.process.send_signal(signal.SIGUSR1)
+        until(lambda: self._errors.stat().st_size > before, PATIENCE_SECONDS, f"{self.name} says where")
+        return self.errors()
+
+    def kill(self) -> None:
+        """SIGKILL, whatever it has begun."""
+        self.process.kill()
+        self.process.wait()
 
     def ask_to_end(self) -> None:
         self.process.send_signal(signal.SIGTERM)

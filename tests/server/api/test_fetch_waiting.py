@@ -5,8 +5,11 @@ import time
 from collections.abc import Callable
 
 from tests.server.api.fetching import FETCH, asked, fetch, offsets, partitions_of, request_fields, waiting
-from tests.server.fetch.stored import TOPIC, StoredLog
+from tests.server.api.producing import now_batch
+from tests.server.fetch.stored import TOPIC, StoredLog, value_of
+from tests.server.publish.asking import ProducingClient
 from tests.support.running_broker import RunningBroker
+from tests.support.transactional_producer import TransactionalProducer
 from tests.support.wire_client import WireClient
 
 
@@ -76,3 +79,30 @@ def test_a_client_that_leaves_stops_waiting(talk: Callable[[], WireClient], brok
 
 def test_no_partitions_do_not_wait(client: WireClient) -> None:
     assert fetch(client, [], max_wait=30_000).responses == ()
+
+
+def test_a_poll_ends_with_a_transaction_that_was_ended_elsewhere(
+    client: WireClient, broker: RunningBroker, stored: StoredLog
+) -> None:
+    """What was staged before wakes nobody, and is in no answer."""
+    producer = TransactionalProducer(stored.log).begin()
+    producer.add(0, 1, topic=TOPIC)
+    client.send(FETCH, 12, **request_fields(asked((0, 0)), max_wait=30_000))
+    waiting(broker)
+    with ProducingClient(broker.host, broker.port) as staging:
+        for partition in (0, 1):
+            batch = now_batch(
+                [value_of(0), value_of(1)],
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=0,
+                is_transactional=True,
+            )
+            (answer,) = staging.produce((TOPIC, partition, batch), transactional_id="app")
+            assert answer.error_code.name == "none"
+    waiting(broker, 1)
+    producer.end()
+    found = partitions_of(client.receive(FETCH, 12)[1])[0]
+    assert offsets(found) == [0, 1]
+    assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (2, 2, ())
+    assert offsets(partitions_of(fetch(client, asked((1, 0))))[1]) == [0, 1]

@@ -122,11 +122,11 @@ def test_a_repetition_is_acknowledged_and_not_staged_again(
 
 def test_a_repetition_in_the_same_bundle(bundles: BundleWriter, producer: TransactionalProducer) -> None:
     producer.add(0)
-    outcomes = bundles.write([of(producer), of(producer), of(producer, 2)])
+    outcomes = bundles.write([of(producer, count=4), of(producer, 2), of(producer, 4)])
     assert offsets(outcomes) == [-1, -1, -1]
     assert [one.duplicate for one in outcomes] == [False, True, False]
     producer.end()
-    assert len(values(producer.log)) == 4
+    assert len(values(producer.log)) == 6
 
 
 def refused(outcomes: list[PartOutcome]) -> list[str]:

@@ -1,0 +1,141 @@
+"""Three brokers over one root, and transactions in flight, while brokers and clients are killed.
+
+Transactional producers commit and abort; two members of a group copy the topic into another one, each record
+with its offset in one transaction. In the end: what was committed is there once, whole, and what was aborted
+is not (tests/history); and the copy has the same records as the topic, in the same order.
+SPARKLOG_BROKER_ROUNDS: how often each fault strikes, on each store; without it two do, on a directory.
+SPARKLOG_FAULTS, SPARKLOG_PAUSE_SECONDS, SPARKLOG_SEED: as in test_faults.py.
+"""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.brokers.cluster import Brokers, brokers
+from tests.brokers.faults import Nemesis, faults_of
+from tests.brokers.judging import judge
+from tests.brokers.test_faults import PAUSE_SECONDS, ROUNDS, SEED, WORDS
+from tests.brokers.transforming import OUT
+from tests.brokers.working import PARTITIONS, PATIENCE_SECONDS, TOPIC, Worker, working
+from tests.compat.embedded import stored_records
+from tests.seaweed import SeaweedServer
+from tests.support.broker_process import until
+
+CLIENT = "SIGKILL of a client"
+SHORT = ["SIGKILL of a leader", CLIENT]
+GROUP = "copy"
+
+
+def load(bootstrap: str, root: str) -> list[tuple[str, str, str, str]]:
+    words = [("transacting", client, bootstrap, f"txn-{client}") for client in ("librdkafka", "kafka-python")]
+    words += [("transforming", "librdkafka", bootstrap, f"{GROUP}.{number}") for number in range(2)]
+    words += [("producing", "librdkafka", bootstrap, "plain")]
+    return [*words, ("beside", "reader", root, "reader")]
+
+
+def chosen(store: str, dice: random.Random) -> list[str]:
+    """The faults, one after the other."""
+    if not ROUNDS and not WORDS:
+        return SHORT
+    names = [*faults_of(has_routes=store == "s3"), CLIENT]
+    names = [name for name in names if not WORDS or any(word in name for word in WORDS)] * max(1, ROUNDS)
+    dice.shuffle(names)
+    return names
+
+
+class Clients:
+    """The workers, whose lives are many."""
+
+    def __init__(self, workers: list[Worker], bootstrap: str, directory: Path) -> None:
+        self.workers = workers  # of all lives
+        self._bootstrap = bootstrap
+        self._directory = directory
+        self.alive = list(workers)
+
+    def wait_until_all_get_on(self) -> None:
+        """Each has done something more; of the group's members one, who may have it all."""
+        sizes = {one.name: one.size() for one in self.alive}
+
+        def who_moved() -> set[str]:
+            return {_kind(one.name) for one in self.alive if one.size() > sizes[one.name]}
+
+        expected = {_kind(one.name) for one in self.alive}
+        try:
+            until(lambda: who_moved() == expected, PATIENCE_SECONDS, "all clients get on")
+        except AssertionError:
+            stuck = [one for one in self.alive if one.size() == sizes[one.name]]
+            texts = [f"{one.name}: {one.where()}" for one in stuck]
+            raise AssertionError("\n".join(["stuck:", *texts])) from None
+        for one in self.alive:
+            one.check()
+
+    def kill_one(self, dice: random.Random) -> str:
+        """The next life of it goes on under the same transactional id."""
+        lost = dice.choice([one for one in self.alive if one.script in ("transacting", "transforming")])
+        lost.kill()
+        name, _, life = lost.name.partition("@")
+        client = "kafka-python" if "kafka-python" in name else "librdkafka"
+        again = Worker(lost.script, client, self._bootstrap, f"{name}@{int(life or 0) + 1}", self._directory)
+        self.alive[self.alive.index(lost)] = again
+        self.workers.append(again)
+        return lost.name
+
+    def finish(self, servers: Brokers) -> None:
+        """Writers first; then everything is copied."""
+        copying = [one for one in self.alive if one.script == "transforming"]
+        _end([one for one in self.alive if one.script != "transforming"])
+        log = servers.log
+        log.refresh(force=True)
+        ends = {(TOPIC, number): log.log_end_offset(TOPIC, number) for number in range(PARTITIONS)}
+
+        def is_copied() -> bool:
+            return log.committed_offsets(GROUP).items() >= ends.items()
+
+        until(is_copied, PATIENCE_SECONDS, "everything is copied")
+        _end(copying)
+
+
+def _end(workers: list[Worker]) -> None:
+    for one in workers:
+        one.ask_to_end()
+    for one in workers:
+        one.wait()
+
+
+def _kind(name: str) -> str:
+    return name.partition(".")[0].partition("@")[0]
+
+
+@pytest.mark.timeout(600 + 1200 * ROUNDS)
+@pytest.mark.parametrize("store", ["directory", "s3"] if ROUNDS or WORDS else ["directory"])
+def test_transactions_under_faults(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest, report: Callable[[str], None]
+) -> None:
+    report(f"SPARKLOG_SEED={SEED}")
+    dice = random.Random(f"{SEED} {store} transactions")
+    server: SeaweedServer | None = request.getfixturevalue("s3_server") if store == "s3" else None
+    root = str(tmp_path / "log") if server is None else server.new_root()
+    with brokers(root, tmp_path, server=server) as servers:
+        servers.log.create_topic(OUT, PARTITIONS)
+        with working(tmp_path, load(servers.bootstrap, root)) as workers:
+            clients = Clients(workers, servers.bootstrap, tmp_path)
+            nemesis = Nemesis(servers, dice, pause_seconds=PAUSE_SECONDS)
+            nemesis.groups = [GROUP]
+            for name in chosen(store, dice):
+                clients.wait_until_all_get_on()
+                note = clients.kill_one(dice) if name == CLIENT else nemesis.strike(name).note
+                report(f"{name}: {note}")
+            clients.wait_until_all_get_on()
+            clients.finish(servers)
+            verdict, _ = judge(servers.log, workers, tmp_path)
+            report(str(verdict))
+            copied = 0
+            for partition in range(PARTITIONS):
+                read = [one.value for one in stored_records(servers.log, TOPIC, partition)]
+                written = [one.value for one in stored_records(servers.log, OUT, partition)]
+                assert written == read, f"partition {partition}"
+                copied += len(read)
+            assert servers.log.refresh(force=True).transactions.staged_extents == 0
+            report(f"{copied} records copied exactly once")
