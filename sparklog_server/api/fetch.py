@@ -1,11 +1,11 @@
 """Fetch (key 1), versions 4-17.
 
 Does: record batches as stored (compressed ones stay so), long poll by min_bytes and max_wait_ms, limits per
-    request and per partition, fetch sessions, both isolation levels (there are no open transactions: the
-    last stable offset is the high watermark, no transaction is aborted), leader epoch checks; topics by id
-    (UNKNOWN_TOPIC_ID when there is none of this id, as after a deletion, whatever has its name now); reading
-    from replicas (KIP-392): consumers of version 11 on may read where there is one, and are sent to one in
-    their rack with replica.selector.class.
+    request and per partition, fetch sessions, both isolation levels (nothing that is open or aborted is in a
+    partition: the last stable offset is the high watermark, the list of aborted transactions is empty),
+    leader epoch checks; topics by id (UNKNOWN_TOPIC_ID when there is none of this id, as after a deletion,
+    whatever has its name now); reading from replicas (KIP-392): consumers of version 11 on may read where
+    there is one, and are sent to one in their rack with replica.selector.class.
 Does not: followers (a replica id of a broker is refused, CVE-2018-1288; they do not exist here),
     throttling, tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE is for followers).
 Versions: 5 log start offset; 7 sessions (KIP-227); 9 current leader epoch (KIP-320); 11 rack id (KIP-392);
