@@ -1,6 +1,6 @@
 """sparklog beside Apache Kafka and its Spark connector, Parquet and Delta: one machine, one run.
 
-    python -m benchmarks.peers [--quick] [--records N] [--only batch,copy,latency,lookup,growth,perf]
+    python -m benchmarks.peers [--quick] [--records N] [--only batch,copy,latency,...]
 
 What a peer needs is fetched by Maven (fetching.py); a peer that cannot be had is named in the report, and the
 rest runs. The report is printed, and kept as bench-output/peers.md, .json and .png.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peers import batch, fetching, growth, lookups, perf_tools, streaming
+from benchmarks.peers import batch, fetching, growth, lookups, perf_tools, streaming, transactions
 from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_process import HEAP
 from benchmarks.peers.page_cache import PageCache
@@ -32,7 +32,8 @@ from benchmarks.peers.sides import (
 from benchmarks.peers.spark_driver import SESSION, TASKS
 from benchmarks.peers.warming import MOST_TURNS
 
-PARTS = ("batch", "copy", "latency", "lookup", "growth", "perf")
+PARTS = ("batch", "copy", "latency", "lookup", "growth", "perf", "transactions")
+BROKERS_ONLY = {"perf", "transactions"}  # without Spark
 
 
 def arguments() -> argparse.Namespace:
@@ -50,6 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backfill-records", type=int, help="the topic that backfills look into")
     parser.add_argument("--growth-records", type=int, help="of 100 bytes, whatever they are divided into")
     parser.add_argument("--perf-records", type=int, help="of 100 bytes, for Kafka's perf tests")
+    parser.add_argument("--transaction-records", type=int, help="of 100 bytes, in transactions of 1,000")
     parser.add_argument("--repetitions", type=int)
     parser.add_argument(
         "--warm-turns", type=int, help=f"at most, before anything counts (default {MOST_TURNS}, 1 if quick)"
@@ -67,6 +69,7 @@ def arguments() -> argparse.Namespace:
     chosen.backfill_records = chosen.backfill_records or (400_000 if chosen.quick else 4_000_000)
     chosen.growth_records = chosen.growth_records or (200_000 if chosen.quick else 1_000_000)
     chosen.perf_records = chosen.perf_records or (500_000 if chosen.quick else 3_000_000)
+    chosen.transaction_records = chosen.transaction_records or (40_000 if chosen.quick else 200_000)
     chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)
     chosen.warm_turns = chosen.warm_turns or (1 if chosen.quick else MOST_TURNS)
     chosen.codecs = (chosen.codecs or ("none,lz4" if chosen.quick else "none,lz4,snappy")).split(",")
@@ -126,7 +129,7 @@ def main() -> int:
         cache = PageCache(parent)
         if not chosen.quick:
             results.note(cache.fill())
-        if set(parts) - {"perf"}:
+        if set(parts) - BROKERS_ONLY:
             with contextlib.ExitStack() as stack:
                 sides = start_sides(chosen.sides.split(","), parent, kafka, results, stack)
                 if "batch" in parts:
@@ -159,6 +162,9 @@ def main() -> int:
                 kafka, parent, results, sizes=sizes, codecs=codecs,
                 repetitions=repetitions, warm_turns=chosen.warm_turns,
             )  # fmt: skip
+        if "transactions" in parts and kafka is not None:
+            count = chosen.transaction_records
+            transactions.run(kafka, parent, results, records=count, producers=(1, 8), repetitions=repetitions)
     finally:
         shutil.rmtree(parent, ignore_errors=True)
         results.write(REPOSITORY / "bench-output", settings(chosen))

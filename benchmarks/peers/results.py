@@ -28,6 +28,7 @@ SECTIONS = {
     "grow_publish": "g. growth: publishing one extent to a topic of so many, and opening its root",
     "produce": "e. kafka-producer-perf-test",
     "consume": "e. kafka-consumer-perf-test",
+    "transactions": "f. transactions of librdkafka's producer",
     "upkeep": "e. what a run leaves to be merged, done between the runs",
 }
 NOT_SUMMED = ("seconds", "p50_ms", "p99_ms", "mb_per_s")
