@@ -24,6 +24,7 @@ from sparklog.format.codec import BytesLike
 from sparklog.format.decode import DecodedRecords, decode_records
 from sparklog.format.record_batch import HEADER, whole_batches_bytes
 from sparklog.log.byte_range import ByteRange
+from sparklog.log.fetched import Fetched
 from sparklog.log.plain_parts import plain_parts
 from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import plan_read
@@ -44,10 +45,12 @@ def read_ranges(
     *,
     include_headers: bool = False,
     step_bytes: int = STEP_BYTES,
+    fetched: Fetched | None = None,
 ) -> Iterator[DecodedRecords]:
     """Decode the records of planned ranges, step by step.
 
     Args:
+        fetched: what of it is in memory already; the rest is read here.
         step_bytes: about how many stored, and how many uncompressed, bytes are in memory at a time.
 
     Raises:
@@ -60,8 +63,9 @@ def read_ranges(
         ahead: ReadAhead | None = None
         if store.traits.is_remote:
             announced, ranges = itertools.tee(ranges)
-            ahead = ReadAhead(files, (one.span for one in announced))
-        reader = _Reader(files, include_headers, step_bytes, ahead)
+            spans = (one.span for one in announced)
+            ahead = ReadAhead(files, (one for one in spans if fetched is None or not fetched.has(one)))
+        reader = _Reader(files, include_headers, step_bytes, ahead, fetched)
         for gathered in _gather(ranges, step_bytes):
             if len(gathered) == 1:
                 yield from reader.read_range(gathered[0])
@@ -93,10 +97,16 @@ class _Reader:
     """Reads and decodes with given options."""
 
     def __init__(
-        self, files: SegmentFiles, include_headers: bool, step_bytes: int, ahead: ReadAhead | None
+        self,
+        files: SegmentFiles,
+        include_headers: bool,
+        step_bytes: int,
+        ahead: ReadAhead | None,
+        fetched: Fetched | None,
     ) -> None:
         self._files = files
         self._ahead = ahead
+        self._fetched = fetched
         self._include_headers = include_headers
         self._step_bytes = step_bytes
 
@@ -105,11 +115,8 @@ class _Reader:
         span = one.span
         position = span.position
         next_offset: int | None = None
-        segment = self._files.open(span)
         while position < span.end_position:
-            if self._ahead is not None:
-                self._ahead.reached(span, position)
-            data = read_step(segment, span, position, self._step_bytes)
+            data = self._step(span, position)
             table = scan_batches(data, where=span.where, position=position)
             deltas = validate_batches(table, _stretches([one], position, [len(data)], next_offset))
             next_offset = int(table.last_offset[-1]) + one.offset_delta + 1
@@ -141,8 +148,18 @@ class _Reader:
                 pass  # to raise the same error with its position
             raise
 
+    def _step(self, span: Span, position: int) -> memoryview:
+        """Whole batches from `position` on."""
+        if position == span.position and self._fetched is not None and self._fetched.has(span):
+            return memoryview(self._fetched.read(span))
+        if self._ahead is not None:
+            self._ahead.reached(span, position)
+        return read_step(self._files.open(span), span, position, self._step_bytes)
+
     def _read_whole(self, one: ByteRange) -> bytearray:
         span = one.span
+        if self._fetched is not None and self._fetched.has(span):
+            return self._fetched.read(span)
         if self._ahead is not None:
             self._ahead.reached(span, span.position)
         return self._files.open(span).read_exactly(span, span.position, span.size)

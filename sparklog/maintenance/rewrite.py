@@ -39,6 +39,7 @@ from sparklog.format.record_batch import (
     set_base_offsets,
 )
 from sparklog.format.schema import RecordColumns
+from sparklog.log.fetched import Fetched
 from sparklog.log.plain_parts import plain_parts
 from sparklog.log.read_ahead import ReadAhead
 from sparklog.log.read_plan import extent_span
@@ -46,7 +47,6 @@ from sparklog.log.reader import read_step
 from sparklog.log.segment_file import SegmentFile, SegmentFiles
 from sparklog.log.span import Span
 from sparklog.log.stored_batches import Stretches, scan_stretches
-from sparklog.maintenance.fetched import Fetched
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Extent
 from sparklog.storage import Store
@@ -76,7 +76,7 @@ class Source:
                 for extent in piece.extents.extents(piece.topic_id, piece.partition)
             )
             if all(piece.is_shared for piece in pieces):
-                self._fetched = Fetched(self.files, spans)
+                self._fetched = Fetched(store, spans)
             else:
                 self._ahead = ReadAhead(self.files, spans)
 

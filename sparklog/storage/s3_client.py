@@ -4,7 +4,9 @@ Invariants:
     - `call` repeats a request until `retry_timeout` is up; only for requests that may be repeated;
     - `put_once` makes exactly one attempt whenever anything may have been sent;
     - at most `max_concurrency` requests are under way, and none waits longer than its timeouts for the
-      store, so nothing hangs.
+      store, so nothing hangs;
+    - what is read ahead leaves some of them to others: a look at the log, or a sign of life, does not queue
+      behind a reader that has thousands of objects to go through.
 Not here: names, and what objects mean (s3.py).
 Concurrency: any thread. After a fork the child makes a client of its own: connections cannot be shared.
 Sources: docs/s3.md, ADR 0009.
@@ -39,6 +41,7 @@ _LONGEST_WAIT_MS = 2_000.0
 # A wrong endpoint should be told at once: patience is for stores that have answered before.
 _FIRST_CONTACT_MS = 5_000
 _FAILURES = (BotoCoreError, ClientError, OSError)
+_LEFT_BY_READING_AHEAD = 3
 _REPEATED = {Outcome.UNSENT, Outcome.BUSY, Outcome.CONFLICT}
 
 
@@ -65,6 +68,7 @@ class S3Client:
         self._permits = threading.BoundedSemaphore(self.options.max_concurrency)
         self._client: Any = None
         self._pool: ThreadPoolExecutor | None = None
+        self._ahead_pool: ThreadPoolExecutor | None = None
         self._random.seed()
 
     @property
@@ -157,6 +161,14 @@ class S3Client:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.options.max_concurrency, "sparklog-s3")
             return self._pool.submit(work)
+
+    def submit_ahead(self, work: Callable[[], T]) -> "Future[T]":
+        """Likewise, for what somebody is going to read: in threads of its own, fewer than requests may be."""
+        with self._lock:
+            if self._ahead_pool is None:
+                threads = max(1, self.options.max_concurrency - _LEFT_BY_READING_AHEAD)
+                self._ahead_pool = ThreadPoolExecutor(threads, "sparklog-s3-ahead")
+            return self._ahead_pool.submit(work)
 
     def counts(self) -> dict[str, int]:
         """Attempts by operation ("put_object", ...), "sent_bytes" and "received_bytes", since the start."""

@@ -2,7 +2,7 @@
 
 Invariants: memory is what will_need announced and has not been read past.
 Not here: how much to announce (log/reader.py).
-Concurrency: one user at a time; ranges travel in the client's threads.
+Concurrency: one user at a time; ranges travel in the client's threads for it.
 """
 
 import os
@@ -56,7 +56,7 @@ class S3ReadFile(Closing):
                 position = stop
         while position < end:
             stop = min(position + FETCH_BYTES, end)
-            self._ahead.append((position, stop, self._client.submit(self._fetcher(position, stop))))
+            self._ahead.append((position, stop, self._client.submit_ahead(self._fetcher(position, stop))))
             position = stop
 
     def read(self, position: int = 0, size: int | None = None) -> bytes:

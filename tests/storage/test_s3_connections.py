@@ -70,6 +70,34 @@ def test_ranges_are_fetched_ahead_in_parallel(make: MakeStore, proxy: FaultyProx
         assert len(proxy.requests) == 5
 
 
+def test_reading_ahead_leaves_requests_to_others(make: MakeStore, proxy: FaultyProxy) -> None:
+    """A sign of life, or a look at the log, does not wait for a reader that has much before it."""
+    store = make(max_concurrency=5)
+    store.put_hint("a", bytes(200))
+    held, real, under_way = threading.Event(), proxy.forward, threading.Semaphore(0)
+
+    def forward(request: Request, strip: str | None = None) -> Any:
+        if is_get(request) and request.path.endswith("/a"):
+            under_way.release()
+            held.wait(60)
+        return real(request, strip)
+
+    store.put_hint("b", b"b")
+    store.put_hint("c", b"c")
+    proxy.forward = forward  # type: ignore[method-assign]
+    with store.open_read("a") as file:
+        for number in range(20):
+            file.will_need(10 * number, 10)
+        assert under_way.acquire(timeout=60)
+        assert under_way.acquire(timeout=60)
+        assert store.read_many(["b", "c"], max_bytes=10) == [b"b", b"c"]
+        assert store.read("b") == b"b"
+        store.put_hint("b", b"d")
+        assert not under_way.acquire(blocking=False)
+        held.set()
+        assert [file.read(10 * number, 10) for number in range(20)] == [bytes(10)] * 20
+
+
 def test_a_range_that_failed_ahead_is_told_when_it_is_read(make: MakeStore, proxy: FaultyProxy) -> None:
     store = make()
     store.put_if_absent("a", b"0123456789")

@@ -1,19 +1,13 @@
 """Small extents on an object store are fetched by object, not each by itself."""
 
-import pyarrow as pa
 import pytest
 
-import sparklog
-from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError, DataLossError
+from sparklog.log.fetched import Fetched, joined_ranges
+from sparklog.log.read_ahead import AHEAD_PIECES
 from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.span import Span
-from sparklog.maintenance import optimize
-from sparklog.maintenance.fetched import Fetched, joined_ranges
 from sparklog.storage import MemoryStore
-from sparklog.storage.s3 import S3Store
-
-PARTITIONS, PUBLISHES = 16, 5
 
 
 def span(position: int, size: int, segment: str = "a.log", partition: int = 0) -> Span:
@@ -48,12 +42,27 @@ def test_a_request_is_of_a_bounded_size() -> None:
     assert ranges(span(0, 9 * part)) == [("a.log", 0, 9 * part)]
 
 
+def test_segments_come_in_the_order_in_which_they_are_needed() -> None:
+    wanted = [span(0, 10, "c.log"), span(50, 10, "a.log"), span(90, 10, "c.log"), span(0, 10, "a.log")]
+    assert ranges(*wanted) == [("c.log", 0, 10), ("c.log", 90, 100), ("a.log", 0, 10), ("a.log", 50, 60)]
+
+
+def test_nothing_more_is_fetched_when_the_time_is_over() -> None:
+    store = MemoryStore("fetched")
+    wanted = [span(0, 10, f"{number:03}.log") for number in range(3 * AHEAD_PIECES)]
+    for one in wanted:
+        store.put_if_absent(one.segment, bytes(10))
+    left = iter([False, False, True])
+    fetched = Fetched(store, wanted, is_time_over=lambda: next(left))
+    assert [fetched.has(one) for one in wanted] == [True] * 3 + [False] * (3 * AHEAD_PIECES - 3)
+
+
 def test_what_cannot_be_fetched_is_left_to_whoever_reads_it() -> None:
     store = MemoryStore("fetched")
     store.put_if_absent("a.log", bytes(range(100)))
     wanted = [span(0, 10), span(10, 10, partition=1), span(0, 10, "gone.log"), span(90, 20)]
     with SegmentFiles(store) as files:
-        fetched = Fetched(files, wanted)
+        fetched = Fetched(store, wanted)
         buffer = memoryview(bytearray(10))
         assert fetched.read_into(wanted[1], buffer)
         assert bytes(buffer) == bytes(range(10, 20))
@@ -63,23 +72,3 @@ def test_what_cannot_be_fetched_is_left_to_whoever_reads_it() -> None:
             files.open(wanted[2])
         with pytest.raises(CorruptLogError, match="SEGMENT_TRUNCATED"):
             files.open(wanted[3]).read_exactly(wanted[3], 90, 20)
-
-
-def read_all(log: SparkLog) -> list[list[bytes]]:
-    return [log.read("t", p, 0)["value"].to_pylist() for p in range(PARTITIONS)]
-
-
-def test_merging_asks_for_each_object_once(s3_root: str) -> None:
-    with sparklog.open(s3_root) as log:
-        log.create_topic("t", PARTITIONS)
-        for number in range(PUBLISHES):
-            values = [b"%d/%d" % (number, p) for p in range(PARTITIONS)]
-            log.append("t", pa.table({"value": values, "partition": list(range(PARTITIONS))}))
-        before = read_all(log)
-    with sparklog.open(s3_root, create=False) as log:
-        assert isinstance(log.store, S3Store)
-        asked = log.store.requests["get_object"]
-        assert optimize(log.metadata, log.clock).topics["t"].merged_extents == PUBLISHES * PARTITIONS
-        # The objects, and following the log.
-        assert log.store.requests["get_object"] - asked <= 2 * PUBLISHES
-        assert read_all(log) == before
