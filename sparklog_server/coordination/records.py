@@ -4,12 +4,12 @@ Invariants: of a stretch that is read, the last record of each key counts; only 
     long history costs little more than its bytes. Whatever the topic's `decode` does not know is an error
     that names the partition; what has no key at all is skipped and counted: whoever wrote it must not close
     the partition. A record that is too large is found before it shares a batch with others.
-Not here: when to read and when to append (state_log.py).
-Concurrency: pure functions; `replay` reads, in a storage thread.
+Not here: when to read (reading.py) and when to append (state_log.py).
+Concurrency: pure functions; `replay` and `replay_together` read, in a thread that may wait.
 Sources: Kafka CoordinatorLoaderImpl.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic
 
@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.client.consumer import read_batches
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
+from sparklog.log.read_together import Stretch, read_together
 from sparklog.log.reader import plan_read, read_ranges
 from sparklog.metadata import ExtentList, Image, MetadataLog, PartitionState
 from sparklog.storage import Store
@@ -36,6 +37,35 @@ class Replayed(Generic[RecordT]):
     skipped: int
 
 
+def replay_together(
+    store: Store,
+    topic: InternalTopic[RecordT],
+    stretches: Sequence[Stretch],
+    *,
+    is_wanted: Callable[[], bool],
+) -> Iterator[tuple[int, Replayed[RecordT] | SparklogError]]:
+    """(number of a stretch, what it says or what went wrong), each as soon as it is read.
+
+    Args:
+        is_wanted: asked now and then; if not, the rest is left.
+    """
+    kept = [_Kept() for _ in stretches]
+    for number, found in read_together(store, stretches):
+        if not is_wanted():
+            return
+        if isinstance(found, SparklogError):
+            yield number, found
+        elif found is not None:
+            kept[number].add(found.key, found.value)
+        else:
+            one = stretches[number]
+            try:
+                yield number, kept[number].replayed(topic, one.state.partition)
+            except SparklogError as error:
+                yield number, error
+            kept[number] = _Kept()
+
+
 def replay(
     metadata: MetadataLog,
     image: Image,
@@ -50,8 +80,7 @@ def replay(
         CorruptLogError, DataLossError, UnsupportedVersionError: the partition cannot be served.
         StorageError: perhaps later.
     """
-    latest: dict[bytes | None, bytes | None] = {}
-    skipped = 0
+    kept = _Kept()
     for arrow_batch in read_batches(
         metadata,
         image,
@@ -61,12 +90,25 @@ def replay(
         end_offset=end_offset,
         skip_expired=True,
     ):
-        keys, values = arrow_batch.column("key").to_pylist(), arrow_batch.column("value").to_pylist()
-        latest.update(zip(keys, values, strict=True))
-        skipped += arrow_batch.column("key").null_count
-    where = f"{topic.name}-{partition}"
-    records = [topic.decode(key, value, where) for key, value in latest.items() if key is not None]
-    return Replayed(records, skipped)
+        kept.add(arrow_batch.column("key"), arrow_batch.column("value"))
+    return kept.replayed(topic, partition)
+
+
+class _Kept:
+    """Of each key the last record, undecoded."""
+
+    def __init__(self) -> None:
+        self._latest: dict[bytes | None, bytes | None] = {}
+        self._skipped = 0
+
+    def add(self, keys: pa.Array, values: pa.Array) -> None:
+        self._latest.update(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+        self._skipped += keys.null_count
+
+    def replayed(self, topic: InternalTopic[RecordT], partition: int) -> Replayed[RecordT]:
+        where = f"{topic.name}-{partition}"
+        records = [topic.decode(key, value, where) for key, value in self._latest.items() if key is not None]
+        return Replayed(records, self._skipped)
 
 
 def replay_staged(

@@ -26,12 +26,13 @@ from sparklog.errors import FencedError, SparklogError
 from sparklog.metadata import NO_NODE, Action, Image, PartitionState, Topic, new_id, plan_create_topic
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
+from sparklog_server.coordination.reading import Reading
 from sparklog_server.coordination.state_log import LogStatus, StateLog, StateT
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.errors import ErrorCode
 
 _log = logging.getLogger("sparklog_server.coordinator")
-LOADED_AT_ONCE: Final = 4  # storage threads are there for others, too
+LOADED_AT_ONCE: Final = 64  # what they have in common is read once
 LEADER_WAIT_MS: Final = 500
 
 
@@ -62,6 +63,7 @@ class Shards(Generic[RecordT, StateT]):
         self._on_resigned = on_resigned
         self._topic_id: str | None = None
         self._logs: dict[int, StateLog[RecordT, StateT]] = {}
+        self._reading = Reading(host.root, topic)
         self._load_turns = asyncio.Semaphore(LOADED_AT_ONCE)
         self._creating: asyncio.Task[None] | None = None
 
@@ -215,7 +217,14 @@ class Shards(Generic[RecordT, StateT]):
             log.follow()
         elif epoch is not None:
             led = LedPartition(topic_id=partition.topic_id, partition=partition.partition, leader_epoch=epoch)
-            log = StateLog(self._host, self._topic, led, self._make_state(), load_turns=self._load_turns)
+            log = StateLog(
+                self._host,
+                self._topic,
+                led,
+                self._make_state(),
+                reading=self._reading,
+                load_turns=self._load_turns,
+            )
             self._logs[partition.partition] = log
             log.start(on_loading=self._on_loading, on_loaded=self._on_loaded)
 

@@ -214,7 +214,7 @@ class Staging(Generic[RecordT]):
             extents, start = transaction.staged_in(led.topic_id, led.partition), staged.end_offset
             if start < extents.end_offset:
                 try:
-                    records = await root.run(replay_staged, root.store, self._topic, extents, start)
+                    records = await root.run_apart(replay_staged, root.store, self._topic, extents, start)
                 except SparklogError:
                     if transaction is root.image.transactions.of_producer(number[0]):
                         raise

@@ -14,7 +14,7 @@ Invariants: once it is loaded, everything below `next_offset` is applied, nothin
     loaded, the loop has its turns.
 Not here: what the state is (the coordinator's), which partitions are opened (shards.py), making records
     durable (the publisher).
-Concurrency: event loop; `_lock` while the log is being read.
+Concurrency: event loop; `_lock` while the log is being read (reading.py).
 After a crash: read again from the log start.
 Sources: docs/design.md; docs/adr/0026; Kafka CoordinatorRuntime, PartitionWriter.
 """
@@ -31,7 +31,8 @@ from sparklog.failpoints import failpoint
 from sparklog.metadata import PartitionState
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
-from sparklog_server.coordination.records import encode_record, encode_records, replay
+from sparklog_server.coordination.reading import Reading
+from sparklog_server.coordination.records import encode_record, encode_records
 from sparklog_server.coordination.staging import StagedBy, Staging
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import AppendPart, PartOutcome
@@ -88,6 +89,7 @@ class StateLog(Generic[RecordT, StateT]):
         led: LedPartition,
         state: StateT,
         *,
+        reading: Reading[RecordT],
         load_turns: asyncio.Semaphore,
     ) -> None:
         """`state`: an empty one, of which this log is the only writer."""
@@ -99,6 +101,7 @@ class StateLog(Generic[RecordT, StateT]):
         self.next_offset = 0
         self._host = host
         self._topic = topic
+        self._reading = reading
         self._load_turns = load_turns
         self._why_closed: SparklogError = _not_ready(self.name)
         self._lock = asyncio.Lock()
@@ -249,16 +252,14 @@ class StateLog(Generic[RecordT, StateT]):
         root = self._host.root
         found = self.current()
         if found is None or found.log_end_offset < at_least:
-            await root.run(root.log.refresh)
+            await root.run_apart(root.log.refresh)
             found = self.current()
         if found is None:
             return
         start_offset, end_offset = max(self.next_offset, found.log_start_offset), found.log_end_offset
         if start_offset >= end_offset:
             return
-        replayed = await root.run(
-            replay, root.metadata, root.image, self._topic, self.partition, start_offset, end_offset
-        )
+        replayed = await self._reading.read(found, start_offset, end_offset)
         for number, record in enumerate(replayed.records, 1):
             self.state.apply(record)
             # What is followed later is applied at once: answers are given between turns.

@@ -7,17 +7,21 @@ Invariants: only whole batches of the partition's own extents leave: every heade
 Memory: one buffer per read, of about max_bytes. np.empty does not touch the pages; bytearray would.
 Read-ahead is left to the kernel: measured with a consumer that needs 2 ms per MB, cold reads took 0.15 ms
     each, with and without posix_fadvise.
-Not here: who waits (runtime/purgatory.py), which bytes are in memory already (cache.py).
+Not here: fetching what several partitions need at once (gathered.py), who waits (runtime/purgatory.py), which
+    bytes are in memory already (cache.py).
 Concurrency: any storage thread.
 Sources: docs/design.md; KIP-74 (the first batch is returned even if it is larger).
 """
 
+import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
 
+from sparklog.errors import CorruptLogError, DataLossError
 from sparklog.format.record_batch import HEADER, set_base_offsets, whole_batches_bytes
 from sparklog.log.read_plan import extent_span
 from sparklog.log.span import Span
@@ -26,6 +30,7 @@ from sparklog.metadata import Extent, PartitionState
 from sparklog.storage import Store
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.batches import BatchBlock, FetchedBatches
+from sparklog_server.fetch.gathered import Gathered, Piece, Plan
 from sparklog_server.fetch.open_segments import Lease, OpenSegments
 from sparklog_server.protocol.wire import FileRegion
 
@@ -35,25 +40,21 @@ READ_SECONDS = 1.0
 MIN_SENDFILE_BYTES = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Bytes of an extent: from the batch that holds the first wanted offset on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to read a partition from, and how much."""
 
-    extent: Extent
-    span: Span
-    position: int
-    size: int
-
-    @property
-    def is_rest(self) -> bool:
-        """Does it reach the extent's end?"""
-        return self.position + self.size == self.span.end_position
+    topic: str
+    state: PartitionState
+    offset: int
+    max_bytes: int
 
 
 class StoredReader:
     """Reads partitions of one root."""
 
     def __init__(self, store: Store, leadership: Leadership, segments: OpenSegments | None = None) -> None:
+        self._store = store
         self._leadership = leadership
         self.segments = segments if segments is not None else OpenSegments(store)
 
@@ -61,18 +62,49 @@ class StoredReader:
         """Close the files that are open."""
         self.segments.close()
 
+    def gather(self, places: Sequence[Place], *, max_bytes: int) -> Gathered | None:
+        """Fetch for all of them at once what `read` will ask for; None where each read is cheap.
+
+        Args:
+            max_bytes: of all together; those beyond it are left out.
+        Raises: StorageError.
+        """
+        if not self._store.traits.is_remote:
+            return None
+        plans: list[Plan | None] = []
+        end = monotonic() + READ_SECONDS
+        for place in places:
+            plan = None
+            if max_bytes > 0 and monotonic() < end:
+                # What is wrong with a partition is told when it is read.
+                with contextlib.suppress(DataLossError, CorruptLogError):
+                    limit = min(max_bytes, place.max_bytes)
+                    plan = self._plan(place.topic, place.state, place.offset, limit)
+                    max_bytes -= sum(piece.size for piece in plan[0])
+            plans.append(plan)
+        return Gathered(self._store, plans, is_time_over=lambda: monotonic() >= end)
+
     def read(
-        self, topic: str, state: PartitionState, offset: int, *, max_bytes: int, at_least_one: bool = True
+        self,
+        topic: str,
+        state: PartitionState,
+        offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool = True,
+        gathered: tuple[Gathered, int] | None = None,
     ) -> tuple[FetchedBatches, BatchBlock | None]:
         """Whole batches from `offset` on, up to `max_bytes`.
 
         Args:
             offset: log_start_offset <= it <= log_end_offset.
             at_least_one: return the first batch even if it is larger.
+            gathered: what was fetched for this among others, and its number there.
         Returns: the batches, and the same as a block for the cache, if they are in memory.
         Raises: DataLossError, CorruptLogError, UnsupportedVersionError, StorageError.
         """
-        pieces, next_offset = self._plan(topic, state, offset, max_bytes)
+        plan = None if gathered is None else gathered[0].plan_of(gathered[1], max(max_bytes, HEADER.size))
+        pieces, next_offset = plan or self._plan(topic, state, offset, max_bytes)
         if not pieces:
             return FetchedBatches(chunks=(), size=0, next_offset=next_offset), None
         first = pieces[0]
@@ -81,13 +113,13 @@ class StoredReader:
             region = self._region(first, max_bytes, epoch)
             if region is not None:
                 return region, None
-        data, pieces = self._load(pieces)
+        data, pieces = self._load(pieces, None if gathered is None else gathered[0])
         whole = len(data) if pieces[-1].is_rest else self._cut(data, pieces, at_least_one=at_least_one)
         if whole == 0:
             if not at_least_one:
                 return FetchedBatches(chunks=(), size=0, next_offset=offset), None
             needed = first_batch_bytes(data, first.span, first.position)
-            pieces = [_Piece(first.extent, first.span, first.position, needed)]
+            pieces = [Piece(first.extent, first.span, first.position, needed)]
             data, pieces = self._load(pieces)
             whole = len(data)
         block = self._block(data[:whole], pieces, epoch)
@@ -98,9 +130,9 @@ class StoredReader:
 
     def _plan(
         self, topic: str, state: PartitionState, offset: int, max_bytes: int
-    ) -> tuple[list[_Piece], int]:
+    ) -> tuple[list[Piece], int]:
         """What to read; without pieces, the offset to go on at."""
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         left = max(max_bytes, HEADER.size)
         for extent in _extents_from(state, offset):
             span = extent_span(topic, extent)
@@ -111,18 +143,23 @@ class StoredReader:
                 if header is None:
                     continue  # the extent's last offsets were compacted away
             size = min(span.end_position - position, left)
-            pieces.append(_Piece(extent, span, position, size))
+            pieces.append(Piece(extent, span, position, size))
             left -= size
             if left < HEADER.size or len(pieces) == MAX_PIECES:
                 break
         return pieces, state.log_end_offset
 
-    def _load(self, pieces: list[_Piece]) -> tuple[memoryview, list[_Piece]]:
+    def _load(self, pieces: list[Piece], gathered: Gathered | None = None) -> tuple[memoryview, list[Piece]]:
         """The pieces' bytes in one buffer; those that follow each other in a segment in one read.
 
         What was not read in READ_SECONDS is left out, whole pieces: an object store takes a round trip for
         each read, and a consumer that has to wait for thousands gives up, asks again, and never gets on.
+        Where all is fetched first (gathered.py), what is not there is left out, but for the first piece.
         """
+        if gathered is not None:
+            if gathered.has(pieces[0]):
+                return _copied(pieces, gathered)
+            pieces = pieces[:1]
         total = sum(piece.size for piece in pieces)
         data = np.empty(total, np.uint8).data
         at, count, end = 0, 0, monotonic() + READ_SECONDS
@@ -135,7 +172,7 @@ class StoredReader:
             count += joined
         return data[:at], pieces[:count]
 
-    def _cut(self, data: memoryview, pieces: list[_Piece], *, at_least_one: bool) -> int:
+    def _cut(self, data: memoryview, pieces: list[Piece], *, at_least_one: bool) -> int:
         """Where the last whole batch ends. The last piece is a part of its extent, and may cut a batch."""
         last = pieces[-1]
         start = len(data) - last.size
@@ -145,10 +182,10 @@ class StoredReader:
             if not pieces and not at_least_one:
                 return 0
         else:
-            pieces[-1] = _Piece(last.extent, last.span, last.position, whole)
+            pieces[-1] = Piece(last.extent, last.span, last.position, whole)
         return start + whole
 
-    def _block(self, data: memoryview, pieces: Sequence[_Piece], leader_epoch: int) -> BatchBlock:
+    def _block(self, data: memoryview, pieces: Sequence[Piece], leader_epoch: int) -> BatchBlock:
         """Check the batches, and give them their absolute offsets and their leader's epoch."""
         table, deltas = scan_stretches(data, _stretches(pieces), verify_crc=False)
         base = table.base_offset + deltas
@@ -157,7 +194,7 @@ class StoredReader:
         end_offset = int(table.last_offset[-1] + deltas[-1]) + 1
         return BatchBlock(data=data, position=table.position, base_offset=base, end_offset=end_offset)
 
-    def _region(self, piece: _Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
+    def _region(self, piece: Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
         """Offsets are stored as they are: the network layer may send the bytes from the file.
 
         So are epochs, which may be those of older leaders, as they are in Kafka's logs.
@@ -173,7 +210,18 @@ class StoredReader:
         return region
 
 
-def _stretches(pieces: Sequence[_Piece]) -> Stretches:
+def _copied(pieces: Sequence[Piece], gathered: Gathered) -> tuple[memoryview, list[Piece]]:
+    """Those from the first on that were fetched."""
+    here = list(itertools.takewhile(gathered.has, pieces))
+    data = np.empty(sum(piece.size for piece in here), np.uint8).data
+    at = 0
+    for piece in here:
+        gathered.read_into(piece, data[at : at + piece.size])
+        at += piece.size
+    return data, here
+
+
+def _stretches(pieces: Sequence[Piece]) -> Stretches:
     """What the batches must be: where their extents are, but for the first piece, and the last one's end."""
     first, last = pieces[0], pieces[-1]
     return Stretches(
@@ -189,7 +237,7 @@ def _stretches(pieces: Sequence[_Piece]) -> Stretches:
     )
 
 
-def _walk_region(lease: Lease, piece: _Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
+def _walk_region(lease: Lease, piece: Piece, max_bytes: int, leader_epoch: int) -> FetchedBatches | None:
     descriptor = lease.segment.descriptor
     if descriptor is None:
         return None
@@ -222,7 +270,7 @@ def _extents_from(state: PartitionState, offset: int) -> Iterator[Extent]:
         step = min(2 * step, EXTENTS_AT_ONCE)
 
 
-def _runs(pieces: Sequence[_Piece]) -> Iterator[tuple[Span, int, int, int]]:
+def _runs(pieces: Sequence[Piece]) -> Iterator[tuple[Span, int, int, int]]:
     """(span, position, size, count of pieces) of reads: neighbours in a segment become one."""
     start = 0
     for index in range(1, len(pieces) + 1):

@@ -11,7 +11,7 @@ Invariants: nothing is returned from beyond the log end of the image that the an
 Memory: what is being read and sent counts against sparklog.fetch.buffer.bytes; beyond it, fetches are
     answered with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.
     What waits counts against sparklog.fetch.waiting.bytes; beyond it, a fetch waits CROWDED_WAIT_MS at most.
-Not here: the protocol (api/fetch.py, response.py), sessions (sessions.py).
+Not here: the protocol (api/fetch.py, response.py), sessions (sessions.py), reading from storage (rounds.py).
 Concurrency: event loop; storage and the cache's copying run in storage threads.
 Sources: Kafka ReplicaManager.fetchMessages, readFromLog; docs/design.md.
 """
@@ -24,11 +24,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from sparklog.clock import Clock
-from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicError
 from sparklog.format.encoded_batches import EncodedBatches
-from sparklog.log.missing_segment import SegmentMissingError
-from sparklog.log.partition_reader import validate_missing
-from sparklog.log.read_plan import validate_range
 from sparklog.metadata import Image, PartitionState, Topic
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.cluster.membership import Membership
@@ -38,17 +34,16 @@ from sparklog_server.fetch.checking import Wanted, check
 from sparklog_server.fetch.followed import FollowedPartitions
 from sparklog_server.fetch.reader import READ_SECONDS, StoredReader
 from sparklog_server.fetch.response import PartitionAnswer
+from sparklog_server.fetch.rounds import Round, Rounds
 from sparklog_server.fetch.sessions import MAX_EPOCH, FetchSessions, PartitionFetch
 from sparklog_server.fetch.waiting import DelayedFetch
 from sparklog_server.metrics import Gauge, Metrics
-from sparklog_server.protocol.errors import ErrorCode, error_code
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.purgatory import Purgatory
 from sparklog_server.runtime.timer import Timer
 from sparklog_server.settings.fetch import FetchSettings
 
-FRESH_BYTES = 8 << 20  # reads that end this close to the log's end are kept for the next consumer
-MAX_STORAGE_ROUND_BYTES = 4 << 20
 WAITING_BYTES = 1000  # what a partition takes while a fetch waits for it
 CROWDED_WAIT_MS = 100
 CLOSE_REMOVED_MS = 60_000
@@ -66,9 +61,6 @@ class Fetched:
         """Once, after sending."""
         while self.releases:
             self.releases.pop()()
-
-
-_Round = list[tuple[Wanted, FetchedBatches | None]]
 
 
 class FetchService:
@@ -94,6 +86,7 @@ class FetchService:
         self.cache = TailCache(settings.fetch_cache_bytes)
         self._followed = FollowedPartitions(clock.monotonic_ms)
         self.reader = StoredReader(root.store, leadership)
+        self._rounds = Rounds(root, self.reader, self.cache)
         self.sessions = FetchSessions(
             slots=settings.fetch_session_slots,
             new_id=_new_session_id,
@@ -220,30 +213,44 @@ class FetchService:
             self.in_flight_bytes -= reserved
 
     async def _read_in_turn(self, todo: Sequence[Wanted], left: int, fetched: Fetched) -> None:
-        """Read partition after partition; from the first that is not in memory on, in storage threads."""
+        """Read partition after partition. With the first that is not in memory come those after it that are
+        not either, in a storage thread.
+        """
         at_least_one = True
-        index, end = 0, monotonic() + READ_SECONDS
-        while index < len(todo) and (left > 0 or at_least_one):
-            if not at_least_one and monotonic() >= end:
-                return  # with what there is; the rest is asked for again
-            one = todo[index]
+        read: set[int] = set()
+        end = monotonic() + READ_SECONDS
+        for number, one in enumerate(todo):
+            if number in read:
+                continue
+            if left <= 0 and not at_least_one:
+                return
             found = self._read_cached(one, left, at_least_one)
+            results: Round = [(one, found)]
             if found is None:
-                results = await self._read_in_thread(todo[index:], left, at_least_one)
-            else:
-                results = [(one, found)]
-            for read, batches in results:
-                index += 1
+                if not at_least_one and monotonic() >= end:
+                    return  # with what there is; the rest is asked for again
+                missed = [number, *self._also_missed(todo, number + 1, left, read)]
+                results = await self._read_in_thread([todo[one] for one in missed], left, at_least_one)
+                read.update(missed[: len(results)])
+            for wanted, batches in results:
                 if batches is None or not batches.size:
                     continue
-                read.answer.chunks, read.answer.size = batches.chunks, batches.size
+                wanted.answer.chunks, wanted.answer.size = batches.chunks, batches.size
                 self._hold(batches, fetched)
                 left -= batches.size
                 at_least_one = False
 
-    async def _read_in_thread(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> _Round:
+    def _also_missed(self, todo: Sequence[Wanted], start: int, left: int, read: set[int]) -> list[int]:
+        """Of the partitions from this one on those that are not in memory."""
+        return [
+            number
+            for number in range(start, len(todo))
+            if number not in read and self._find_cached(todo[number], left, at_least_one=True) is None
+        ]
+
+    async def _read_in_thread(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> Round:
         """A client that goes away meanwhile must not leave files open."""
-        reading = asyncio.ensure_future(self._root.run(self._read_round, todo, left, at_least_one))
+        reading = asyncio.ensure_future(self._root.run(self._rounds.read, todo, left, at_least_one))
         try:
             results = await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -254,6 +261,12 @@ class FetchService:
         return results
 
     def _read_cached(self, one: Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
+        found = self._find_cached(one, left, at_least_one)
+        if found is not None:
+            self._metrics.cache_hit(found.size)
+        return found
+
+    def _find_cached(self, one: Wanted, left: int, at_least_one: bool) -> FetchedBatches | None:
         assert one.state is not None
         limit = min(left, one.fetch.max_bytes)
         self._followed.note(one.state.topic_id, one.state.partition)
@@ -271,58 +284,12 @@ class FetchService:
         # A small piece before a gap would cost the consumer a round trip: the storage has more.
         if found is None or (found.is_cut and self._is_more_behind(one.state, found, limit)):
             return None
-        self._metrics.cache_hit(found.size)
         return found
 
     def _is_more_behind(self, state: PartitionState, found: FetchedBatches, limit: int) -> bool:
         """Does more follow than was found, and would it fit?"""
         size = found.size
         return 2 * size < limit and state.extents.bytes_from(found.next_offset, size + 1) > size
-
-    def _read_round(self, todo: Sequence[Wanted], left: int, at_least_one: bool) -> _Round:
-        """In a storage thread: some partitions, until enough is read for one turn."""
-        results: _Round = []
-        size, end = 0, monotonic() + READ_SECONDS
-        for one in todo:
-            limit = min(left - size, one.fetch.max_bytes)
-            if results and (limit <= 0 or size >= MAX_STORAGE_ROUND_BYTES or monotonic() >= end):
-                break
-            batches = self._read_one(one, limit, at_least_one)
-            results.append((one, batches))
-            if batches is not None and batches.size:
-                at_least_one = False
-                size += batches.size
-        return results
-
-    def _read_one(self, one: Wanted, limit: int, at_least_one: bool) -> FetchedBatches | None:
-        assert one.state is not None
-        topic, state, offset = one.answer.topic, one.state, one.fetch.offset
-        misses = 0
-        try:
-            while True:
-                try:
-                    return self._read_stored(topic, state, offset, limit, at_least_one)
-                except SegmentMissingError as error:  # merged or expired since, or lost
-                    misses += 1
-                    state = self._root.newest(state.topic_id, state.partition)
-                    validate_missing(error, state, offset, misses=misses, topic=topic)
-                    validate_range(topic, state, offset, state.log_end_offset)
-        except (OffsetOutOfRangeError, UnknownTopicError) as error:
-            one.answer.error_code = error_code(error).value
-        except SparklogError as error:
-            _log.error("fetch of %s-%d from offset %d: %s", topic, one.fetch.partition, offset, error)
-            one.answer.error_code = error_code(error).value
-        return None
-
-    def _read_stored(
-        self, topic: str, state: PartitionState, offset: int, limit: int, at_least_one: bool
-    ) -> FetchedBatches:
-        found, block = self.reader.read(topic, state, offset, max_bytes=limit, at_least_one=at_least_one)
-        is_dirty = found.next_offset > state.cleaned.first_dirty_offset  # the rest is never looked for there
-        is_fresh = is_dirty and state.extents.bytes_from(found.next_offset, FRESH_BYTES) < FRESH_BYTES
-        if block is not None and is_fresh:
-            self.cache.insert(state.topic_id, state.partition, block)
-        return found
 
     def _hold(self, batches: FetchedBatches, fetched: Fetched) -> None:
         """Count the bytes until they are sent."""
@@ -375,7 +342,7 @@ def _not_led(fetch: PartitionFetch) -> Wanted:
     return Wanted(fetch, None, answer)
 
 
-def _release_round(reading: asyncio.Future[_Round]) -> None:
+def _release_round(reading: asyncio.Future[Round]) -> None:
     if reading.cancelled() or reading.exception() is not None:
         return
     for _, batches in reading.result():

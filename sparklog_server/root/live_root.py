@@ -3,7 +3,8 @@
 Invariants: whoever listens is told every image that is shown here, in the order of commits, with the one that
     was shown before; a listener that fails harms no other.
 Not here: when to look (cluster/following.py), publishing (publish/), who may answer (cluster/membership.py).
-Concurrency: the event loop owns everything here; storage work runs in threads, through `run`. `image` may be
+Concurrency: the event loop owns everything here; storage work runs in threads, through `run`, and what
+    must not wait for consumers through `run_apart`. `image` may be
     asked in any thread, and is replaced at any time: take it once for one answer.
 After a crash: start again; the log is whatever was committed.
 Sources: Kafka MetadataCache, MetadataPublisher.
@@ -27,6 +28,7 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.root.leftovers import Leftovers
 
 _log = logging.getLogger("sparklog_server")
+APART_THREADS = 4
 T = TypeVar("T")
 ImageCallback = Callable[[Image, Image], None]
 
@@ -42,6 +44,8 @@ class LiveRoot:
         self._defaults = defaults
         self._metrics = metrics
         self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
+        self._apart = concurrent.futures.ThreadPoolExecutor(APART_THREADS, "storage-apart")
+        self._follower = concurrent.futures.ThreadPoolExecutor(1, "follower")
         self._image_callbacks: list[ImageCallback] = []
         self._shown = log.image
         log.metadata.also_keep_up(Leftovers(log.store, log.clock).sweep_if_due)
@@ -91,9 +95,17 @@ class LiveRoot:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
+    async def run_apart(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Run blocking work that waits for no consumer, whatever the storage threads are busy with."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._apart, functools.partial(function, *args)
+        )
+
     def begin_refresh(self) -> "asyncio.Future[Image]":
-        """Look for commits of others; not counted as work, and nobody is told yet (`show`)."""
-        return asyncio.get_running_loop().run_in_executor(self._threads, self.log.refresh)
+        """Look for commits of others, in a thread that does nothing else: an image that is too old takes the
+        broker's role away. Not counted as work, and nobody is told yet (`show`).
+        """
+        return asyncio.get_running_loop().run_in_executor(self._follower, self.log.refresh)
 
     def newest(self, topic_id: str, partition: int) -> PartitionState:
         """A partition as of the newest commit, looked for now: for who misses a file. A storage thread.
@@ -143,4 +155,5 @@ class LiveRoot:
 
     def close(self) -> None:
         """End the storage threads, without waiting for what hangs in the storage."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._apart, self._follower):
+            threads.shutdown(wait=False, cancel_futures=True)

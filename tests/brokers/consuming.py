@@ -1,6 +1,7 @@
 """Members of consumer groups, who commit what they have seen: a worker (working.py), NAME is GROUP.NUMBER."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ COMMITS_PER_SECOND = 5
 DEBUG = os.environ.get(
     "SPARKLOG_RD_DEBUG", ""
 )  # "cgrp,topic,fetch": why librdkafka does not get on, on stderr
+KP_DEBUG = "SPARKLOG_KP_DEBUG" in os.environ  # all that kafka-python does, on stderr
 Records = Mapping[int, tuple[Sequence[bytes], Sequence[int]]]  # partition -> values, offsets
 
 
@@ -113,6 +115,8 @@ class KafkaPython:
     def __init__(self, bootstrap: str, group: str) -> None:
         import kafka
 
+        if KP_DEBUG:
+            logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(name)s %(message)s")
         self._kafka = kafka
         self.assignment = Assignment()
         self._client = kafka.KafkaConsumer(

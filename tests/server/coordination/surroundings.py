@@ -156,6 +156,8 @@ class HeldRoot(LiveRoot):
         await asyncio.sleep(0)
         return function(*args)
 
+    run_apart = run
+
 
 class SharedLeadership(Leadership):
     """Of a broker among several: others lead the partitions that a test names."""

@@ -1,13 +1,14 @@
 """A state log without anybody's groups: loading, applying, appending, following."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import sparklog
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.metadata import Action, Image, plan_advance_log_start
-from sparklog_server.coordination import records, state_log
+from sparklog_server.coordination import reading, records, state_log
 from sparklog_server.coordination.state_log import LogStatus, outcome_of
 from sparklog_server.protocol.errors import ErrorCode
 from tests.foreign_records import append_foreign
@@ -73,20 +74,20 @@ class TestLoading:
     def test_loading_goes_on_where_storage_failed(self, toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(state_log, "RETRY_LOAD_MS", 0)
         replay, failures = (
-            records.replay,
+            records.replay_together,
             [full(), contended()],
         )
 
-        def fails_twice(*arguments: object) -> object:
+        def fails_twice(*arguments: Any, **keywords: Any) -> object:
             if failures:
                 raise failures.pop()
-            return replay(*arguments)  # type: ignore[arg-type]
+            return replay(*arguments, **keywords)
 
         async def fill(toy: Toy) -> None:
             await toy.append(Entry("a0", 1))
 
         async def scenario(toy: Toy) -> None:
-            monkeypatch.setattr(state_log, "replay", fails_twice)
+            monkeypatch.setattr(reading, "replay_together", fails_twice)
             await toy.open()
             assert not failures
             assert toy.amounts() == {"a0": 1}
@@ -326,12 +327,12 @@ class TestFollowing:
     def test_what_could_not_be_read_is_read_with_the_next_image(
         self, toys: Toys, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fails(*_: object) -> object:
+        def fails(*_: object, **__: object) -> object:
             raise full()
 
         async def scenario(toy: Toy) -> None:
             with monkeypatch.context() as patched:
-                patched.setattr(state_log, "replay", fails)
+                patched.setattr(reading, "replay_together", fails)
                 toy.append_foreign(Entry("a0", 1))
                 await toy.look()
                 assert toy.amounts() == {}
