@@ -19,8 +19,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +27,7 @@ import msgspec
 from sparklog.clock import Clock
 from sparklog.maintenance import Remembered
 from sparklog.storage.base import Hold
-from sparklog.storage.holding import hold_file
+from sparklog.storage.holding import hold_file, machine_directory
 from sparklog.storage.local_files import open_regular
 
 PATIENCE_MS = 1_000  # of who waits; the lock is held for a small file's writing, by a niced process at worst
@@ -65,7 +63,7 @@ class RoundStates:
 
     def __init__(self, url: str, cluster_id: str, *, patience: Clock | None = None) -> None:
         """`patience`: by this clock, others are waited for, for PATIENCE_MS; None: nobody is."""
-        directory = _directory()
+        directory = machine_directory()
         name = hashlib.sha256(f"{url}\n{cluster_id}".encode()).hexdigest()[:32]
         self._path = None if directory is None else directory / f"{name}.json"
         self._patience = patience
@@ -128,16 +126,3 @@ def _decoded(data: bytes) -> RoundState:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return msgspec.json.decode(data, type=RoundState)
     return UNKNOWN
-
-
-def _directory() -> Path | None:
-    """Ours alone; None if there is none to be had."""
-    path = Path(tempfile.gettempdir()) / f"sparklog-{os.geteuid()}"
-    try:
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(0o700)
-        found = path.lstat()
-    except OSError:
-        return None
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None

@@ -139,6 +139,10 @@ def _nothing() -> None:
     pass
 
 
+def _note_nothing(_note: bytes) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """What came of an attempt to hold a name: without a holder it is ours until `release`, or nobody's.
@@ -146,11 +150,15 @@ class Hold:
     Fields:
         holder: the note of who has it instead.
         is_proof: it is ours, and whoever held it before is dead: one kernel runs all who could have it.
+        before: the note of who held it before, if that one did not release it.
+        write: replaces our note.
     """
 
     release: Callable[[], None] = _nothing
     holder: bytes | None = None
     is_proof: bool = False
+    before: bytes = b""
+    write: Callable[[bytes], None] = _note_nothing
 
 
 class Store(Protocol):

@@ -11,7 +11,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from sparklog.storage.base import Hold
 from sparklog.storage.durable_names import DIRECTORY_FLAGS
@@ -44,9 +47,16 @@ def hold_file(path: str, note: bytes, *, is_local: bool = False) -> Hold:
     except OSError:  # a file system without locks
         os.close(descriptor)
         return Hold()
+    before = b""
     with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, note, 0)
+        before = os.pread(descriptor, _MAX_NOTE_BYTES, 0)
+
+    def write(data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, data, 0)
+
+    write(note)
 
     def release() -> None:
         with contextlib.suppress(OSError):
@@ -54,7 +64,22 @@ def hold_file(path: str, note: bytes, *, is_local: bool = False) -> Hold:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
-    return Hold(release=release, is_proof=is_local)
+    return Hold(release=release, is_proof=is_local, before=before, write=write)
+
+
+def machine_directory() -> Path | None:
+    """A directory of this machine, and of this user alone, for what means nothing elsewhere, or later; None
+    if there is none to be had.
+    """
+    path = Path(tempfile.gettempdir()) / f"sparklog-{os.geteuid()}"
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(0o700)
+        found = path.lstat()
+    except OSError:
+        return None
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
 
 
 def take_directory(path: str) -> Callable[[], None] | None:

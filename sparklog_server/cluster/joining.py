@@ -54,12 +54,12 @@ async def join(
     known = _standing(image, settings.node_id)
     replaces = NO_EPOCH
     if known is not None:
-        if lock.proves_death:
+        if lock.proves_death_of(known):
             replaces = known.broker_epoch
             _log.warning("broker %d was not stopped: its registration is ended", settings.node_id)
         else:
             replaces = await _watch(root, settings, known, is_stopping)
-    return await root.run(
+    joined = await root.run(
         lambda: Joined.join(
             root.metadata,
             settings.node_id,
@@ -70,6 +70,8 @@ async def join(
             completing=assigning.assignments,
         )
     )
+    lock.note(joined.incarnation_id)
+    return joined
 
 
 async def _watch(

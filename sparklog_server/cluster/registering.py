@@ -89,7 +89,8 @@ class Registering:
 
     async def _begin(self) -> Registration:
         node_id = self._settings.node_id
-        self._node_lock = NodeLock.acquire(self._root.store, node_id, self._addresses())
+        root = self._root
+        self._node_lock = NodeLock.acquire(root.store, node_id, self._addresses(), cluster_id=root.cluster_id)
         registration: Registration
         try:
             registration = await self._join(self._node_lock)
