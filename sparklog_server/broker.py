@@ -36,6 +36,7 @@ from sparklog_server.publish.first_batches import FirstBatches
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
 from sparklog_server.publish.topic_rules import TopicRules
+from sparklog_server.root.attention import Attention
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timer import Timer
@@ -47,6 +48,7 @@ from sparklog_server.transactions.sweep import TransactionSweep
 
 _log = logging.getLogger("sparklog_server")
 FAILED_TIMEOUT_MS = 500
+CONTROLLER_POLL_MS = 250
 
 
 class Component(Protocol):
@@ -72,6 +74,7 @@ class Broker:
         self.root = LiveRoot(
             log, defaults=config.root_defaults(), metrics=self.metrics, storage_threads=storage_threads
         )
+        self.attention = Attention()
         assigning = Assigning(self.root.root_config)
         self.membership = Membership(
             self.root, self.lifecycle, assigning, config.broker, advertised=self._advertised
@@ -91,7 +94,9 @@ class Broker:
             self.membership,
             self.lifecycle,
             self.metrics,
+            self.attention,
             poll_ms=config.broker.metadata_poll_ms,
+            idle_ms=self._idle_poll_ms,
         )
         self.fetches = self._make_fetches()
         self.topic_rules = TopicRules(
@@ -102,7 +107,9 @@ class Broker:
         self.transactions = TransactionCoordinator(
             self.root, self.publisher, config.transactions, clock=clock, metrics=self.metrics
         )
-        self.dispatcher = Dispatcher(config.network, bind_apis(self._services()), metrics=self.metrics)
+        self.dispatcher = Dispatcher(
+            config.network, bind_apis(self._services()), self.attention, metrics=self.metrics
+        )
         self.network = self._make_network()
         self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
         self.maintenance = self._make_maintenance()
@@ -230,6 +237,12 @@ class Broker:
         """Membership is made before the network, and registers after it has bound."""
         return self.network.advertised()
 
+    def _idle_poll_ms(self) -> float:
+        """How often to look for news that nobody waits for. The controller is who others wait for."""
+        settings = self.config.broker
+        bound_ms = min(settings.broker_heartbeat_interval_ms, settings.broker_session_timeout_ms / 4)
+        return min(CONTROLLER_POLL_MS, bound_ms) if self.controller.is_controller else bound_ms
+
     async def start(self) -> None:
         """Bind, start the components, and accept."""
         lifecycle = self.lifecycle
@@ -252,6 +265,7 @@ class Broker:
         if lifecycle.state is BrokerState.RUNNING:
             lifecycle.change(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
             began_ms = self.clock.monotonic_ms()
+            await self.attention.begin()  # what others lead from now on
             await self.membership.hand_over(timeout_ms)
             used_ms = self.clock.monotonic_ms() - began_ms
             timeout_ms = max(timeout_ms - used_ms, min(timeout_ms, FAILED_TIMEOUT_MS))

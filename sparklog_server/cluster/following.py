@@ -2,6 +2,7 @@
 
 Invariants: a damaged commit stops the broker; any other failure is told once, and tried again. The role is
     reviewed (membership.py) after every look, and while one takes too long.
+While nobody waits for news (root/attention.py), and each look is a request, it is seldom looked.
 Not here: looking because a request may know of something newer (root/live_root.py, `look`).
 Concurrency: one task on the event loop; the looking itself is in a storage thread.
 Sources: Kafka BrokerMetadataPublisher; docs/adr/0013.
@@ -9,10 +10,12 @@ Sources: Kafka BrokerMetadataPublisher; docs/adr/0013.
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
+from sparklog_server.root.attention import Attention
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Lifecycle
 
@@ -23,13 +26,24 @@ class Follower:
     """See the module's docstring."""
 
     def __init__(
-        self, root: LiveRoot, membership: Membership, lifecycle: Lifecycle, metrics: Metrics, *, poll_ms: int
+        self,
+        root: LiveRoot,
+        membership: Membership,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        attention: Attention,
+        *,
+        poll_ms: int,
+        idle_ms: Callable[[], float],
     ) -> None:
+        """`idle_ms`: how often to look while nobody waits for news, where each look is a request."""
         self._root = root
         self._membership = membership
         self._lifecycle = lifecycle
         self._metrics = metrics
-        self._nap_seconds = poll_ms / 1000
+        self._attention = attention
+        self._poll_ms = poll_ms
+        self._idle_ms = idle_ms
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -42,15 +56,11 @@ class Follower:
             self._task.cancel()
 
     async def _follow(self) -> None:
-        """Look for commits of others; the naps also show how late the loop is."""
-        loop = asyncio.get_running_loop()
-        nap = self._nap_seconds
+        """Look for commits of others."""
         problem = ""
         while True:
-            began = loop.time()
-            await asyncio.sleep(nap)
-            self._metrics.loop_lag.record((loop.time() - began - nap) * 1000)
             try:
+                await self._nap()
                 await self._refresh()
             except CorruptLogError as error:
                 self._lifecycle.fail(error)
@@ -61,8 +71,21 @@ class Follower:
                 problem = str(error)
             else:
                 problem = ""
+            finally:
+                self._attention.has_looked()
             self._root.show()
             self._membership.review()
+
+    async def _nap(self) -> None:
+        """Between two looks. Naps also show how late the loop is."""
+        idle_ms = max(self._poll_ms, self._idle_ms())
+        if self._root.store.traits.is_remote and not self._attention.is_paid:
+            await self._attention.nap(idle_ms / 1000)
+            return
+        loop, nap = asyncio.get_running_loop(), self._poll_ms / 1000
+        began = loop.time()
+        await asyncio.sleep(nap)
+        self._metrics.loop_lag.record((loop.time() - began - nap) * 1000)
 
     async def _refresh(self) -> None:
         """Look for commits; should the storage not answer in time, the role does not wait for it."""

@@ -28,6 +28,7 @@ from sparklog_server.network.frames import Frame
 from sparklog_server.network.limits import SHARES, ByteBudget
 from sparklog_server.protocol.answers import HeldAnswer
 from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
+from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.messages import (
     MessageCodec,
     codec_for,
@@ -36,17 +37,30 @@ from sparklog_server.protocol.messages import (
     parse_header,
 )
 from sparklog_server.protocol.wire import CloseConnectionError, Response
+from sparklog_server.root.attention import Attention
 from sparklog_server.settings.network import NetworkSettings
 
 _log = logging.getLogger("sparklog_server.network")
 _request_log = logging.getLogger("sparklog_server.request")
 
 
+# A member that says it is there, and a client that has just connected, ask for nothing that may be new.
+_NO_NEWS = frozenset({ApiKey.HEARTBEAT, ApiKey.API_VERSIONS})
+
+
 class Dispatcher:
     """See the module's docstring."""
 
-    def __init__(self, settings: NetworkSettings, apis: Mapping[int, ApiEntry], *, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        apis: Mapping[int, ApiEntry],
+        attention: Attention,
+        *,
+        metrics: Metrics,
+    ) -> None:
         self.apis = apis
+        self.attention = attention
         self.metrics = metrics
         limit = settings.queued_max_response_bytes
         self.answers = ByteBudget(limit, limit // SHARES)
@@ -68,7 +82,10 @@ class Dispatcher:
         work = HeldWork(self.work, origin.peer_host)
         if not entry.waits:
             await work.reserve(examined.elements)
+        wants_news = header.api_key not in _NO_NEWS
         try:
+            if wants_news:
+                await self.attention.begin()
             body = examined.read()
             if entry.waits:
                 frame.release()
@@ -77,6 +94,8 @@ class Dispatcher:
                 await self._take_slot()
         except BaseException:
             work.release()
+            if wants_news:
+                self.attention.end()
             raise
         context = RequestContext(
             api_key=header.api_key,
@@ -89,7 +108,7 @@ class Dispatcher:
             types=codec.types,
             answer=HeldAnswer(self.answers, origin.peer_host),
         )
-        return DispatchedRequest(self, entry, codec, context, body, frame, work, origin, received)
+        return DispatchedRequest(self, entry, codec, context, body, frame, work, origin, received, wants_news)
 
     async def _take_slot(self) -> None:
         self._queued += 1
@@ -110,6 +129,7 @@ class DispatchedRequest:
         "_frame",
         "_origin",
         "_received",
+        "_wants_news",
         "_work",
         "entry",
     )
@@ -125,6 +145,7 @@ class DispatchedRequest:
         work: HeldWork,
         origin: Origin,
         received: float,
+        wants_news: bool,
     ) -> None:
         self._dispatcher = dispatcher
         self.entry = entry
@@ -135,6 +156,7 @@ class DispatchedRequest:
         self._work = work
         self._origin = origin
         self._received = received  # seconds of the loop's clock
+        self._wants_news = wants_news
 
     @property
     def is_counted(self) -> bool:
@@ -181,6 +203,9 @@ class DispatchedRequest:
         """It is answered, or never will be; may be called again."""
         self._work.release()
         self._context.answer.release()
+        if self._wants_news:
+            self._wants_news = False
+            self._dispatcher.attention.end()
 
     def count(self, answer: Answer, times: Times) -> None:
         """Its answer was sent."""

@@ -16,6 +16,7 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.root.attention import Attention
 from sparklog_server.settings.config import ServerConfig
 
 METADATA_V0 = struct.pack(">i", 0)
@@ -89,6 +90,7 @@ async def serving(
     dispatcher = Dispatcher(
         config.network,
         {3: entry, 18: bind_apis(cast("Services", None))[18]},
+        Attention(),
         metrics=Metrics(),
     )
     network = Network(
