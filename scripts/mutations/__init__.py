@@ -13,6 +13,7 @@ from scripts.mutations import (
     leaderships,
     maintenance,
     metadata,
+    objects,
     protocol,
     readers,
     records,
@@ -52,4 +53,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *coordinator.MUTANTS,
     *protocol.MUTANTS,
     *transactions.MUTANTS,
+    *objects.MUTANTS,
 )

@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "broker: a record without a key closes nobody's groups",
         "sparklog_server/coordination/records.py",
-        " for key, value in latest.items() if key is not None]\n",
-        " for key, value in latest.items()]\n",
+        " for key, value in self._latest.items() if key is not None]\n",
+        " for key, value in self._latest.items()]\n",
         "tests/server/coordination/test_state_log.py tests/server/groups/test_coordinator.py",
     ),
     Mutant(

@@ -75,7 +75,7 @@ MUTANTS = (
     ),
     Mutant(
         "what somebody else has put in the place of the pace's directory is not used",
-        "sparklog/client/round_state.py",
+        "sparklog/storage/holding.py",
         "return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None",
         "return path",
         "tests/client/test_round_state.py",

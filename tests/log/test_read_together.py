@@ -110,18 +110,21 @@ def test_what_is_large_is_read_by_itself(
     assert told.values[1] == [*values(1), b"x" * 20_000, b"%d/1" % PUBLISHES]
 
 
-def test_an_error_ends_its_partition_alone(store: MemoryStore, log: SparkLog) -> None:
-    publish(log, PUBLISHES, range(1))
+def test_an_error_ends_its_partition_alone_and_for_good(
+    store: MemoryStore, log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        publish(log, PUBLISHES, range(1))
     publish(log, PUBLISHES, range(1, 3))
-    extents = log.image.partition("t", 0).extents
-    store.delete(extents[len(extents) - 1].segment)
+    store.delete(log.image.partition("t", 0).extents[PUBLISHES].segment)
+    monkeypatch.setattr(module, "WINDOW_RANGES", 2)
     told = Told(store, [stretch(log, one) for one in range(3)])
     assert told.ended == {0: "SEGMENT_MISSING", 1: None, 2: None}
-    assert told.values[1] == values(1, end=PUBLISHES + 1)
-    assert told.values[2] == values(2, end=PUBLISHES + 1)
-    cut = Told(store, [stretch(log, 0, PUBLISHES, PUBLISHES + 1), stretch(log, 1, 7)])
-    assert cut.ended == {0: "SEGMENT_MISSING", 1: None}
-    assert cut.values == {1: values(1, 7, PUBLISHES + 1)}
+    assert told.values == {
+        0: values(0),
+        1: values(1, end=PUBLISHES + 1),
+        2: values(2, end=PUBLISHES + 1),
+    }
 
 
 def test_where_each_read_is_cheap_the_records_are_the_same() -> None:

@@ -19,6 +19,7 @@ from tests.server.coordination.toy import LEDGER, PARTITIONS, TOPIC, Entry, Toy,
 from tests.support.removing import merge, remove_dead
 
 BUNDLES = 20
+SECONDS = 20  # for what takes milliseconds
 
 
 def append_bundle(log: SparkLog, entries: Sequence[Entry]) -> None:
@@ -69,15 +70,16 @@ def filled(tmp_path: object) -> str:
 
 
 def test_nobody_waits_behind_the_threads_of_consumers(filled: str) -> None:
+    held = threading.Event()
+
     async def scenario(log: SparkLog, root: LiveRoot) -> None:
-        held = threading.Event()
         consumer = asyncio.ensure_future(root.run(held.wait))
         behind = asyncio.ensure_future(root.run(lambda: None))
         reading = Reading(root, LEDGER)
         state = root.image.partition(TOPIC, 1)
-        replayed = await reading.read(state, 0, state.log_end_offset)
+        replayed = await asyncio.wait_for(reading.read(state, 0, state.log_end_offset), SECONDS)
         assert replayed.records == [Entry("x1", BUNDLES - 1)]
-        assert await root.begin_refresh() is log.image
+        assert await asyncio.wait_for(root.begin_refresh(), SECONDS) is log.image
         assert not behind.done()
         held.set()
         await asyncio.gather(consumer, behind)
@@ -85,13 +87,14 @@ def test_nobody_waits_behind_the_threads_of_consumers(filled: str) -> None:
     with sparklog.open(filled) as log:
         root = LiveRoot(log, defaults={}, metrics=Metrics(), storage_threads=1)
         try:
-            asyncio.run(asyncio.wait_for(scenario(log, root), 60))
+            asyncio.run(scenario(log, root))
         finally:
+            held.set()
             root.close()
 
 
 def test_what_was_merged_since_is_read_where_it_is_now(filled: str) -> None:
-    async def scenario(root: LiveRoot, log: SparkLog) -> None:
+    async def scenario(root: LiveRoot) -> None:
         old = root.image
         with sparklog.open(filled) as other:
             merge(other)
@@ -106,6 +109,6 @@ def test_what_was_merged_since_is_read_where_it_is_now(filled: str) -> None:
     with sparklog.open(filled) as log:
         root = LiveRoot(log, defaults={}, metrics=Metrics(), storage_threads=1)
         try:
-            asyncio.run(asyncio.wait_for(scenario(root, log), 60))
+            asyncio.run(asyncio.wait_for(scenario(root), SECONDS))
         finally:
             root.close()

@@ -1,0 +1,119 @@
+"""Reading from object stores: each object once, behind nobody, and no older than it may be."""
+
+from scripts.mutations.mutant import Mutant
+
+FETCHED, OF_FETCHED = "sparklog/log/fetched.py", "tests/log/test_fetched.py"
+TOGETHER, OF_TOGETHER = "sparklog/log/read_together.py", "tests/log/test_read_together.py"
+ROUNDS, OF_ROUNDS = "sparklog_server/fetch/rounds.py", "tests/server/fetch/test_rounds.py"
+LIVE_ROOT, OF_READING = "sparklog_server/root/live_root.py", "tests/server/coordination/test_reading.py"
+ATTENTION = "sparklog_server/root/attention.py"
+OF_ATTENTION = "tests/server/root/test_attention.py tests/server/cluster/test_following.py"
+NODE_LOCK, OF_NODE_LOCK = "sparklog_server/cluster/node_lock.py", "tests/server/cluster/test_node_lock.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "objects: ranges of one object are asked for once",
+        FETCHED,
+        "        if joined is not None and _is_near(joined, span, wanted):\n",
+        "        if False:\n",
+        f"{OF_FETCHED} {OF_ROUNDS}",
+    ),
+    Mutant(
+        "objects: what is needed first is fetched first",
+        FETCHED,
+        "min(number for number, _ in of_segment)",
+        "0",
+        OF_FETCHED,
+    ),
+    Mutant(
+        "objects: nothing is waited for when the time is over",
+        FETCHED,
+        "                    if is_time_over():\n",
+        "                    if False:\n",
+        OF_FETCHED,
+    ),
+    Mutant(
+        "objects: partitions are read together by the time of their records",
+        TOGETHER,
+        "heapq.merge(*timed, key=itemgetter(0))",
+        "itertools.chain(*timed)",
+        OF_TOGETHER,
+    ),
+    Mutant(
+        "objects: an error ends its own partition, for good",
+        TOGETHER,
+        "                left[number] = 0\n",
+        "                pass\n",
+        OF_TOGETHER,
+    ),
+    Mutant(
+        "fetch: when the time is over there is something of each partition",
+        ROUNDS,
+        "                if not gathered.has_any(number):\n",
+        "                if True:\n",
+        OF_ROUNDS,
+    ),
+    Mutant(
+        "fetch: what was fetched for files that are gone is not looked for again",
+        ROUNDS,
+        "                    gathered = None\n",
+        "                    pass\n",
+        OF_ROUNDS,
+    ),
+    Mutant(
+        "broker: coordinators wait behind no consumer",
+        LIVE_ROOT,
+        "            self._apart, functools.partial(function, *args)\n",
+        "            self._threads, functools.partial(function, *args)\n",
+        OF_READING,
+    ),
+    Mutant(
+        "broker: following the log waits behind no consumer",
+        LIVE_ROOT,
+        "run_in_executor(self._follower, self.log.refresh)",
+        "run_in_executor(self._threads, self.log.refresh)",
+        OF_READING,
+    ),
+    Mutant(
+        "broker: state logs are read together",
+        "sparklog_server/coordination/reading.py",
+        "            self._background.spawn(self._read_all(wanted))\n",
+        "            for one in wanted:\n                self._background.spawn(self._read_all([one]))\n",
+        OF_READING,
+    ),
+    Mutant(
+        "s3: reading ahead leaves requests to others",
+        "sparklog/storage/s3_client.py",
+        "self.options.max_concurrency - _LEFT_BY_READING_AHEAD",
+        "self.options.max_concurrency",
+        "tests/storage/test_s3_connections.py",
+    ),
+    Mutant(
+        "broker: who asks after a long time waits for a look",
+        ATTENTION,
+        "        if self._looked is not None:\n",
+        "        if False:\n",
+        OF_ATTENTION,
+    ),
+    Mutant(
+        "broker: nobody waits for a look for ever",
+        ATTENTION,
+        "                async with asyncio.timeout(LOOK_SECONDS):\n",
+        "                async with asyncio.timeout(None):\n",
+        OF_ATTENTION,
+    ),
+    Mutant(
+        "brokers: the note of a lock proves the death of its own registration alone",
+        NODE_LOCK,
+        "                known.incarnation_id,\n",
+        '                note["incarnation"],\n',
+        OF_NODE_LOCK,
+    ),
+    Mutant(
+        "brokers: a copy of the machine proves nothing",
+        NODE_LOCK,
+        '(note["incarnation"], note["boot"]) == (',
+        '(note["incarnation"], self._boot) == (',
+        OF_NODE_LOCK,
+    ),
+)
