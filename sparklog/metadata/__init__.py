@@ -1,7 +1,7 @@
 """The metadata log: what is where in a root, and the only source of truth."""
 
 from sparklog.metadata.background import Background
-from sparklog.metadata.log import MetadataLog, PublishResult
+from sparklog.metadata.log import MetadataLog
 from sparklog.metadata.model.acting import (
     AcceptedPart,
     ActAsBroker,
@@ -167,6 +167,7 @@ from sparklog.metadata.model.writers import (
     why_illegal_writer_txn,
 )
 from sparklog.metadata.others import Plan, SharedPlan
+from sparklog.metadata.results import PublishResult
 from sparklog.metadata.settings import MetadataSettings
 
 __all__ = [

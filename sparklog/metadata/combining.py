@@ -55,6 +55,7 @@ _log = logging.getLogger(__name__)
 PATIENCE_MS = 600
 _SHORTEST_POLL_MS = 8.0
 _LONGEST_LINGER_MS = 100
+_END_KNOWN_MS = 1_000
 _RECENT_COMMITS, _RECENT_MS = 8, 1_000
 # Who waits so long, by the store's whole seconds, loses to somebody who publishes without looking.
 _STARVING_MS, _STARVED_FOR_MS = 2_500, 30_000
@@ -214,6 +215,8 @@ class Combiner:
             until_ms = self._patience_with_others(image, waiting, one)
             if until_ms is not None:
                 image = self._wait_for_news(image, min(until_ms, deadline_ms))
+                if not one.posted.is_over(image):
+                    image = self._at_the_end(image)
                 if one.posted.is_over(image):
                     break
                 if self._patience_with_others(image, waiting, one) is None:
@@ -273,6 +276,14 @@ class Combiner:
             if newer.commit != image.commit or now_ms >= until_ms:
                 return newer
             sleep_ms = max(_SHORTEST_POLL_MS, (now_ms - start_ms) / 3)
+
+    def _at_the_end(self, image: Image) -> Image:
+        """Where the log moves all the time, each step finds news, and none the end: so that is looked for
+        once in a while, or this process would not know how old its image is.
+        """
+        if self._follower.is_confirmed(image.commit, within_ms=_END_KNOWN_MS):
+            return image
+        return self._checked(self._follower.newest(image))
 
     def _publish_all(
         self, image: Image, one: _Round, waiting: Sequence[Ticket], deadline_ms: int

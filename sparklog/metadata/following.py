@@ -77,9 +77,17 @@ class Follower(Protocol):
         ...
 
 
-def make_follower(store: Store, clock: Clock) -> Follower:
-    """The kind of follower that suits a store."""
-    return RemoteFollower(store, clock) if store.traits.is_remote else LookingFollower(store, clock)
+Seen = Callable[[Image, Moment], None]
+
+
+def make_follower(store: Store, clock: Clock, on_end: Seen) -> Follower:
+    """The kind of follower that suits a store.
+
+    Args:
+        on_end: of a store where a look is a request: is told of each one that found the end of the log; the
+            successor of this image, if it exists, was created after that moment.
+    """
+    return RemoteFollower(store, clock, on_end) if store.traits.is_remote else LookingFollower(store, clock)
 
 
 class LookingFollower:
@@ -126,9 +134,10 @@ class LookingFollower:
 class RemoteFollower:
     """For stores where every look is a request."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, on_end: Seen) -> None:
         self._store = store
         self._clock = clock
+        self._on_end = on_end
         self._end = NO_COMMIT - 1
         self._asked: Moment | None = None
         self.followed: tuple[Commit, ...] = ()
@@ -153,6 +162,7 @@ class RemoteFollower:
                 return image, error
             if self.is_confirmed(image.commit) or not commit_was_cleaned(self._store, image.commit):
                 self.confirm(image.commit, asked)
+                self._on_end(image, asked)
                 return image, None
             image = reload_image(self._store, image)
 

@@ -24,25 +24,25 @@ import random
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Self
 
 from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
 from sparklog.metadata.background import AtOnce, Runner
 from sparklog.metadata.cleaning import clean_metadata
-from sparklog.metadata.combining import Combiner, Settled
+from sparklog.metadata.combining import Combiner
 from sparklog.metadata.creating import CommitCreator, make_candidate
 from sparklog.metadata.crowd import CROWDED_MS
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.documents.properties import open_properties
-from sparklog.metadata.following import make_follower
+from sparklog.metadata.following import Moment, make_follower
 from sparklog.metadata.loading import reload_image
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import NO_COMMIT, Image, empty_image
 from sparklog.metadata.others import Plan, SharedPlan
+from sparklog.metadata.results import PublishResult, result, result_of
 from sparklog.metadata.settings import MetadataSettings
 from sparklog.metadata.turns import Turns
 from sparklog.metadata.upkeep import LogUpkeep
@@ -50,24 +50,8 @@ from sparklog.storage import Store
 
 # A publisher that has seen others publish looks for their commits before it plans, for this long.
 _COMPANY_MS = 600_000
+_PEEK_SECONDS = 0.01
 _BACKOFF_MS, _REMOTE_BACKOFF_MS = 2.0, 50.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishResult:
-    """What publish did: the actions as applied, in commit `commit`.
-
-    Without actions nothing was published, and `commit` is the one that the plan looked at.
-
-    Fields:
-        planned_against: the image for which the plan, or its shared form, gave these actions; by it whoever
-            publishes less than was asked for can be told why. Not always the one of the plan's last call,
-            where others published for us; None if nobody can tell any more. May read commits again.
-    """
-
-    commit: int
-    actions: tuple[Action, ...]
-    planned_against: Callable[[], Image | None] = field(compare=False, repr=False)
 
 
 class MetadataLog:
@@ -90,7 +74,7 @@ class MetadataLog:
         self._turns = Turns(store, DIRECTORY, clock, self._random)
         self._lock = threading.RLock()
         self._is_remote = store.traits.is_remote
-        self._follower = make_follower(store, clock)
+        self._follower = make_follower(store, clock, self._note_end)
         backoff_ms = settings.backoff_ms
         if backoff_ms is None:
             backoff_ms = _REMOTE_BACKOFF_MS if self._is_remote else _BACKOFF_MS
@@ -166,16 +150,25 @@ class MetadataLog:
             CorruptLogError: a commit is damaged; the image stays at the one before, and so it goes at
                 every further call.
         """
-        interval_ms = self._store.traits.refresh_interval_ms
-        with self._lock:
+        interval_ms, began = self._store.traits.refresh_interval_ms, self._follower.now()
+        # A publish may have the lock for long, and looks meanwhile, for all who wait to look.
+        while not self._lock.acquire(timeout=_PEEK_SECONDS):
+            if self._has_looked_since(began):
+                return self._image
+        try:
             now_ms = self._clock.monotonic_ms()
+            if self._has_looked_since(began):
+                return self._image
             if max_age_ms and self._follower.is_confirmed(self._image.commit, within_ms=max_age_ms):
                 return self._image
             if force or self._refreshed_ms is None or now_ms - self._refreshed_ms >= interval_ms:
                 asked = self._follower.now()
                 self._refresh_locked()
-                self._refreshed_ms, self._looked = now_ms, asked
+                self._note_look(asked)
+                self._refreshed_ms = now_ms
             return self._image
+        finally:
+            self._lock.release()
 
     def publish(self, plan: Plan, *, shared: SharedPlan | None = None) -> PublishResult:
         """Publish the actions of `plan`, all or nothing, and return them as applied.
@@ -195,7 +188,8 @@ class MetadataLog:
         with self._lock:
             before, asked = self._image, self._follower.now()
             result, made = self._publish_locked(plan, shared)
-            image, self._looked = self._image, asked  # a commit made since, or a look
+            image = self._image
+            self._note_look(asked)  # a commit made since, or a look
             if image.commit > before.commit + made:
                 self._note_company()
         if made:
@@ -229,9 +223,26 @@ class MetadataLog:
 
     # --- following -----------------------------------------------------------------------------------
 
+    def _has_looked_since(self, began: Moment) -> bool:
+        return self._looked.monotonic_ms > began.monotonic_ms
+
+    def _note_end(self, image: Image, asked: Moment) -> None:
+        """A look of a publish that goes on, too. Who loses one race after the other, or waits for others to
+        publish, is in touch with the log all the time, and must not be taken for cut off by its own process.
+        """
+        if image.commit >= self._image.commit:
+            self._show_durably(image)
+            self._note_look(asked)
+
+    def _note_look(self, asked: Moment) -> None:
+        """The image was the newest at this moment, or later."""
+        if asked.monotonic_ms >= self._looked.monotonic_ms:
+            self._looked = asked
+
     def _refresh_locked(self) -> None:
-        image, error = self._follower.newest(self._image)
-        if image is not self._image:
+        before = self._image
+        image, error = self._follower.newest(before)
+        if image is not before:
             self._note_company()
             self.combiner.note_commits(self._follower.followed)
         self._show_durably(image)
@@ -239,7 +250,7 @@ class MetadataLog:
             raise error
 
     def _show_durably(self, image: Image) -> None:
-        if image is self._image:
+        if image is self._image or image.commit < self._image.commit:
             return
         if image.commit != NO_COMMIT:
             self._store.sync_directory(DIRECTORY)
@@ -318,14 +329,14 @@ class MetadataLog:
             if not actions:
                 if look:
                     self._show_durably(image)
-                    return _result(image.commit, (), image), False
+                    return result(image.commit, (), image), False
                 look = True
                 continue
             if shared is not None and self.combiner.crowd.is_worth_posting(shared):
                 settled = self.combiner.publish(image, plan, shared, deadline_ms)
                 if settled is not None:
                     self._show_durably(settled.image)
-                    return _result_of(settled), settled.made
+                    return result_of(settled), settled.made
                 shared = None
                 continue
             self._before_linking(image)
@@ -333,7 +344,7 @@ class MetadataLog:
             if self._creator.create(candidate, deadline_ms):
                 self.combiner.note_fenced()
                 self._image = candidate.image  # and all before it: the put has synced the directory
-                return _result(candidate.image.commit, actions, image), True
+                return result(candidate.image.commit, actions, image), True
             losses, look = losses + 1, True
             self._note_company()
             if shared is not None:
@@ -376,16 +387,6 @@ class MetadataLog:
         self._creator.forget_open_put()
         self.combiner.start_anew()
         self._upkeep.runner.start_anew()
-
-
-def _result(commit: int, actions: tuple[Action, ...], planned_against: Image) -> PublishResult:
-    return PublishResult(commit=commit, actions=actions, planned_against=lambda: planned_against)
-
-
-def _result_of(settled: Settled) -> PublishResult:
-    return PublishResult(
-        commit=settled.commit, actions=settled.actions, planned_against=settled.planned_against
-    )
 
 
 _all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()

@@ -19,6 +19,7 @@ from sparklog_server.root.attention import Attention
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.lifecycle import Lifecycle
 
+SHOWN_MS = 100
 _log = logging.getLogger("sparklog_server")
 
 
@@ -88,10 +89,14 @@ class Follower:
         self._metrics.loop_lag.record((loop.time() - began - nap) * 1000)
 
     async def _refresh(self) -> None:
-        """Look for commits; should the storage not answer in time, the role does not wait for it."""
+        """Look for commits; should the storage not answer in time, the role does not wait for it. Nor do
+        those who wait for news: a publish may hold the look up, and show what it finds meanwhile.
+        """
         refreshing = self._root.begin_refresh()
         while not refreshing.done():
             left_ms = self._membership.left_ms
-            await asyncio.wait({refreshing}, timeout=left_ms / 1000 if left_ms > 0 else None)
+            timeout_ms = min(left_ms, SHOWN_MS) if left_ms > 0 else SHOWN_MS
+            await asyncio.wait({refreshing}, timeout=timeout_ms / 1000)
+            self._root.show()
             self._membership.review()
         refreshing.result()

@@ -1,13 +1,19 @@
 """How long ago an image is known to have been the newest; brokers stop answering by it."""
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import MetadataLog, SetConfigs
+from sparklog.metadata import Image, MetadataLog, SetConfigs, SharedPlan
 from sparklog.storage import MemoryStore, StoreTraits
+from tests.metadata.combining_publishers import interpret, leave_request
+
+SECONDS = 20
 
 
 class Clocks(ManualClock):
@@ -17,6 +23,19 @@ class Clocks(ManualClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self.set_ms
+
+
+class Asked(Clocks):
+    """Tells that somebody who looks has asked for the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Semaphore(0)
+
+    def monotonic_ms(self) -> int:
+        if threading.current_thread().name.startswith("look"):
+            self.asked.release()
+        return super().monotonic_ms()
 
 
 @pytest.fixture
@@ -92,3 +111,125 @@ def test_a_refresh_that_does_not_look_makes_nothing_younger(clock: Clocks) -> No
     clock.set_ms = 3_600_000
     log.refresh()
     assert log.image_age_ms == 3_600_010
+
+
+class Contended:
+    """A log in an object store, in which another process commits whenever a test says so."""
+
+    def __init__(self, clock: Clocks) -> None:
+        self.store = MemoryStore(clock=clock, traits=StoreTraits(is_remote=True, appends_after_sync=False))
+        self.clock = clock
+        self.log = MetadataLog.open(self.store, clock, create=True)
+        self._other = MetadataLog.open(self.store, clock)
+        self._count = 0
+
+    def others_commit(self) -> None:
+        self._count += 1
+        wanted = SetConfigs(configs={"retention.ms": str(self._count)})
+        self._other.publish(lambda _: [wanted])
+
+    @property
+    def newest(self) -> int:
+        return self._other.image.commit
+
+
+def test_each_look_of_a_publish_counts_however_long_it_takes(clock: Clocks) -> None:
+    """Who loses one race after the other is in touch with the log all the time: it is not cut off."""
+    contended = Contended(clock)
+    log, ages = contended.log, list[int]()
+
+    def plan(image: Image) -> list[SetConfigs]:
+        if ages or image.commit == contended.newest:
+            ages.append(log.image_age_ms)
+            assert log.image is image, "what is known is shown"
+        clock.advance_ms(3_000)
+        if len(ages) < 6:
+            contended.others_commit()
+        return [SetConfigs(configs={"retention.bytes": "1"})]
+
+    contended.others_commit()
+    log.refresh()
+    log.publish(plan)
+    assert max(ages) <= 3_000, ages
+    assert log.image.commit == contended.newest + 1
+    assert log.image_age_ms <= 3_000
+
+
+def test_so_does_each_look_of_who_waits_for_others_to_publish(clock: Clocks) -> None:
+    """Also where the log moves between the looks of who waits, so that each finds news, and not the end."""
+    contended = Contended(clock)
+    log, ages = contended.log, list[int]()
+    payload = b'["retention.bytes",null,"never"]'
+    shared = SharedPlan(payload=lambda: payload, interpret=interpret)
+    contended.others_commit()
+    log.refresh()
+    for _ in range(8):  # whose owners are before us, and gone
+        leave_request(contended.store, log, clock, "retention.ms", None, "never")
+
+    began_ms = due_ms = clock.monotonic_ms()
+
+    def hook(operation: str, _name: str) -> None:
+        nonlocal due_ms
+        if operation == "open_read":
+            ages.append(log.image_age_ms)
+            clock.advance_ms(100)
+            if clock.monotonic_ms() >= due_ms:
+                due_ms = clock.monotonic_ms() + 120
+                contended.store.hook = None
+                contended.others_commit()
+                contended.store.hook = hook
+
+    log.combiner.crowd.note()
+    contended.store.hook = hook
+    log.publish(interpret(payload), shared=shared)
+    contended.store.hook = None
+    assert clock.monotonic_ms() - began_ms > 4_000
+    assert max(ages) <= 3_500, ages
+
+
+def test_who_wants_to_look_does_not_wait_for_a_publish_that_looks() -> None:
+    """It may wait for others to publish, for seconds; and ten who wait would look one after the other."""
+    clock = Asked()
+    contended = Contended(clock)
+    log = contended.log
+    contended.others_commit()
+    log.refresh()
+    planned, may_go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def plan(_image: Image) -> list[SetConfigs]:
+        planned.release()
+        assert may_go_on.acquire(timeout=SECONDS)
+        return [SetConfigs(configs={"retention.bytes": "1"})]
+
+    with ThreadPoolExecutor(1) as publisher, ThreadPoolExecutor(4, "look") as lookers:
+        publishing = publisher.submit(log.publish, plan)
+        try:
+            assert planned.acquire(timeout=SECONDS)
+            looking = [lookers.submit(log.refresh) for _ in range(4)]
+            for _ in looking:
+                assert clock.asked.acquire(timeout=SECONDS)
+            contended.others_commit()
+            clock.advance_ms(1)
+            opened = count_opens(contended.store)
+            may_go_on.release()
+            assert planned.acquire(timeout=SECONDS), "it has lost a race, and looked"
+            found = [one.result(SECONDS) for one in looking]
+            assert {image.commit for image in found} == {contended.newest}
+            assert opened.total() <= 3, "of the publish: whose the commit is, the commit, and the end"
+            assert not publishing.done()
+        finally:
+            contended.store.hook = None
+            may_go_on.release()
+            may_go_on.release()
+        publishing.result(SECONDS)
+
+
+def count_opens(store: MemoryStore) -> Counter[str]:
+    opened: Counter[str] = Counter()
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "open_read":
+            opened[name] += 1
+
+    store.hook = hook
+    return opened
