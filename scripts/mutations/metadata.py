@@ -239,8 +239,8 @@ MUTANTS = (
     Mutant(
         "an image's age is that of a look that succeeded",
         "sparklog/metadata/log.py",
-        "                self._refreshed_ms, self._looked = now_ms, asked\n",
-        "            self._refreshed_ms, self._looked = now_ms, self._follower.now()\n",
+        "                self._refresh_locked()\n                self._note_look(asked)\n",
+        "                self._note_look(asked)\n                self._refresh_locked()\n",
         "tests/metadata/test_image_age.py",
     ),
     Mutant(

@@ -8,6 +8,7 @@ ROUNDS, OF_ROUNDS = "sparklog_server/fetch/rounds.py", "tests/server/fetch/test_
 LIVE_ROOT, OF_READING = "sparklog_server/root/live_root.py", "tests/server/coordination/test_reading.py"
 ATTENTION = "sparklog_server/root/attention.py"
 OF_ATTENTION = "tests/server/root/test_attention.py tests/server/cluster/test_following.py"
+OF_AGE = "tests/metadata/test_image_age.py"
 NODE_LOCK, OF_NODE_LOCK = "sparklog_server/cluster/node_lock.py", "tests/server/cluster/test_node_lock.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -115,5 +116,41 @@ MUTANTS: tuple[Mutant, ...] = (
         '(note["incarnation"], note["boot"]) == (',
         '(note["incarnation"], self._boot) == (',
         OF_NODE_LOCK,
+    ),
+    Mutant(
+        "metadata: each look of a publish makes the image new",
+        "sparklog/metadata/following.py",
+        "                self._on_end(image, asked)\n",
+        "",
+        OF_AGE,
+    ),
+    Mutant(
+        "metadata: who waits for others to publish looks for the end",
+        "sparklog/metadata/combining.py",
+        "        if self._follower.is_confirmed(image.commit, within_ms=_END_KNOWN_MS):\n",
+        "        if True:\n",
+        OF_AGE,
+    ),
+    Mutant(
+        "metadata: a publish makes no image older",
+        "sparklog/metadata/log.py",
+        "        if asked.monotonic_ms >= self._looked.monotonic_ms:\n",
+        "        if True:\n",
+        OF_AGE,
+    ),
+    Mutant(
+        "metadata: looks that wait are made once",
+        "sparklog/metadata/log.py",
+        "            if self._has_looked_since(began):\n                return self._image\n"
+        "            if max_age_ms",
+        "            if max_age_ms",
+        OF_AGE,
+    ),
+    Mutant(
+        "metadata: who looks does not wait for a publish that looks",
+        "sparklog/metadata/log.py",
+        "        while not self._lock.acquire(timeout=_PEEK_SECONDS):\n",
+        "        while not self._lock.acquire():\n",
+        OF_AGE,
     ),
 )
