@@ -89,15 +89,7 @@ class Broker:
             metrics=self.metrics,
             on_fatal=self.lifecycle.fail,
         )
-        self.follower = Follower(
-            self.root,
-            self.membership,
-            self.lifecycle,
-            self.metrics,
-            self.attention,
-            poll_ms=config.broker.metadata_poll_ms,
-            idle_ms=self._idle_poll_ms,
-        )
+        self.follower = self._make_follower()
         self.fetches = self._make_fetches()
         self.topic_rules = TopicRules(
             self.root, max_decompressed_bytes=config.publish.max_decompressed_message_bytes
@@ -126,6 +118,17 @@ class Broker:
             self.maintenance,
         ]
         self._started: list[Component] = []
+
+    def _make_follower(self) -> Follower:
+        return Follower(
+            self.root,
+            self.membership,
+            self.lifecycle,
+            self.metrics,
+            self.attention,
+            poll_ms=self.config.broker.metadata_poll_ms,
+            idle_ms=self._idle_poll_ms,
+        )
 
     def _make_fetches(self) -> FetchService:
         return FetchService(

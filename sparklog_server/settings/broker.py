@@ -46,9 +46,9 @@ class BrokerSettings:
         minimum=1,
         maximum=60_000,
         unit="ms",
-        doc="""How often to look for commits of others (Spark, the command line). On an object store only while
-        requests are worked on, waiting fetches among them; else once in broker.heartbeat.interval.ms. Shorter:
-        consumers see their records sooner; longer: fewer lookups in the storage.""",
+        doc="""How often to look for commits of others (Spark, the command line). On an object store only
+        while requests are worked on, waiting fetches among them; else once a broker.heartbeat.interval.ms.
+        Shorter: consumers see their records sooner; longer: fewer lookups in the storage.""",
     )
     broker_session_timeout_ms: int = setting(
         "broker.session.timeout.ms",
