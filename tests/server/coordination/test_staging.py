@@ -260,14 +260,14 @@ def test_reading_that_fails_is_done_again_with_the_next_image(toys: Toys) -> Non
         other.shards.open()
         await other.settle()
         await other.log_of(0).stage([A], by(producer))
-        run, failures = toy.root.run, [StorageError("STORAGE_FAILED", "gone", fix="wait")]
+        run, failures = toy.root.run_apart, [StorageError("STORAGE_FAILED", "gone", fix="wait")]
 
         async def failing(function: object, *args: object) -> object:
             if getattr(function, "__name__", "") == "replay_staged" and failures:
                 raise failures.pop()
             return await run(function, *args)  # type: ignore[arg-type]
 
-        toy.root.run = failing  # type: ignore[method-assign,assignment]
+        toy.root.run_apart = failing  # type: ignore[method-assign,assignment]
         await toy.look()
         assert toy.log_of(0).is_unsure
         await toy.append(Entry("x0", 5))
