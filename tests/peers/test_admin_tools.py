@@ -82,15 +82,18 @@ def test_cluster(tool: Tool, new_topic: Callable[..., str]) -> None:
 
 
 def test_features(tool: Tool) -> None:
-    (line,) = tool("kafka-features", "describe").splitlines()
-    words = dict(re.findall(r"(\w+): (\S+)", line))
-    assert words.pop("Epoch").isdigit()
-    assert words == {
-        "Feature": METADATA_VERSION_KEY,
-        "SupportedMinVersion": "1",
-        "SupportedMaxVersion": str(VERSION),
-        "FinalizedVersionLevel": str(VERSION),
-    }
+    lines = tool("kafka-features", "describe").splitlines()
+    found = [dict(re.findall(r"([\w]+): (\S+)", line)) for line in lines]
+    assert all(words.pop("Epoch").isdigit() for words in found)
+    assert found == [
+        {
+            "Feature": name,
+            "SupportedMinVersion": "1",
+            "SupportedMaxVersion": version,
+            "FinalizedVersionLevel": version,
+        }
+        for name, version in ((METADATA_VERSION_KEY, str(VERSION)), ("transaction.version", "2"))
+    ]
 
 
 def test_metadata_quorum(tool: Tool, log: SparkLog) -> None:
