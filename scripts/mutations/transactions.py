@@ -15,6 +15,20 @@ TESTS = (
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "an end of the first protocol answers nobody of the epoch before",
+        "sparklog/metadata/model/ending.py",
+        "    if known.previous_producer_id == NO_ID:\n",
+        "    if False:\n",
+        "tests/metadata/test_ending.py",
+    ),
+    Mutant(
+        "after an end of the first protocol the epoch before is nobody's",
+        "sparklog/metadata/model/ending.py",
+        "replace(ended, previous_producer_id=NO_ID, previous_producer_epoch=NO_PRODUCER_EPOCH)",
+        "replace(ended)",
+        "tests/metadata/test_ending.py",
+    ),
+    Mutant(
         "who is initialised with a transactional id gets the next epoch, and no other",
         BEGINNING,
         "if known.producer_epoch < LAST_PRODUCER_EPOCH and epoch == known.producer_epoch + 1:",

@@ -16,6 +16,7 @@ class Naive:
     previous: Producer = NOBODY
     phase: str = "empty"
     number: int = 0
+    raised: bool = False  # the last end was one that raises the epoch
     added: list[Place] = field(default_factory=list)
     staged: list[tuple[Place, Batch]] = field(default_factory=list)
 
@@ -81,7 +82,8 @@ class NaiveRoot:
         verdict = "committed" if committed else "aborted"
         one = self.ids.get(name)
         before = NOBODY if one is None else (one.producer[0], one.producer[1] - 1)
-        if one is not None and second and producer == before and one.phase in ("committed", "aborted"):
+        was_raised = one is not None and one.raised and one.phase in ("committed", "aborted")
+        if one is not None and second and producer == before and was_raised:
             return "" if one.phase == verdict else "TRANSACTION_STATE"
         refusal = self._who(name, producer)
         if refusal or one is None:
@@ -91,6 +93,7 @@ class NaiveRoot:
         if not second and number not in (-1, one.number):
             return "TRANSACTION_STATE"
         self._end(one, verdict)
+        one.raised, one.previous = second, NOBODY
         if second:
             one.previous = producer
             one.producer = producer[0], producer[1] + 1
@@ -100,7 +103,7 @@ class NaiveRoot:
         one = self.ids.get(name)
         if one is not None and one.phase == "ongoing":
             self._end(one, "aborted")
-            one.previous = NOBODY
+            one.raised, one.previous = True, NOBODY
             one.producer = one.producer[0], one.producer[1] + 1
 
     def append(self, place: Place, batch: Batch) -> None:

@@ -173,6 +173,27 @@ def test_an_end_that_another_process_has_followed_is_fenced(root: Root) -> None:
     assert code_of(root, (0, 1), second=True) == "PRODUCER_FENCED"
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_end_of_the_first_protocol_is_no_answer_to_the_epoch_before(
+    root: Root, *, committed: bool
+) -> None:
+    gone = root.begin()
+    root.stage(gone, 0, opens=True)
+    producer = root.open()  # another process, of an older client: what is open is aborted
+    root.end(producer, committed=committed)
+    assert code_of(root, gone, committed=committed, second=True) == "PRODUCER_FENCED"
+
+
+def test_nor_when_it_is_of_the_process_that_had_that_epoch(root: Root) -> None:
+    before = root.begin()
+    producer = root.begin(known=before)
+    root.add(producer, 0)
+    root.end(producer)
+    assert code_of(root, before, second=True) == "PRODUCER_FENCED"
+    with pytest.raises(FencedError, match="PRODUCER_FENCED"):
+        root.begin(known=before)
+
+
 def test_a_process_that_was_not_told_of_its_end_may_initialise_itself(root: Root) -> None:
     first = root.begin()
     root.stage(first, 0, opens=True)

@@ -119,6 +119,8 @@ def end_transaction(draft: ImageDraft, action: EndTransaction) -> None:
             previous_producer_id=known.producer_id,
             previous_producer_epoch=NO_PRODUCER_EPOCH if action.fences else known.producer_epoch,
         )
+    else:  # the epoch before this one has ended nothing: it is that of another process, or of before
+        ended = replace(ended, previous_producer_id=NO_ID, previous_producer_epoch=NO_PRODUCER_EPOCH)
     draft.transactions.put(ended)
 
 
@@ -198,8 +200,14 @@ def plan_end_transaction(
 
 
 def _is_repetition(known: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    """Does a request of the second protocol name who had the transaction that was ended last?"""
+    """Does a request of the second protocol name who had the transaction that was ended last?
+
+    Not if that end was one of the first protocol, which raises no epoch. Then the epoch before is that of a
+    process that is gone, and it must not be told that its transaction was committed, or who has the id now.
+    """
     if known.phase not in (TransactionPhase.COMMITTED, TransactionPhase.ABORTED):
+        return False
+    if known.previous_producer_id == NO_ID:
         return False
     if known.producer_epoch == 0:
         return (producer_id, producer_epoch) == (known.previous_producer_id, LAST_PRODUCER_EPOCH)
