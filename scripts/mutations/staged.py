@@ -12,6 +12,34 @@ _STAGING = "tests/server/coordination/test_staging.py"
 
 MUTANTS = (
     Mutant(
+        "a group's offsets are staged in the transaction that was open, and in no other",
+        f"{_PUBLISH}/staged_parts.py",
+        "opens_ms=found.started_ms, number=found.number)",
+        "opens_ms=found.started_ms)",
+        _PARTS,
+    ),
+    Mutant(
+        "whoever publishes a group's offsets is told of which transaction they are",
+        f"{_PUBLISH}/bundle_commit.py",
+        "            number=NO_NUMBER if transaction is None else transaction.number,\n",
+        "",
+        _OTHERS,
+    ),
+    Mutant(
+        "who publishes for others stages nothing of a transaction that is over",
+        "sparklog/metadata/model/conditions.py",
+        "    if number == NO_NUMBER or known is None or (known.is_ongoing and known.number == number):\n",
+        "    if True:\n",
+        _OTHERS,
+    ),
+    Mutant(
+        "offsets that were refused stand in the way of none that come after",
+        f"{_PUBLISH}/bundle_writer.py",
+        "        if part.producer_id < 0 or part.base_sequence < 0:",
+        "        if part.producer_id < 0:",
+        _PARTS,
+    ),
+    Mutant(
         "a batch of a transaction needs a request with a transactional id",
         f"{_PUBLISH}/produced_batches.py",
         "    if header.is_transactional and not in_transaction:\n",

@@ -15,7 +15,7 @@ from sparklog.client.appender import StagedAppend
 from sparklog.client.topic_plan import PlannedTopic
 from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError
-from sparklog.metadata import NEVER_OPENS, VERSION, AcceptedDraft, DraftExtent
+from sparklog.metadata import NEVER_OPENS, NO_NUMBER, VERSION, AcceptedDraft, DraftExtent
 from sparklog.metadata.documents.document import REQUEST_VERSION
 from sparklog.metadata.documents.extent_columns import (
     COLUMNS_VERSION,
@@ -67,10 +67,13 @@ class _Acting(_Part, frozen=True, kw_only=True):
 
 
 class _Staging(_Part, frozen=True, kw_only=True):
-    """Which drafts are a transaction's (1, else 0), and when each may open it; see StageExtents."""
+    """Which drafts are a transaction's (1, else 0), when each may open it (see StageExtents), and which one
+    it must be (see AcceptedDraft).
+    """
 
     transactional: Column
     opens_ms: Column = NEVER_OPENS
+    number: Column = NO_NUMBER
 
 
 class _Request(_Part, frozen=True, kw_only=True):
@@ -154,6 +157,7 @@ def encode_broker_payload(asks: BrokerAsks) -> bytes:
         staging = _Staging(
             transactional=column_of([int(one.transactional) for one in asks.accepted]),
             opens_ms=column_of([one.opens_ms for one in asks.accepted]),
+            number=column_of([one.number for one in asks.accepted]),
         )
     request = _Request(
         drafts=drafts if columns is None else (), columns=columns, act_as_broker=acting, staging=staging
@@ -205,6 +209,7 @@ def _broker_asks(request: _Request, acting: _Acting, drafts: Sequence[DraftExten
     staging = request.staging or _Staging(transactional=0)
     transactional = expanded(staging.transactional, len(drafts), "transactional")
     opens = expanded(staging.opens_ms, len(drafts), "opens_ms")
+    numbers = expanded(staging.number, len(drafts), "number")
     return BrokerAsks(
         accepted=tuple(
             AcceptedDraft(
@@ -213,9 +218,10 @@ def _broker_asks(request: _Request, acting: _Acting, drafts: Sequence[DraftExten
                 sent_timestamp_ms=None if timestamp_ms == _NO_TIMESTAMP_MS else timestamp_ms,
                 transactional=bool(is_staged),
                 opens_ms=opens_ms,
+                number=number,
             )
-            for draft, epoch, timestamp_ms, is_staged, opens_ms in zip(
-                drafts, epochs, sent, transactional, opens, strict=True
+            for draft, epoch, timestamp_ms, is_staged, opens_ms, number in zip(
+                drafts, epochs, sent, transactional, opens, numbers, strict=True
             )
         ),
         node_id=acting.node_id,

@@ -20,6 +20,7 @@ from sparklog.errors import RetriableError
 from sparklog.format.encode import EncodedBatches
 from sparklog.metadata import (
     NEVER_OPENS,
+    NO_NUMBER,
     AcceptedDraft,
     Action,
     AppendExtents,
@@ -58,6 +59,7 @@ class Written:
             sent_timestamp_ms=None if is_stamped else first.encoded.max_timestamp_ms,
             transactional=transaction is not None,
             opens_ms=NEVER_OPENS if transaction is None else transaction.opens_ms,
+            number=NO_NUMBER if transaction is None else transaction.number,
         )
 
     @property

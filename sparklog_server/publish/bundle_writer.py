@@ -294,7 +294,7 @@ class BundleWriter:
         """Of producers that a partition does not know yet; see `floors` in bundle_plan.py."""
         for index in sorted(outcomes):
             part = parts[index]
-            if part.producer_id < 0:
+            if part.producer_id < 0 or part.base_sequence < 0:  # or it takes whichever sequence is next
                 continue
             key = producer_key(part)
             if outcomes[index].error is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.encode import EncodedBatches
-from sparklog.metadata import NEVER_OPENS
+from sparklog.metadata import NEVER_OPENS, NO_NUMBER
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.protocol.errors import ErrorCode
 
@@ -25,11 +25,13 @@ class InTransaction:
         opens_ms: when it was accepted, if it adds its partition itself, and opens the transaction where none
             is: in the second protocol of Kafka's clients. NEVER_OPENS: that has been done before.
         group: which has been added to the transaction instead, if these are a group's offsets.
+        number: of the transaction that they are of; NO_NUMBER: whichever takes them.
     """
 
     transactional_id: str
     opens_ms: int = NEVER_OPENS
     group: str | None = None
+    number: int = NO_NUMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class Run:
         return (
             (part.topic_id, part.partition, part.producer_id, part.producer_epoch)
             == (first.topic_id, first.partition, first.producer_id, first.producer_epoch)
-            and (part.transaction is None) == (first.transaction is None)
+            and _transaction(part) == _transaction(first)
             and self.size_bytes + part.encoded.size_bytes <= max_bytes
             and (
                 part.producer_id < 0
@@ -58,6 +58,11 @@ class Run:
         if len(self.parts) == 1:
             return self.first.encoded
         return concat_batches([part.encoded for part in self.parts])
+
+
+def _transaction(part: AppendPart) -> int | None:
+    """What distinguishes those of one producer and epoch; None: it is of none."""
+    return None if part.transaction is None else part.transaction.number
 
 
 def make_runs(parts: Sequence[AppendPart], indices: Iterable[int], max_run_bytes: int) -> list[Run]:

@@ -25,6 +25,7 @@ from sparklog.metadata import (
     ProducerState,
     Staging,
     StagingJudge,
+    changed_refusal,
 )
 from sparklog_server.publish.parts import AppendPart
 
@@ -69,7 +70,7 @@ def transaction_refusal(image: Image, judge: StagingJudge, part: AppendPart) -> 
             f"{said.transactional_id!r}, expected that of another",
             fix="initialise the producer again",
         )
-    refusal = judge.refusal(staging_of(part))
+    refusal = changed_refusal(image, part.producer_id, said.number) or judge.refusal(staging_of(part))
     if refusal is not None or said.group is None or found is None:
         return refusal
     if found.is_ongoing and said.group in found.groups:
@@ -83,7 +84,11 @@ def transaction_refusal(image: Image, judge: StagingJudge, part: AppendPart) -> 
 
 
 def adding(image: Image, parts: Sequence[AppendPart]) -> Sequence[AppendPart]:
-    """The parts; those of groups that were added add the partition that their offsets are in."""
+    """The parts; those of groups that were added add the partition that their offsets are in.
+
+    They do so in the transaction that is open now, and in no later one: their epoch may be that of the next
+    one as well, and whoever publishes them for us does not know of groups.
+    """
     if not any(part.transaction is not None and part.transaction.group is not None for part in parts):
         return parts
     return [_adding(image, part) for part in parts]
@@ -93,7 +98,7 @@ def _adding(image: Image, part: AppendPart) -> AppendPart:
     said, found = part.transaction, image.transactions.of_producer(part.producer_id)
     if said is None or said.group is None or found is None or not found.is_ongoing:
         return part
-    said = dataclasses.replace(said, opens_ms=found.started_ms)
+    said = dataclasses.replace(said, opens_ms=found.started_ms, number=found.number)
     return dataclasses.replace(part, transaction=said)
 
 

@@ -46,6 +46,7 @@ from sparklog.metadata.model.staging import (
     plan_stage,
     was_staged,
 )
+from sparklog.metadata.model.transaction_values import NO_NUMBER
 
 NO_OFFSET = -1
 
@@ -60,6 +61,7 @@ class AcceptedDraft:
             the append is known.
         transactional: they are a transaction's.
         opens_ms: as of StageExtents.
+        number: of the transaction that must be open; NO_NUMBER: any that takes them.
     """
 
     draft: DraftExtent
@@ -67,6 +69,7 @@ class AcceptedDraft:
     sent_timestamp_ms: int | None
     transactional: bool = False
     opens_ms: int = NEVER_OPENS
+    number: int = NO_NUMBER
 
 
 class Verdict(enum.Enum):
@@ -170,7 +173,8 @@ class _Judging:
         if not may_append(self.image, self.node_id, part):
             return _refused(_not_led(one))
         if one.transactional:
-            refusal = self.staging.refusal(Staging(draft=draft, opens_ms=one.opens_ms))
+            refusal = changed_refusal(self.image, draft.producer_id, one.number)
+            refusal = refusal or self.staging.refusal(Staging(draft=draft, opens_ms=one.opens_ms))
             return self._sequenced(one, _STAGE) if refusal is None else _refused(refusal)
         if draft.producer_id == NO_PRODUCER_ID:
             return _APPEND
@@ -220,6 +224,22 @@ class _Judging:
             draft.record_count,
             one.sent_timestamp_ms,
         )
+
+
+def changed_refusal(image: Image, producer_id: int, number: int) -> SparklogError | None:
+    """Why a part of this transaction may not be staged: it is over, or another one is open; None: it is not.
+
+    What adds its partition on behalf of a transaction that is open would open the next one else.
+    """
+    known = image.transactions.of_producer(producer_id)
+    if number == NO_NUMBER or known is None or (known.is_ongoing and known.number == number):
+        return None
+    return RetriableError(
+        "PUBLISH_CONTENDED",
+        f"transactional id {known.transactional_id!r}: found transaction {known.number} ({known.phase}), "
+        f"expected {number}, which was open when this was accepted",
+        fix="send it again, if it is not given up; nothing of it was published",
+    )
 
 
 def plain_refusal(image: Image, producer_id: int) -> SparklogError | None:

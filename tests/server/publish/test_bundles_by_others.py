@@ -304,6 +304,32 @@ def test_what_its_transaction_did_not_take_is_told_by_the_image_of_whoever_publi
     assert a.bundles.write([in_transaction(a, producer, 0, 0)])[0].error is None
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_groups_offsets_of_a_transaction_that_is_over_are_of_no_other(
+    nodes: tuple[Node, Node], clock: SleepyClock, *, goes_on: bool
+) -> None:
+    """Whoever publishes them does not know of groups: they would open the next transaction, or be in it."""
+    a, b = nodes
+    producer = TransactionalProducer(b.log).begin()
+    producer.add(groups=("g",))
+    a.log.refresh(force=True)
+    said = InTransaction(transactional_id="app", group="g")
+    part = dataclasses.replace(in_transaction(a, producer, 0, 0), base_sequence=-1, transaction=said)
+
+    def meanwhile() -> None:
+        producer.end(commits=False)
+        if goes_on:
+            producer.add(groups=("g",))
+        published_by(b)()
+
+    clock.meanwhile.append(meanwhile)
+    crowded(a)
+    (outcome,) = a.bundles.write([part])
+    assert getattr(outcome.error, "code", None) == "PUBLISH_CONTENDED"
+    assert (producer.known.staged_extents, producer.known.is_ongoing) == (0, goes_on)
+    assert (a.bundles.write([part])[0].error is None) is goes_on, "if it comes again, it is of what is open"
+
+
 def test_a_lost_leadership_is_told_of_what_is_staged_as_well(
     nodes: tuple[Node, Node], brokers: SeveralBrokers
 ) -> None:

@@ -292,6 +292,34 @@ def test_offsets_take_the_next_sequence_and_need_their_group(
     assert extent.base_sequence == 6, "counted over the transactions of its epoch"
 
 
+def test_offsets_are_of_the_transaction_that_was_open_when_they_were_taken(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    producer.add(groups=("g",))
+    with opened(store, log.clock) as other:
+        elsewhere = dataclasses.replace(producer, log=other)
+
+        def meanwhile() -> None:
+            elsewhere.end(commits=False)
+            elsewhere.add(groups=("g",))
+
+        before_first_commit(store, meanwhile)
+        assert refused(bundles.write([offsets_of(producer, "g")])) == ["PUBLISH_CONTENDED"]
+    assert producer.known.staged_extents == 0
+    assert refused(bundles.write([offsets_of(producer, "g")])) == [""]
+
+
+def test_offsets_that_were_not_taken_stand_in_the_way_of_no_others(
+    bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
+) -> None:
+    producer.add(groups=("g",))
+    old = offsets_of(producer, "g")
+    assert refused(bundles.write([dataclasses.replace(old, leader_epoch=old.leader_epoch + 1)])) == [
+        "NOT_LEADER"
+    ]
+    assert refused(bundles.write([offsets_of(producer, "g")])) == [""]
+
+
 def test_offsets_of_the_second_protocol_add_themselves(
     bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
 ) -> None:
