@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sparklog
 from benchmarks.peers.fetching import Jars, cache
 from benchmarks.peers.kafka_process import QUICK_START, java
 from benchmarks.peers.kafka_tools import HEAP
@@ -18,12 +19,14 @@ from sparklog.metadata import Transaction
 from tests.compat.clients import CLIENTS
 from tests.compat.clients.transactional import transactional
 from tests.compat.embedded import stored_records
-from tests.peers.conftest import Tool
-from tests.support.broker_process import BrokerProcess, until
+from tests.peers.conftest import Tool, numbered
+from tests.support.broker_process import BrokerProcess, serving, until
 
 PROGRAM = Path(__file__).with_name("Transacting.java")
 FRANZ = Path(__file__).with_name("franz")
 BUILD_SECONDS = 300
+COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
+COPIED = 4_000
 _names = itertools.count(1)
 
 
@@ -208,3 +211,32 @@ def test_kafkas_own_tool(
         with pytest.raises(Exception, match=r"(?i)fenced|epoch|newer"):
             producer.commit()
     assert values(log, topic) == []
+
+
+def test_what_is_copied_is_exact_however_often_the_copier_is_killed(kafka_jars: Jars, tmp_path: Path) -> None:
+    """Kafka's own: it reads, writes and commits its offsets in transactions, some of which it aborts."""
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+    with serving(tmp_path / "log", settings) as server, sparklog.open(str(server.root), create=False) as log:
+        for topic in ("in", "out"):
+            log.create_topic(topic, 1)
+        log.append("in", numbered(COPIED))
+        words = ["--broker-list", server.bootstrap, "--input-topic", "in", "--input-partition", "0"]
+        words += ["--output-topic", "out", "--max-messages", str(COPIED), "--consumer-group", "copier"]
+        words += ["--transaction-size", "50", "--transactional-id", "copier"]
+        # What a killed one has left open is aborted soon: the next one reads its offsets before it fences.
+        words += ["--transaction-timeout", "2000", "--enable-random-aborts"]
+        command = java(kafka_jars, COPIER, *words, heap=HEAP, jvm=QUICK_START)
+
+        def copied() -> int:
+            log.refresh(force=True)
+            return log.log_end_offset("out", 0)
+
+        for goal in (500, 1_500, 2_500, COPIED):
+            copier = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                until(lambda: copied() >= goal, 120, f"{goal} are copied")  # noqa: B023
+            finally:
+                copier.kill()
+                copier.wait()
+        assert values(log, "out") == [str(number) for number in range(COPIED)]
+        assert log.committed_offsets("copier") == {("in", 0): COPIED}
