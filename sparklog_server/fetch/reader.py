@@ -35,6 +35,7 @@ from sparklog_server.fetch.open_segments import Lease, OpenSegments
 from sparklog_server.protocol.wire import FileRegion
 
 MAX_PIECES = 4096
+GATHERED_PIECES = 2048  # more than an object store gives in READ_SECONDS
 EXTENTS_AT_ONCE = 64
 READ_SECONDS = 1.0
 MIN_SENDFILE_BYTES = 64 << 10
@@ -72,16 +73,17 @@ class StoredReader:
         if not self._store.traits.is_remote:
             return None
         plans: list[Plan | None] = []
-        end = monotonic() + READ_SECONDS
+        most = max(1, GATHERED_PIECES // max(1, len(places)))
         for place in places:
             plan = None
-            if max_bytes > 0 and monotonic() < end:
+            if max_bytes > 0:
                 # What is wrong with a partition is told when it is read.
                 with contextlib.suppress(DataLossError, CorruptLogError):
                     limit = min(max_bytes, place.max_bytes)
-                    plan = self._plan(place.topic, place.state, place.offset, limit)
+                    plan = self._plan(place.topic, place.state, place.offset, limit, most)
                     max_bytes -= sum(piece.size for piece in plan[0])
             plans.append(plan)
+        end = monotonic() + READ_SECONDS
         return Gathered(self._store, plans, is_time_over=lambda: monotonic() >= end)
 
     def read(
@@ -129,9 +131,9 @@ class StoredReader:
         )
 
     def _plan(
-        self, topic: str, state: PartitionState, offset: int, max_bytes: int
+        self, topic: str, state: PartitionState, offset: int, max_bytes: int, most: int | None = None
     ) -> tuple[list[Piece], int]:
-        """What to read; without pieces, the offset to go on at."""
+        """What to read, so many pieces at most; without pieces, the offset to go on at."""
         pieces: list[Piece] = []
         left = max(max_bytes, HEADER.size)
         for extent in _extents_from(state, offset):
@@ -145,7 +147,7 @@ class StoredReader:
             size = min(span.end_position - position, left)
             pieces.append(Piece(extent, span, position, size))
             left -= size
-            if left < HEADER.size or len(pieces) == MAX_PIECES:
+            if left < HEADER.size or len(pieces) == (most or MAX_PIECES):
                 break
         return pieces, state.log_end_offset
 

@@ -46,6 +46,7 @@ from sparklog_server.settings.fetch import FetchSettings
 
 WAITING_BYTES = 1000  # what a partition takes while a fetch waits for it
 CROWDED_WAIT_MS = 100
+MISSED_AT_ONCE = 1000  # partitions that are looked up before a turn of reading: a millisecond or two
 CLOSE_REMOVED_MS = 60_000
 _log = logging.getLogger("sparklog_server.fetch")
 
@@ -241,10 +242,10 @@ class FetchService:
                 at_least_one = False
 
     def _also_missed(self, todo: Sequence[Wanted], start: int, left: int, read: set[int]) -> list[int]:
-        """Of the partitions from this one on those that are not in memory."""
+        """Of the next partitions from this one on those that are not in memory."""
         return [
             number
-            for number in range(start, len(todo))
+            for number in range(start, min(start + MISSED_AT_ONCE, len(todo)))
             if number not in read and self._find_cached(todo[number], left, at_least_one=True) is None
         ]
 

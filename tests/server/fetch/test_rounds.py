@@ -144,6 +144,16 @@ def test_when_the_time_is_over_there_is_something_of_each(
     assert turns > 1
 
 
+def test_no_more_is_planned_than_a_turn_can_read(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thousands of partitions with thousands of small extents each, planning alone would take the time."""
+    monkeypatch.setattr(reader_module, "GATHERED_PIECES", 12)
+    offsets, asked = remote.read(*(remote.wanted(one) for one in range(3)))
+    assert offsets == [list(range(8))] * 3
+    assert asked.total() == 4
+    offsets, _ = remote.read(*(remote.wanted(one % PARTITIONS) for one in range(100)))
+    assert {tuple(one) for one in offsets} == {(0, 1)}
+
+
 def test_a_file_that_is_gone_harms_no_other_partition(remote: Remote) -> None:
     remote.stored.append(1, partition=2)
     extents = remote.log.image.partition(TOPIC, 2).extents
