@@ -21,6 +21,7 @@ from sparklog.metadata import (
     which_hold,
 )
 from sparklog.metadata.documents.document import STAGING_REQUEST_VERSION
+from sparklog.metadata.model import staging
 from sparklog.metadata.model.acting import ActAsBroker
 from sparklog.metadata.model.action import ActionRefusedError
 from tests.metadata.broker_requests import draft
@@ -112,6 +113,13 @@ def test_what_follows_in_the_partition_is_left_out_too(image: Image) -> None:
     parts = [staged(0, 0, producer=(0, 1)), plain(0), staged(1, 0)]
     assert verdicts(image, *parts) == ["PRODUCER_FENCED", "BEHIND", "STAGE"]
     assert which_hold(image, parts, node_id=1) == [2]
+
+
+def test_parts_count_against_each_other(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "MAX_STAGED_EXTENTS", 2)
+    parts = [staged(0, 0), staged(1, 0), staged(0, 1), staged(1, 1)]
+    assert verdicts(image, *parts) == ["STAGE", "STAGE", "TRANSACTION_TOO_LARGE", "TRANSACTION_TOO_LARGE"]
+    planned(image, parts)
 
 
 def test_a_repetition_is_answered(image: Image) -> None:

@@ -158,11 +158,9 @@ def sweep_segments(log: SparkLog, setting: Setting) -> None:
     """
     listed = log.store.list("segments", recursive=True)
     image = log.metadata.refresh(force=True) if setting.lags else log.refresh()
+    published = [state.extents for topic in image.topics.values() for state in topic.partitions]
     used = {
-        extent.segment
-        for topic in image.topics.values()
-        for state in topic.partitions
-        for extent in state.extents
+        extent.segment for extents in (*published, *image.transactions.staged_lists()) for extent in extents
     }
     now_ms = log.store.storage_now_ms(log.clock.now_ms())
     if setting.is_directory:

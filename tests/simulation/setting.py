@@ -16,7 +16,15 @@ from tests.simulation.world import SimProcess, World
 TOPICS = ("a", "b")
 DIRECTORY, OBJECTS = "directory", "remote"
 BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS = "directory-brokers", "remote-brokers"
-KINDS = (DIRECTORY, OBJECTS, BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS)
+TRANSACTIONS_ON_DIRECTORY, TRANSACTIONS_ON_OBJECTS = "directory-transactions", "remote-transactions"
+KINDS = (
+    DIRECTORY,
+    OBJECTS,
+    BROKERS_ON_DIRECTORY,
+    BROKERS_ON_OBJECTS,
+    TRANSACTIONS_ON_DIRECTORY,
+    TRANSACTIONS_ON_OBJECTS,
+)
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 SWEEP_AFTER_MS = 24 * HOUR_MS  # longer than all pauses of a process together, and than a segment is open
@@ -80,6 +88,8 @@ class Setting:
     witness: Witness
     brokers: int = 0  # that have joined; else nobody leads anything
     clients: int = 0  # of theirs
+    transactors: tuple[bool, ...] = ()  # processes with transactions: do they speak the second protocol?
+    transaction_timeout_ms: int = 60_000
     unused_since_ms: dict[str, int] = field(default_factory=dict)  # segments, when a sweep saw it first
     operations: int = 0
     is_over: bool = False
@@ -129,7 +139,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
     """The setting that a seed means, for a kind of history: KINDS."""
     dice = world.dice
     expires = dice.random() < 0.5
-    is_directory = kind in {DIRECTORY, BROKERS_ON_DIRECTORY}
+    is_directory = kind in {DIRECTORY, BROKERS_ON_DIRECTORY, TRANSACTIONS_ON_DIRECTORY}
     merges = world.seed % 2 == 0
     compaction = _compaction(world.seed) if world.seed // 4 % 2 else None
     setting = Setting(
@@ -173,6 +183,14 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         setting.expires, setting.forgets, setting.producers = False, False, 0
         setting.producers_remembered = 4096
         setting.writers, setting.readers = 1, 1
+        setting.target = target or 4 * setting.target
+        setting.think_ms = dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100), (5, 1000)))
+    if kind in {TRANSACTIONS_ON_DIRECTORY, TRANSACTIONS_ON_OBJECTS}:
+        # Producers that are forgotten, and records that expire, are in the other histories.
+        setting.expires, setting.forgets, setting.producers_remembered = False, False, 4096
+        setting.writers, setting.producers = dice.choice((1, 2)), 0  # those have ids that nobody gave them
+        setting.transactors = tuple(dice.random() < 0.5 for _ in range(dice.choice((2, 2, 3, 4))))
+        setting.transaction_timeout_ms = dice.choice((20, 500, 60_000, 10 * HOUR_MS))
         setting.target = target or 4 * setting.target
         setting.think_ms = dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100), (5, 1000)))
     return setting

@@ -29,6 +29,7 @@ from tests.simulation.producers import Producer
 from tests.simulation.remote_store import Server
 from tests.simulation.serving import ServingBroker
 from tests.simulation.setting import Setting, throw
+from tests.simulation.transactors import Transactor
 from tests.simulation.world import HOUR_US, StuckError, World
 from tests.simulation.writers import Writer
 
@@ -109,6 +110,16 @@ def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
     brokers = [ServingBroker(f"b{number}", setting, node=number) for number in nodes]
     roles += [Client(f"c{number}", setting, producer_id=number, brokers=brokers) for number in clients]
     roles += brokers
+    roles += [
+        Transactor(
+            f"t{number}",
+            setting,
+            application=f"app{int(second)}",  # a transactional id has one protocol
+            second=second,
+            timeout_ms=setting.transaction_timeout_ms,
+        )
+        for number, second in enumerate(setting.transactors)
+    ]
     roles.append(Keeper("k0", setting))
     if setting.compaction is not None:
         roles.append(Keeper("k1", setting))

@@ -137,7 +137,10 @@ def _open_transaction(draft: ImageDraft, extent: DraftExtent, opens_ms: int, whe
     if found is None:
         found = _opened(draft, extent, opens_ms, where)
     if found.producer_epoch != extent.producer_epoch:
-        raise _not_its_producer(extent, where, f"in epoch {found.producer_epoch}")
+        raise ActionRefusedError(
+            f"{where}: a transaction of producer {extent.producer_id} in epoch {extent.producer_epoch}, "
+            f"found epoch {found.producer_epoch}"
+        )
     if opens_ms != NEVER_OPENS:
         found.add(place)
     elif not found.has(place):
@@ -146,25 +149,14 @@ def _open_transaction(draft: ImageDraft, extent: DraftExtent, opens_ms: int, whe
 
 
 def _opened(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -> OpenTransaction:
-    """The next transaction of its producer, of whom none is ongoing."""
+    """The next transaction of its producer, of whom none is ongoing; that the extent may is not asked here."""
     transaction = draft.transactions.of_producer(extent.producer_id)
     if transaction is None:
-        raise _not_its_producer(extent, where, "none")
-    if transaction.producer_epoch != extent.producer_epoch:
-        raise _not_its_producer(extent, where, f"in epoch {transaction.producer_epoch}")
-    if opens_ms == NEVER_OPENS:
-        raise ActionRefusedError(f"{where}: producer {extent.producer_id} has no transaction that is open")
+        raise ActionRefusedError(f"{where}: producer {extent.producer_id} has no transactional id")
     draft.transactions.put(opened(transaction, opens_ms))
     found = draft.transactions.open_of_producer(extent.producer_id)
     assert found is not None, "it was opened"
     return found
-
-
-def _not_its_producer(extent: DraftExtent, where: str, found: str) -> ActionRefusedError:
-    return ActionRefusedError(
-        f"{where}: a transaction of producer {extent.producer_id} in epoch {extent.producer_epoch}, "
-        f"found {found}"
-    )
 
 
 def _produce(
