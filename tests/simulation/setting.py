@@ -189,6 +189,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
         # Producers that are forgotten, and records that expire, are in the other histories.
         setting.expires, setting.forgets, setting.producers_remembered = False, False, 4096
         setting.writers, setting.producers = dice.choice((1, 2)), 0  # those have ids that nobody gave them
+        setting.compaction, setting.witness = None, Witness(Rules(0, 0))
         setting.transactors = tuple(dice.random() < 0.5 for _ in range(dice.choice((2, 2, 3, 4))))
         setting.transaction_timeout_ms = dice.choice((20, 500, 60_000, 10 * HOUR_MS))
         setting.target = target or 4 * setting.target

@@ -91,8 +91,8 @@ class Transactor(Role):
         self._let_a_copy_arrive(log)
         try:
             if self.producer is None:
-                if self.was is None and self.setting.dice.random() < 0.9:
-                    return False  # others with its id may get something done
+                if self.was is None and self._lets_others(image):
+                    return False
                 self._begin(log, process)
             elif self.open is None:
                 self._open(history)
@@ -103,6 +103,12 @@ class Transactor(Role):
         except (FencedError, InvalidRequestError) as error:
             self._lose(error)
         return True
+
+    def _lets_others(self, image: Image) -> bool:
+        """So that they get something done; but not for ever."""
+        known = image.transactions.get(self.application)
+        is_busy = known is not None and known.is_ongoing
+        return self.setting.dice.random() < (0.97 if is_busy else 0.8)
 
     # --- what a producer does ----------------------------------------------------------------------------
 

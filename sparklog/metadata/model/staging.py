@@ -149,7 +149,7 @@ def _open_transaction(draft: ImageDraft, extent: DraftExtent, opens_ms: int, whe
 
 
 def _opened(draft: ImageDraft, extent: DraftExtent, opens_ms: int, where: str) -> OpenTransaction:
-    """The next transaction of its producer, of whom none is ongoing; that the extent may is not asked here."""
+    """The next transaction of its producer, of whom none is ongoing. Whether it may is asked later."""
     transaction = draft.transactions.of_producer(extent.producer_id)
     if transaction is None:
         raise ActionRefusedError(f"{where}: producer {extent.producer_id} has no transactional id")
