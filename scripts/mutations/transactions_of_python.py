@@ -101,6 +101,13 @@ MUTANTS = (
         _RIGHT,
     ),
     Mutant(
+        "staging: the first batch of a transaction is new, whomever the partition has forgotten",
+        "sparklog/metadata/model/staging.py",
+        "    if known is None and part.opens_ms != NEVER_OPENS and draft.base_sequence == 0:\n",
+        "    if False:\n",
+        _WRONG,
+    ),
+    Mutant(
         "transactions of Python: stored batches say that they are transactional",
         "sparklog/client/sequencer.py",
         "            is_transactional=True,\n",

@@ -5,6 +5,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
+import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
@@ -17,8 +18,10 @@ from sparklog.errors import (
     UnknownTopicError,
 )
 from sparklog.metadata import (
+    ExpireProducers,
     Image,
     MoveSweepHorizon,
+    plan_expire_producers,
     plan_move_sweep_horizon,
 )
 from sparklog.storage import MemoryStore
@@ -105,6 +108,30 @@ def test_rows_that_were_swept_before_they_were_staged_are_written_again(
             other.commit_offsets("g", {("x", 0): 1})
         other.metadata.publish(swept)
     assert [values(other, "a"), values(other, "b")] == [[*"abcdefgh"], ["9"]]
+
+
+def test_a_partition_that_has_forgotten_the_producer_takes_old_timestamps(
+    log: SparkLog, other: SparkLog, clock: ManualClock
+) -> None:
+    """Nothing of a transaction that is open can be a repetition of what another one has written."""
+    day_ms = 86_400_000
+
+    def expired(image: Image) -> list[ExpireProducers]:
+        action = plan_expire_producers(image, clock.now_ms(), day_ms)
+        return [] if action is None else [action]
+
+    log.create_topic("a", 1)
+    job, hot = log.transaction("job"), other.transaction("hot")
+    for txn in (job, hot, hot, hot):
+        with txn:
+            txn.append("a", rows("new"))
+    for _ in range(3):
+        clock.advance_ms(2 * day_ms)
+        log.metadata.publish(expired)
+    assert log.refresh().partition("a", 0).forgotten.producer_id > 0
+    with log.transaction("job") as again:
+        again.append("a", pa.table({"value": ["old"], "timestamp": [1]}))
+    assert "old" in values(log, "a")
 
 
 # --- unknown outcomes --------------------------------------------------------------------------------

@@ -286,6 +286,9 @@ def check_staged(
         sent_timestamp_ms: as the producer has sent it; None if only the time of the append is known.
     """
     draft = part.draft
+    if known is None and part.opens_ms != NEVER_OPENS and draft.base_sequence == 0:
+        # The first of an epoch that is a transaction, and open: nobody who has staged in it is forgotten.
+        return SequenceCheck.NEXT
     if known is None:
         check = check_unknown(
             state,
