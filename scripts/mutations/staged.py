@@ -12,6 +12,48 @@ _STAGING = "tests/server/coordination/test_staging.py"
 
 MUTANTS = (
     Mutant(
+        "what shares an extent with others is read",
+        f"{_COORDINATION}/staging.py",
+        "            if records is None or len(records) != extent.record_count:",
+        "            if records is None:",
+        _STAGING,
+    ),
+    Mutant(
+        "what is staged is read again after a failure, though nothing happens",
+        f"{_COORDINATION}/staging.py",
+        "                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)\n",
+        "                pass\n",
+        _STAGING,
+    ),
+    Mutant(
+        "a state's log is read again after a failure, though nothing happens",
+        f"{_COORDINATION}/state_log.py",
+        "                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)\n",
+        "                pass\n",
+        _STAGING,
+    ),
+    Mutant(
+        "what is committed while a state's log is read is read as well",
+        f"{_COORDINATION}/state_log.py",
+        "            self.follow()  # images that came meanwhile were left to this\n",
+        "            pass\n",
+        _STAGING,
+    ),
+    Mutant(
+        "an abort is over where a state's log is empty",
+        f"{_COORDINATION}/state_log.py",
+        "            self._has_applied(found.log_end_offset)\n",
+        "            self.next_offset = found.log_end_offset\n",
+        _STAGING,
+    ),
+    Mutant(
+        "an abort is over where a state's log is empty and something was staged",
+        f"{_COORDINATION}/state_log.py",
+        "            self._has_applied(start_offset)  # of what was below nothing is left\n",
+        "",
+        _STAGING,
+    ),
+    Mutant(
         "a group's offsets are staged in the transaction that was open, and in no other",
         f"{_PUBLISH}/staged_parts.py",
         "opens_ms=found.started_ms, number=found.number)",

@@ -24,17 +24,19 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol
+from typing import Any, Final, Generic, Protocol
 
-from sparklog.errors import SparklogError
+from sparklog.errors import RetriableError, SparklogError, StorageError
 from sparklog.metadata import Transaction
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
 from sparklog_server.coordination.records import encode_record, encode_records, replay_staged
 from sparklog_server.publish.parts import AppendPart, InTransaction
 from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.timing_wheel import TimerEntry
 
 _log = logging.getLogger("sparklog_server.coordinator")
+RETRY_READ_MS: Final = 1_000  # nothing else may happen: who would commit waits for what is staged
 _Number = tuple[int, int]  # of a transaction: its producer id, and how many there were under its id
 
 
@@ -88,10 +90,13 @@ class Staging(Generic[RecordT]):
         self._own: dict[tuple[str, int], Sequence[RecordT]] = {}  # by where they are
         self._applied = 0
         self._is_reading = False
+        self._retry: TimerEntry | None = None
         self._background = Background()
 
     def close(self) -> None:
         """Stop reading."""
+        if self._retry is not None:
+            self._retry.cancel()
         self._background.cancel()
 
     async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
@@ -170,7 +175,7 @@ class Staging(Generic[RecordT]):
         while staged.end_offset < extents.end_offset:
             (extent,) = extents.between(staged.end_offset, staged.end_offset + 1)
             records = self._own.get((extent.segment, extent.position))
-            if records is None:
+            if records is None or len(records) != extent.record_count:  # others share the extent
                 return False
             self._add(staged, records, extent.end_offset)
         return True
@@ -199,8 +204,10 @@ class Staging(Generic[RecordT]):
             # What is new may be this broker's own: whoever has staged it is told in this turn of the loop.
             await asyncio.sleep(0)
             await self.load()
-        except SparklogError as error:  # tried again with the next image; until then nobody is told anything
+        except SparklogError as error:  # until it is tried again nobody is told anything
             _log.warning("%s: what is staged there cannot be read: %s", self._name, error)
+            if isinstance(error, RetriableError | StorageError):
+                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)
         finally:
             self._is_reading = False
 

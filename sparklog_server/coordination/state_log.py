@@ -33,10 +33,11 @@ from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
 from sparklog_server.coordination.reading import Reading
 from sparklog_server.coordination.records import encode_record, encode_records
-from sparklog_server.coordination.staging import StagedBy, Staging
+from sparklog_server.coordination.staging import RETRY_READ_MS, StagedBy, Staging
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.runtime.background import Background
+from sparklog_server.runtime.timing_wheel import TimerEntry
 
 _log = logging.getLogger("sparklog_server.coordinator")
 RETRY_LOAD_MS, MAX_RETRY_LOAD_MS = 100, 5_000
@@ -107,6 +108,7 @@ class StateLog(Generic[RecordT, StateT]):
         self._lock = asyncio.Lock()
         self._waiting: list[_Waiting[RecordT]] = []  # for the next batch
         self._in_flight: list[list[_Waiting[RecordT]]] = []  # batches that are with the publisher
+        self._retry: TimerEntry | None = None
         self._background = Background()
         self._staging = Staging(host, topic, led, state)
 
@@ -128,7 +130,7 @@ class StateLog(Generic[RecordT, StateT]):
             return
         is_empty = found.log_end_offset == found.log_start_offset
         if is_empty and not self._host.root.image.transactions.is_staged_in(found.topic_id, found.partition):
-            self.next_offset = found.log_end_offset
+            self._has_applied(found.log_end_offset)
             self.status = LogStatus.READY
             on_loaded(self)
         else:
@@ -148,6 +150,8 @@ class StateLog(Generic[RecordT, StateT]):
             self._why_closed = why
         for waiting in (self._waiting, *self._in_flight):
             _fail(waiting, self._why_closed)
+        if self._retry is not None:
+            self._retry.cancel()
         self._staging.close()
         self._background.cancel()
 
@@ -241,6 +245,10 @@ class StateLog(Generic[RecordT, StateT]):
             await self._catch_up(0)
         except SparklogError as error:
             _log.warning("following %s failed: %s", self.name, error)
+            if isinstance(error, RetriableError | StorageError):
+                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)
+        else:
+            self.follow()  # images that came meanwhile were left to this
 
     async def _catch_up(self, at_least: int) -> None:
         """Apply everything that the newest image has, up to `at_least` or beyond."""
@@ -258,6 +266,7 @@ class StateLog(Generic[RecordT, StateT]):
             return
         start_offset, end_offset = max(self.next_offset, found.log_start_offset), found.log_end_offset
         if start_offset >= end_offset:
+            self._has_applied(start_offset)  # of what was below nothing is left
             return
         replayed = await self._reading.read(found, start_offset, end_offset)
         for number, record in enumerate(replayed.records, 1):
@@ -269,8 +278,11 @@ class StateLog(Generic[RecordT, StateT]):
             self._host.metrics.state_records_skipped[self._topic.name] += replayed.skipped
             where = f"{self.name}, offsets {start_offset} to {end_offset - 1}"
             _log.warning("%s: skipped %d records without a key", where, replayed.skipped)
-        self.next_offset = end_offset
-        self._staging.applied(end_offset)
+        self._has_applied(end_offset)
+
+    def _has_applied(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self._staging.applied(next_offset)
 
     # Writing
 
@@ -327,8 +339,7 @@ class StateLog(Generic[RecordT, StateT]):
         for one in waiting:
             for record in one.records:
                 self.state.apply(record)
-        self.next_offset = base_offset + record_count
-        self._staging.applied(self.next_offset)
+        self._has_applied(base_offset + record_count)
 
 
 def _not_ready(name: str) -> RetriableError:

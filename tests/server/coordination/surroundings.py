@@ -75,6 +75,15 @@ class HeldPublisher:
                 future.set_result(outcomes)
         self._root.show()
 
+    def release_together(self) -> None:
+        """All that is held, which is of transactions, in one bundle."""
+        held, self.held = self.held, []
+        outcomes = self._bundles().write([part for parts, _ in held for part in parts])
+        for parts, future in held:
+            future.set_result(outcomes[: len(parts)])
+            del outcomes[: len(parts)]
+        self._root.show()
+
     def _outcome(self, part: AppendPart) -> PartOutcome:
         if self.error is not None and not self.loses_answers:
             return PartOutcome(error=self.error)
@@ -109,10 +118,12 @@ class HeldPublisher:
 
     def stage_at_once(self, part: AppendPart) -> PartOutcome:
         """As the publisher does, which judges by the transaction."""
-        registration = self._registration or _Nobody()
-        bundles = BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
-        (outcome,) = bundles.write([part])
+        (outcome,) = self._bundles().write([part])
         return outcome
+
+    def _bundles(self) -> BundleWriter:
+        registration = self._registration or _Nobody()
+        return BundleWriter(self._log, lambda: registration, lambda _: TopicConfig())
 
     async def submit_plan(self, plan: Any) -> PublishResult:
         if self.failure is not None:

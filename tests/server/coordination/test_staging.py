@@ -11,8 +11,8 @@ import pytest
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.errors import SparklogError, StorageError
-from sparklog.metadata import NEVER_OPENS
-from sparklog_server.coordination.staging import StagedBy
+from sparklog.metadata import NEVER_OPENS, plan_advance_log_start
+from sparklog_server.coordination.staging import RETRY_READ_MS, StagedBy
 from sparklog_server.coordination.state_log import LogStatus
 from sparklog_server.publish.parts import InTransaction
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
@@ -105,6 +105,26 @@ def test_it_is_staged_before_it_is_durable(toys: Toys) -> None:
         toy.publisher.release()
         await staging
         assert staged(toy) == {A: 1}
+
+    toys.run(scenario)
+
+
+def test_what_shares_a_bundle_is_staged_all(toys: Toys) -> None:
+    """What one producer stages there at once is one extent."""
+
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        toy.publisher.hold = True
+        both = [stages(toy, producer, A), stages(toy, producer, B)]
+        await toy.settle()
+        toy.publisher.release_together()
+        await asyncio.gather(*both)
+        assert toy.log_of(0).is_unsure or staged(toy) == {A: 1, B: 1}
+        await toy.settle()
+        assert (toy.log_of(0).is_unsure, staged(toy)) == (False, {A: 1, B: 1})
+        producer.end()
+        await toy.look()
+        assert (staged(toy), toy.amounts()) == ({}, {"a0": 1, "b0": 2})
 
     toys.run(scenario)
 
@@ -218,6 +238,36 @@ def test_who_begins_to_coordinate_knows_what_is_staged_before_it_answers(toys: T
     toys.run(after, opened=False)
 
 
+def test_an_abort_is_over_where_nothing_is_left_of_the_log(toys: Toys) -> None:
+    async def before(toy: Toy) -> None:
+        await toy.append(Entry("x0", 5))
+        topic_id = toy.log.image.topic(TOPIC).topic_id
+        advanced = plan_advance_log_start(toy.log.image, topic_id, 0, 1)
+        assert advanced is not None
+        toy.log.metadata.publish(lambda _: [advanced])
+
+    async def after(toy: Toy) -> None:
+        producer = begun(toy.log)
+        await stages(toy, producer, A)
+        producer.end(commits=False)
+        await toy.look()
+        assert (staged(toy), toy.amounts()) == ({}, {})
+
+    async def later(toy: Toy) -> None:
+        producer = begun(toy.log)
+        await stages(toy, producer, A)
+        toy.shards.close()
+        toy.shards.open()
+        await toy.settle()
+        producer.end(commits=False)
+        await toy.look()
+        assert (staged(toy), toy.amounts()) == ({}, {})
+
+    toys.run(before)
+    toys.run(after)
+    toys.run(later)
+
+
 def test_a_partition_in_which_everything_is_staged_is_loaded_as_well(toys: Toys) -> None:
     async def before(toy: Toy) -> None:
         await stages(toy, begun(toy.log), A)
@@ -247,6 +297,63 @@ def test_what_ends_while_it_is_read_is_not_missed(toys: Toys) -> None:
         await toy.settle()
         assert (staged(toy), toy.amounts()) == ({}, {"a0": 1})
         assert not toy.log_of(0).is_unsure
+        other.shards.close()
+        await other.close()
+
+    toys.run(scenario)
+
+
+def test_what_is_committed_while_the_log_is_read_is_read_as_well(toys: Toys) -> None:
+    """Also if nothing is committed after that: who waits for it may be who would."""
+
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        await stages(toy, producer, A)
+        toy.root.reads = asyncio.Event()
+        toy.append_foreign(Entry("x0", 5))
+        await toy.look()
+        producer.end()
+        await toy.look()
+        toy.root.reads.set()
+        await toy.settle()
+        assert (staged(toy), toy.amounts()) == ({}, {"x0": 5, "a0": 1})
+
+    toys.run(scenario)
+
+
+@contextmanager
+def failing(toy: Toy, reader: str) -> Iterator[None]:
+    """Storage fails whoever reads so."""
+    run = toy.root.run_apart
+
+    async def fails(function: object, *args: object) -> object:
+        if getattr(function, "__name__", "") == reader:
+            raise StorageError("STORAGE_FAILED", "gone", fix="wait")
+        return await run(function, *args)  # type: ignore[arg-type]
+
+    toy.root.run_apart = fails  # type: ignore[method-assign,assignment]
+    yield
+    toy.root.run_apart = run  # type: ignore[method-assign]
+
+
+def test_reading_that_fails_is_done_again_although_nothing_happens(toys: Toys) -> None:
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        other = Toy(toys.url, toys.clock)
+        other.shards.open()
+        await other.settle()
+        await other.log_of(0).stage([A], by(producer))
+        with failing(toy, "replay_staged"):
+            await toy.look()
+            assert toy.log_of(0).is_unsure
+        await toy.advance(RETRY_READ_MS)
+        assert (toy.log_of(0).is_unsure, staged(toy)) == (False, {A: 1})
+        producer.end()
+        with failing(toy, "_work"):
+            await toy.look()
+            assert (staged(toy), toy.amounts()) == ({A: 1}, {})
+        await toy.advance(RETRY_READ_MS)
+        assert (staged(toy), toy.amounts()) == ({}, {"a0": 1})
         other.shards.close()
         await other.close()
 
