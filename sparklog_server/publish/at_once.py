@@ -18,7 +18,7 @@ import numpy as np
 from sparklog.format import kernels
 from sparklog.format.codec import BytesLike, Codec, decompress_at_once
 from sparklog.format.encoded_batches import EncodedBatches
-from sparklog.format.kernels import PlainBatch
+from sparklog.format.kernels import PlainBatch, UInt8Array
 from sparklog.format.record_batch import (
     CODEC_MASK,
     CRC_POSITION,
@@ -113,11 +113,8 @@ def stored_at_once(
             return None
     elif size - HEADER.size > rules.max_decompressed_bytes:
         return None
-    if is_transactional:
-        # What the loop knows as usual is the same without the bit. To copy a batch takes less than its CRC.
-        data = bytearray(view)
-        data[_ATTRIBUTES_LOW_BYTE] ^= TRANSACTIONAL_MASK
-    found = kernels.inspect_batch(data if isinstance(data, bytes) else np.frombuffer(data, np.uint8), plain)
+    usual = _not_transactional(view) if is_transactional else data
+    found = kernels.inspect_batch(_as_kernels_take_it(usual), plain)
     if (
         found is None
         or (is_transactional and found.producer_id <= NO_PRODUCER_ID)
@@ -126,6 +123,20 @@ def stored_at_once(
         or found.max_timestamp_ms > now_ms + rules.after_max_ms
     ):
         return None
-    prefix = _PREFIX.pack(0, size - LENGTH_END, LEADER_EPOCH)
-    encoded = one_batch([prefix, view[_PREFIX.size :]], size, found.record_count, found.max_timestamp_ms)
-    return encoded, found
+    return _as_stored(view, found), found
+
+
+def _as_stored(view: memoryview, found: PlainBatch) -> EncodedBatches:
+    prefix = _PREFIX.pack(0, len(view) - LENGTH_END, LEADER_EPOCH)
+    return one_batch([prefix, view[_PREFIX.size :]], len(view), found.record_count, found.max_timestamp_ms)
+
+
+def _not_transactional(view: memoryview) -> bytearray:
+    """What the kernel knows as usual is the same without the bit. To copy a batch takes less than its CRC."""
+    data = bytearray(view)
+    data[_ATTRIBUTES_LOW_BYTE] ^= TRANSACTIONAL_MASK
+    return data
+
+
+def _as_kernels_take_it(data: BytesLike) -> bytes | UInt8Array:
+    return data if isinstance(data, bytes) else np.frombuffer(data, np.uint8)
