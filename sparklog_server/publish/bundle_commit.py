@@ -30,6 +30,7 @@ from sparklog.metadata import (
     PublishResult,
     SharedPlan,
     StageExtents,
+    plan_append,
     plan_held,
     which_hold,
 )
@@ -83,6 +84,7 @@ class BundleCommit:
         self._judged = self._last = judged
         self._parts = parts
         self._written = written
+        self._stages = any(one.run.first.transaction is not None for one in written)
         self.registration = registration()
         self.accepted = written
         self.refused: dict[int, PartOutcome] = {}
@@ -97,8 +99,10 @@ class BundleCommit:
         if not self.accepted:
             return []
         # Those of a run are of one epoch: by the image that found it to be written, they were of the newest.
-        actions, epochs = plan_held(image, [one.accepted for one in self.accepted])
-        return registration.act(image, actions, epochs)
+        if self._stages:
+            return registration.act(image, *plan_held(image, [one.accepted for one in self.accepted]))
+        append = plan_append(image, [one.draft for one in self.accepted])
+        return registration.act(image, [append], [one.run.first.leader_epoch for one in self.accepted])
 
     def shared(self, image: Image) -> SharedPlan | None:
         """The same, as a request to others; None of a broker that is alone."""
@@ -109,7 +113,7 @@ class BundleCommit:
             lambda: [one.accepted for one in self._written],
             node_id=self.registration.node_id,
             broker_epoch=self.registration.broker_epoch,
-            stages=any(one.run.first.transaction is not None for one in self._written),
+            stages=self._stages,
         )
 
     def settle(self, result: PublishResult) -> list[Extent | DraftExtent]:
@@ -122,9 +126,12 @@ class BundleCommit:
             if isinstance(action, AppendExtents | StageExtents)
             for extent in action.extents
         ]
-        taken = {(extent.segment, extent.position): extent for extent in extents}
         if len(extents) == len(self._written):
             self.accepted, self.refused = self._written, {}
+            if not self._stages:
+                return extents
+        taken = {(extent.segment, extent.position): extent for extent in extents}
+        if len(extents) == len(self._written):
             return [taken[one.place] for one in self.accepted]
         image = result.planned_against()
         if image is None:

@@ -151,8 +151,11 @@ class _Judging:
             return _refuse(_not_led(part, state))
         if part.producer_id < 0:
             return _WRITE
-        refusal = self._refusal(part)
-        return self._in_sequence(index, part, state) if refusal is None else _refuse(refusal, state)
+        if part.transaction is not None or image.transactions:
+            refusal = self._refusal(part)
+            if refusal is not None:
+                return _refuse(refusal, state)
+        return self._in_sequence(index, part, state)
 
     def _refusal(self, part: AppendPart) -> SparklogError | None:
         """Why its producer may not send it, whatever its sequence."""
