@@ -29,7 +29,8 @@ GROUP = "copy"
 
 
 def load(bootstrap: str, root: str) -> list[tuple[str, str, str, str]]:
-    words = [("transacting", client, bootstrap, f"txn-{client}") for client in ("librdkafka", "kafka-python")]
+    # kafka-python 3.0.12 forgets an EndTxn whose coordinator refuses the connection, and waits for ever.
+    words = [("transacting", "librdkafka", bootstrap, f"txn-{number}") for number in range(2)]
     words += [("transforming", "librdkafka", bootstrap, f"{GROUP}.{number}") for number in range(2)]
     words += [("producing", "librdkafka", bootstrap, "plain")]
     return [*words, ("beside", "reader", root, "reader")]
@@ -76,8 +77,8 @@ class Clients:
         lost = dice.choice([one for one in self.alive if one.script in ("transacting", "transforming")])
         lost.kill()
         name, _, life = lost.name.partition("@")
-        client = "kafka-python" if "kafka-python" in name else "librdkafka"
-        again = Worker(lost.script, client, self._bootstrap, f"{name}@{int(life or 0) + 1}", self._directory)
+        next_life = f"{name}@{int(life or 0) + 1}"
+        again = Worker(lost.script, "librdkafka", self._bootstrap, next_life, self._directory)
         self.alive[self.alive.index(lost)] = again
         self.workers.append(again)
         return lost.name

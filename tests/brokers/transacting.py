@@ -15,6 +15,7 @@ from tests.brokers.working import (
     PARTITIONS,
     PATIENCE_SECONDS,
     REQUEST_TIMEOUT_MS,
+    STEP_SECONDS,
     TOPIC,
     Ending,
     Pace,
@@ -65,7 +66,7 @@ class Librdkafka:
                 "log_level": 0,
             }
         )
-        self._client.init_transactions(PATIENCE_SECONDS)
+        self._client.init_transactions(STEP_SECONDS)
 
     def begin(self) -> None:
         self._client.begin_transaction()
@@ -80,14 +81,14 @@ class Librdkafka:
         for partition, texts in values.items():
             for text in texts:
                 self._client.produce(TOPIC, text.encode(), partition=partition, on_delivery=told)
-        left = self._client.flush(PATIENCE_SECONDS)
+        left = self._client.flush(STEP_SECONDS)
         if failed or left:
             self.abort()
             raise Ended(str(failed[:1]))
 
     def commit(self) -> None:
         try:
-            self._step(lambda: self._client.commit_transaction(PATIENCE_SECONDS))
+            self._step(lambda: self._client.commit_transaction(STEP_SECONDS))
         except self._kafka.KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
@@ -95,14 +96,14 @@ class Librdkafka:
             raise Ended(str(error)) from None
 
     def abort(self) -> None:
-        self._step(lambda: self._client.abort_transaction(PATIENCE_SECONDS))
+        self._step(lambda: self._client.abort_transaction(STEP_SECONDS))
 
     def _step(self, step: Callable[[], None]) -> None:
         while True:
             try:
                 return step()
             except self._kafka.KafkaException as error:
-                if not error.args[0].retriable():
+                if not error.args[0].retriable() or error.args[0].code() == self._kafka.KafkaError._TIMED_OUT:
                     raise
 
     def end(self) -> None:
@@ -110,50 +111,7 @@ class Librdkafka:
         self._client.flush(1)
 
 
-class KafkaPython:
-    """kafka-python: after any error its process begins anew, as the next of its id."""
-
-    def __init__(self, bootstrap: str, transactional_id: str) -> None:
-        import kafka
-
-        self._client = kafka.KafkaProducer(
-            bootstrap_servers=bootstrap,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=PATIENCE_SECONDS * 1000,
-            linger_ms=1,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            delivery_timeout_ms=PATIENCE_SECONDS * 1000,
-            max_block_ms=PATIENCE_SECONDS * 1000,
-            reconnect_backoff_ms=20,
-            reconnect_backoff_max_ms=200,
-            retry_backoff_ms=50,
-        )
-        self._client.init_transactions()
-
-    def begin(self) -> None:
-        self._client.begin_transaction()
-
-    def send(self, values: Values) -> None:
-        sent = [
-            self._client.send(TOPIC, text.encode(), partition=partition)
-            for partition, texts in values.items()
-            for text in texts
-        ]
-        self._client.flush(PATIENCE_SECONDS)
-        for one in sent:
-            one.get(PATIENCE_SECONDS)
-
-    def commit(self) -> None:
-        self._client.commit_transaction()
-
-    def abort(self) -> None:
-        self._client.abort_transaction()
-
-    def end(self) -> None:
-        self._client.close(1)
-
-
-PRODUCERS: dict[str, Callable[[str, str], Producer]] = {"librdkafka": Librdkafka, "kafka-python": KafkaPython}
+PRODUCERS: dict[str, Callable[[str, str], Producer]] = {"librdkafka": Librdkafka}
 
 
 def main(client: str, bootstrap: str, name: str, path: str) -> None:

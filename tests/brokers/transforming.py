@@ -9,7 +9,7 @@ import contextlib
 import sys
 from typing import Any
 
-from tests.brokers.working import PATIENCE_SECONDS, REQUEST_TIMEOUT_MS, TOPIC, Ending
+from tests.brokers.working import PATIENCE_SECONDS, REQUEST_TIMEOUT_MS, STEP_SECONDS, TOPIC, Ending
 from tests.history.recorder import HistoryWriter
 
 OUT = "out"
@@ -52,7 +52,7 @@ class Member:
                 "linger.ms": 1,
             }
         )
-        self._producer.init_transactions(PATIENCE_SECONDS)
+        self._producer.init_transactions(STEP_SECONDS)
         self._consumer.subscribe([TOPIC])
 
     def step(self) -> int:
@@ -88,9 +88,9 @@ class Member:
     def _retried(self, step: Any, *arguments: Any) -> None:
         while True:
             try:
-                step(*arguments, PATIENCE_SECONDS)
+                step(*arguments, STEP_SECONDS)
             except self._kafka.KafkaException as error:
-                if not error.args[0].retriable():
+                if not error.args[0].retriable() or error.args[0].code() == self._kafka.KafkaError._TIMED_OUT:
                     raise
             else:
                 return
@@ -98,7 +98,7 @@ class Member:
     def _read_again(self) -> None:
         """From what the group has committed."""
         assigned = self._consumer.assignment()
-        for one in self._consumer.committed(assigned, PATIENCE_SECONDS) if assigned else ():
+        for one in self._consumer.committed(assigned, STEP_SECONDS) if assigned else ():
             if one.offset < 0:
                 one.offset = self._kafka.OFFSET_BEGINNING
             self._consumer.seek(one)

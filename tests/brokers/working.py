@@ -20,6 +20,7 @@ from tests.support.broker_process import until
 TOPIC, PARTITIONS = "t", 6
 RECORDS_PER_SECOND = 60  # of each producer: the load is there to be interrupted, not to be heavy
 PATIENCE_SECONDS = 90  # within which a client that is not stuck has ended what it has begun
+STEP_SECONDS = 20  # of a transaction, after which its process begins anew: librdkafka may wait for ever
 REQUEST_TIMEOUT_MS = 3_000  # a broker that stands still says nothing, and clients wait as long as this
 _FOLDER = Path(__file__).parent
 
