@@ -12,6 +12,13 @@ _STAGING = "tests/server/coordination/test_staging.py"
 
 MUTANTS = (
     Mutant(
+        "a long transactional id is not repeated in the error of each part",
+        f"{_PUBLISH}/staged_parts.py",
+        "{said.transactional_id[:MOST_SHOWN]!r}, expected",
+        "{said.transactional_id!r}, expected",
+        _PARTS,
+    ),
+    Mutant(
         "what shares an extent with others is read",
         f"{_COORDINATION}/staging.py",
         "            if records is None or len(records) != extent.record_count:",

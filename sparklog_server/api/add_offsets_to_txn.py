@@ -31,6 +31,6 @@ async def handle_add_offsets_to_txn(request: Any, context: RequestContext, servi
         producer = Producer(request.producer_id, request.producer_epoch)
         await services.transactions.add_group(request.transactional_id, producer, request.group_id)
     except SparklogError as refused:
-        _log.info("no offsets for transactional id %r: %s", request.transactional_id, refused)
+        _log.info("no offsets for transactional id %r: %s", request.transactional_id[:100], refused)
         error = masked(refusal_of(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)
     return make(context.types.AddOffsetsToTxnResponse, error_code=error)

@@ -82,6 +82,6 @@ async def _add(
     try:
         await services.transactions.add_partitions(transactional_id, producer, partitions)
     except SparklogError as refused:
-        _log.info("no partitions for transactional id %r: %s", transactional_id, refused)
+        _log.info("no partitions for transactional id %r: %s", transactional_id[:100], refused)
         return masked(refusal_of(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)
     return ErrorCode.none

@@ -41,7 +41,7 @@ async def handle_end_txn(request: Any, context: RequestContext, services: Servic
             raises=context.api_version >= _SECOND_PROTOCOL,
         )
     except SparklogError as refused:
-        _log.info("transactional id %r: not ended: %s", request.transactional_id, refused)
+        _log.info("transactional id %r: not ended: %s", request.transactional_id[:100], refused)
         error = masked(refusal_of(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)
     return make(
         context.types.EndTxnResponse,

@@ -74,7 +74,7 @@ async def _transactional(
         _log.warning(
             "client %r is not initialised for transactional id %r: %s",
             context.client_id,
-            request.transactional_id,
+            request.transactional_id[:100],
             refused,
         )
         return masked(refusal_of(refused), knows_fenced=context.api_version >= _KNOWS_FENCED), _NOBODY

@@ -16,6 +16,7 @@ Sources: docs/adr/0028; Kafka ReplicaManager (transaction verification), Transac
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Final
 
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.metadata import (
@@ -29,6 +30,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.publish.parts import AppendPart
 
+MOST_SHOWN: Final = 100  # characters of what a client calls itself: there is an error for each of its parts
 _EARLY = frozenset(
     {
         "PRODUCER_FENCED",
@@ -67,7 +69,7 @@ def transaction_refusal(image: Image, judge: StagingJudge, part: AppendPart) -> 
         return InvalidRequestError(
             "PRODUCER_UNMAPPED",
             f"{part.topic}-{part.partition}: found producer id {part.producer_id} with transactional id "
-            f"{said.transactional_id!r}, expected that of another",
+            f"{said.transactional_id[:MOST_SHOWN]!r}, expected that of another",
             fix="initialise the producer again",
         )
     refusal = changed_refusal(image, part.producer_id, said.number) or judge.refusal(staging_of(part))

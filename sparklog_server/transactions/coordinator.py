@@ -100,8 +100,8 @@ class TransactionCoordinator:
         if not 1 <= timeout_ms <= longest_ms:
             raise InvalidRequestError(
                 "INVALID_TRANSACTION_TIMEOUT",
-                f"transactional id {transactional_id!r}: found a timeout of {timeout_ms} ms, expected 1 to "
-                f"{longest_ms}",
+                f"transactional id {transactional_id[:100]!r}: found a timeout of {timeout_ms} ms, "
+                f"expected 1 to {longest_ms}",
                 fix="lower transaction.timeout.ms of the producer, or raise the brokers' "
                 "transaction.max.timeout.ms",
             )

@@ -7,7 +7,11 @@ Concurrency: pure functions.
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError
 from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, agreed_version
 from sparklog.metadata.model.image import Image
-from sparklog.metadata.model.transaction_values import TRANSACTIONS_VERSION, Transaction
+from sparklog.metadata.model.transaction_values import (
+    MAX_TRANSACTIONAL_ID_LENGTH,
+    TRANSACTIONS_VERSION,
+    Transaction,
+)
 
 
 def validate_transactions_version(image: Image) -> None:
@@ -43,9 +47,10 @@ def validate_producer(
 def unmapped(transactional_id: str, producer_id: int, known: Transaction | None) -> InvalidRequestError:
     """The error for a producer id that is not the transactional id's."""
     expected = "which is unknown" if known is None else f"whose producer id is {known.producer_id}"
+    name = transactional_id[:MAX_TRANSACTIONAL_ID_LENGTH]  # of an unknown one the length is the client's
     return InvalidRequestError(
         "PRODUCER_UNMAPPED",
-        f"transactional id {transactional_id!r}: found producer id {producer_id}, {expected}",
+        f"transactional id {name!r}: found producer id {producer_id}, {expected}",
         fix="initialise the producer again; a transactional id that is not used for "
         "transactional.id.expiration.ms is forgotten",
     )

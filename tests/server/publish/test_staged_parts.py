@@ -272,6 +272,14 @@ def offsets_of(producer: TransactionalProducer, group: str | None, opens_ms: int
     )
 
 
+def test_a_long_transactional_id_is_not_repeated_for_each_part(
+    bundles: BundleWriter, producer: TransactionalProducer
+) -> None:
+    producer.add(0)
+    (outcome,) = bundles.write([of(producer, transactional_id="x" * 30_000)])
+    assert 100 < len(str(outcome.error)) < 500
+
+
 def test_offsets_take_the_next_sequence_and_need_their_group(
     bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
 ) -> None:
