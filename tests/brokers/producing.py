@@ -86,7 +86,8 @@ class KafkaPython:
             enable_idempotence=True,
             linger_ms=2,
             max_in_flight_requests_per_connection=5,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            # It ends for good if its first request, for a producer id, is not answered in this time.
+            request_timeout_ms=3 * REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=PATIENCE_SECONDS * 1000,
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=200,
