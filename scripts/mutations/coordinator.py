@@ -154,6 +154,20 @@ MUTANTS = (
         "tests/server/api/test_write_txn_markers.py",
     ),
     Mutant(
+        "transactions: what is told of many is bounded",
+        f"{API}/describe_transactions.py",
+        "    return ErrorCode.none if fits else ErrorCode.unknown_server_error\n",
+        "    return ErrorCode.none\n",
+        "tests/server/api/test_describe_transactions.py",
+    ),
+    Mutant(
+        "transactions: and what is listed, with what nobody knows",
+        f"{API}/list_transactions.py",
+        "size + sum(_STATE_BYTES + 2 * len(state) for state in unknown)",
+        "size",
+        "tests/server/api/test_list_transactions.py",
+    ),
+    Mutant(
         "transactions: a pattern is one by itself",
         PATTERNS,
         '        pc.match_substring_regex(pa.array([""]), pattern=pattern)\n',

@@ -30,7 +30,7 @@ async def handle_describe_transactions(request: Any, context: RequestContext, se
     await services.root.look(force=True)
     image = services.root.image
     names = dict.fromkeys(request.transactional_ids)
-    fitting = {name for name in names if context.answer.fits(_size_of(image.transactions.get(name)))}
+    fitting = {name for name in names if context.answer.fits(_size_of(name, image))}
     await context.answer.reserve()
     in_charge = services.membership.is_in_charge
     return make(
@@ -42,9 +42,10 @@ async def handle_describe_transactions(request: Any, context: RequestContext, se
     )
 
 
-def _size_of(one: Transaction | None) -> int:
+def _size_of(name: str, image: Image) -> int:
     """About what its description takes."""
-    return _STATE_BYTES + (0 if one is None else _PARTITION_BYTES * len(one.partitions))
+    one = image.transactions.get(name)
+    return _STATE_BYTES + 2 * len(name) + (0 if one is None else _PARTITION_BYTES * len(one.partitions))
 
 
 def _error(image: Image, name: str, fits: bool, in_charge: bool) -> ErrorCode:

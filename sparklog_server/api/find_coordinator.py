@@ -54,7 +54,7 @@ async def _find(
         return [_nowhere(error, message)] * len(keys)
     if key_type == TRANSACTION:
         image = services.root.image
-        nodes = [coordinator_of(key, image) for key in keys]
+        nodes = await in_slices(coordinator_of(key, image) for key in keys)
     else:
         nodes = await services.groups.shards.coordinators_of(keys)
     told = {node_id: _told(node_id, context, services) for node_id in set(nodes)}

@@ -35,14 +35,16 @@ async def handle_list_transactions(request: Any, context: RequestContext, servic
         pattern=field(request, "transactional_id_pattern"),
     )
     error, found = await _found(wanted, services)
-    if not context.answer.fits(sum(_STATE_BYTES + 2 * len(one.transactional_id) for one in found)):
-        error, found = ErrorCode.unknown_server_error, []
+    unknown = wanted.unknown_states
+    size = sum(_STATE_BYTES + 2 * len(one.transactional_id) for one in found)
+    if not context.answer.fits(size + sum(_STATE_BYTES + 2 * len(state) for state in unknown)):
+        error, found, unknown = ErrorCode.unknown_server_error, [], []
     await context.answer.reserve()
     types = context.types
     return make(
         types.ListTransactionsResponse,
         error_code=error,
-        unknown_state_filters=wanted.unknown_states,
+        unknown_state_filters=unknown,
         transaction_states=await in_slices(
             make(
                 types.TransactionState,

@@ -1,5 +1,7 @@
 """DescribeProducers: who has written to a partition of late."""
 
+import pytest
+
 from tests.server.api.transacting import DESCRIBE_PRODUCERS, TransactionClient
 from tests.server.publish.batches import batch
 
@@ -23,3 +25,12 @@ def test_producers_of_a_partition_are_described(transactor: TransactionClient) -
     assert (found.producer_id, found.producer_epoch, found.last_sequence) == (producer_id, 0, 1)
     assert found.last_timestamp > 1_600_000_000_000
     assert (found.coordinator_epoch, found.current_txn_start_offset) == (-1, -1)
+
+
+def test_what_would_make_an_answer_too_large_is_refused(
+    transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 300)
+    topics = [{"_": "TopicRequest", "name": "orders", "partition_indexes": [0, 1]}]
+    (found,) = transactor.ask(DESCRIBE_PRODUCERS, 0, topics=topics).topics
+    assert [one.error_code.name for one in found.partitions] == ["none", "unknown_server_error"]

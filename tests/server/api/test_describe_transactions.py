@@ -2,6 +2,8 @@
 
 import struct
 
+import pytest
+
 from tests.server.api.transacting import DESCRIBE, TransactionClient, producer_of
 
 BROKER_TOPICS = {"orders": 2, "returns": 1}
@@ -31,3 +33,14 @@ def test_what_is_not_open_has_no_start(transactor: TransactionClient) -> None:
     head = struct.pack(">iBiB", number, 0, 0, 2)
     state = b"\x00\x00\x04app\x06Empty" + struct.pack(">iqqhBB", 5_000, -1, producer_id, epoch, 1, 0)
     assert transactor.receive_frame() == head + state + b"\x00"
+
+
+def test_what_would_make_an_answer_too_large_is_refused(
+    transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("app", "app-2"):
+        transactor.add(producer_of(transactor.initialise(name)), ("orders", 0), name=name)
+    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 400)
+    one, two = transactor.ask(DESCRIBE, 0, transactional_ids=["app", "app-2"]).transaction_states
+    assert (one.error_code.name, len(one.topics)) == ("none", 1)
+    assert (two.error_code.name, two.topics) == ("unknown_server_error", ())

@@ -1,5 +1,7 @@
 """ListTransactions in every version: filters, and patterns of clients."""
 
+import pytest
+
 from tests.server.api.transacting import LIST, TransactionClient, producer_of
 
 BROKER_TOPICS = {"orders": 2, "returns": 1}
@@ -22,3 +24,16 @@ def test_transactions_are_listed_by_filters(transactor: TransactionClient) -> No
     assert transactor.listed(2, transactional_id_pattern="app") == {}
     refused = transactor.ask(LIST, 2, transactional_id_pattern="(?=app)")
     assert refused.error_code.name == "invalid_regular_expression"
+
+
+def test_an_answer_that_would_be_too_large_is_refused(
+    transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer_of(transactor.initialise())
+    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 200)
+    assert list(transactor.listed()) == ["app"]
+    refused = transactor.ask(LIST, 0, state_filters=["x" * 30, "y" * 30])
+    assert (refused.error_code.name, refused.unknown_state_filters) == ("unknown_server_error", ())
+    producer_of(transactor.initialise("app-2"))
+    refused = transactor.ask(LIST, 0)
+    assert (refused.error_code.name, refused.transaction_states) == ("unknown_server_error", ())
