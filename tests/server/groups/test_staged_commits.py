@@ -164,6 +164,17 @@ def test_offsets_of_a_topic_that_was_deleted_before_they_were_committed(roots: R
 
 
 def test_while_what_is_staged_is_not_known_everything_is_unstable(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
+        assert is_stable(host)
+        host.groups.shards.of("g")._staging.is_unsure = True
+        assert not is_stable(host)
+        assert host.groups.staged.is_pending("g")
+
+    roots.run(scenario)
+
+
+def test_the_next_coordinator_knows_what_is_staged(roots: Roots) -> None:
     async def scenario(first: Host, second: Host, controller: Controller) -> None:
         producer = begun(first)
         assert await first.groups.staged.commit("g", to_commit(5), by(producer)) == ErrorCode.none
