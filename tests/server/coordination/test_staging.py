@@ -224,14 +224,14 @@ def test_who_begins_to_coordinate_knows_what_is_staged_before_it_answers(toys: T
         await stages(toy, begun(toy.log), A, B)
 
     async def after(toy: Toy) -> None:
-        run, may_read = toy.root.run, asyncio.Event()
+        run, may_read = toy.root.run_apart, asyncio.Event()
 
         async def late(function: object, *args: object) -> object:
             if getattr(function, "__name__", "") == "replay_staged":
                 await may_read.wait()
             return await run(function, *args)  # type: ignore[arg-type]
 
-        toy.root.run = late  # type: ignore[method-assign,assignment]
+        toy.root.run_apart = late  # type: ignore[method-assign,assignment]
         toy.shards.open()
         await toy.settle()
         assert toy.log_of(0).status is LogStatus.LOADING, "what is in the log is read, and nothing else"
