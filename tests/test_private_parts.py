@@ -22,6 +22,7 @@ NOT_OURS = {
     "_active_spark_context",
     "_taskContext",
     "_scheduled",  # asyncio's
+    "_TIMED_OUT",  # an error's of confluent-kafka
 }
 # What does so with reason.
 REACHES = {

@@ -3,6 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from sparklog.metadata import plan_delete_topic
 from sparklog_server.coordination.staging import StagedBy
 from sparklog_server.groups.transitions import GroupState
@@ -163,11 +165,13 @@ def test_offsets_of_a_topic_that_was_deleted_before_they_were_committed(roots: R
     roots.run(scenario)
 
 
-def test_while_what_is_staged_is_not_known_everything_is_unstable(roots: Roots) -> None:
+def test_while_what_is_staged_is_not_known_everything_is_unstable(
+    roots: Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
         assert is_stable(host)
-        host.groups.shards.of("g")._staging.is_unsure = True
+        monkeypatch.setattr(type(host.groups.shards.of("g")), "is_unsure", True)
         assert not is_stable(host)
         assert host.groups.staged.is_pending("g")
 
