@@ -10,6 +10,7 @@ import pytest
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.metadata import Image, MetadataLog, SetConfigs, SharedPlan
+from sparklog.metadata import log as log_module
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.metadata.combining_publishers import interpret, leave_request
 
@@ -187,8 +188,13 @@ def test_so_does_each_look_of_who_waits_for_others_to_publish(clock: Clocks) -> 
     assert max(ages) <= 3_500, ages
 
 
-def test_who_wants_to_look_does_not_wait_for_a_publish_that_looks() -> None:
+@pytest.mark.parametrize("waits_to_the_end", [False, True])
+def test_who_wants_to_look_does_not_wait_for_a_publish_that_looks(
+    waits_to_the_end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may wait for others to publish, for seconds; and ten who wait would look one after the other."""
+    if waits_to_the_end:
+        monkeypatch.setattr(log_module, "_PEEK_SECONDS", SECONDS)
     clock = Asked()
     contended = Contended(clock)
     log = contended.log
@@ -213,10 +219,12 @@ def test_who_wants_to_look_does_not_wait_for_a_publish_that_looks() -> None:
             opened = count_opens(contended.store)
             may_go_on.release()
             assert planned.acquire(timeout=SECONDS), "it has lost a race, and looked"
+            if waits_to_the_end:
+                may_go_on.release()
             found = [one.result(SECONDS) for one in looking]
-            assert {image.commit for image in found} == {contended.newest}
+            assert {image.commit for image in found} == {contended.newest + waits_to_the_end}
             assert opened.total() <= 3, "of the publish: whose the commit is, the commit, and the end"
-            assert not publishing.done()
+            assert waits_to_the_end or not publishing.done()
         finally:
             contended.store.hook = None
             may_go_on.release()
