@@ -149,7 +149,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "metadata: who looks does not wait for a publish that looks",
         "sparklog/metadata/log.py",
-        "        while not self._lock.acquire(timeout=_PEEK_SECONDS):\n",
+        "        while not self._lock.acquire(timeout=PEEK_SECONDS):\n",
         "        while not self._lock.acquire():\n",
         OF_AGE,
     ),

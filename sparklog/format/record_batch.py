@@ -42,7 +42,7 @@ assert HEADER.size == 61
 ATTRIBUTE_FIELDS: tuple[tuple[str, int, str], ...] = (  # name, bit mask, meaning
     ("codec", 0x07, "0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd"),
     ("timestamp_type", 0x08, "0 create time, 1 log append time"),
-    ("is_transactional", 0x10, "part of a transaction"),
+    ("is_transactional", 0x10, "written in a transaction, which is committed if an extent has the batch"),
     ("is_control", 0x20, "holds a transaction marker, not a record"),
     ("has_delete_horizon", 0x40, "first_timestamp_ms is the time from which tombstones may go"),
 )

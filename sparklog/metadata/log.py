@@ -50,7 +50,7 @@ from sparklog.storage import Store
 
 # A publisher that has seen others publish looks for their commits before it plans, for this long.
 _COMPANY_MS = 600_000
-_PEEK_SECONDS = 0.01
+PEEK_SECONDS = 0.01
 _BACKOFF_MS, _REMOTE_BACKOFF_MS = 2.0, 50.0
 
 
@@ -152,7 +152,7 @@ class MetadataLog:
         """
         interval_ms, began = self._store.traits.refresh_interval_ms, self._follower.now()
         # A publish may have the lock for long, and looks meanwhile, for all who wait to look.
-        while not self._lock.acquire(timeout=_PEEK_SECONDS):
+        while not self._lock.acquire(timeout=PEEK_SECONDS):
             if self._has_looked_since(began):
                 return self._image
         try:

@@ -1,6 +1,5 @@
 """Real clients produce in every way there is; what arrived is read by `sparklog`, from the segments."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -175,14 +174,3 @@ def test_all_clients_read_what_each_wrote(
     client.produce(server.bootstrap, topic, sent, ProduceOptions(compression=codec))
     for reader in CLIENTS:
         assert reader.consume(server.bootstrap, topic, 0, "earliest", len(sent)) == as_seen(sent), reader.name
-
-
-def test_transactions_are_refused_at_once_and_say_why(
-    client: Client, server: BrokerProcess, log: SparkLog, topic: str
-) -> None:
-    started = time.monotonic()
-    options = ProduceOptions(transactional_id=f"t-{client.name}")
-    with pytest.raises(Exception, match=r"(?i)transactional.?id.?authorization|unsupported|not.supported"):
-        client.produce(server.bootstrap, topic, [Sent(value=b"x")], options)
-    assert time.monotonic() - started < 10
-    assert log.log_end_offset(topic, 0) == 0

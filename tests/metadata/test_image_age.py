@@ -194,7 +194,7 @@ def test_who_wants_to_look_does_not_wait_for_a_publish_that_looks(
 ) -> None:
     """It may wait for others to publish, for seconds; and ten who wait would look one after the other."""
     if waits_to_the_end:
-        monkeypatch.setattr(log_module, "_PEEK_SECONDS", SECONDS)
+        monkeypatch.setattr(log_module, "PEEK_SECONDS", SECONDS)
     clock = Asked()
     contended = Contended(clock)
     log = contended.log
