@@ -9,7 +9,7 @@ import contextlib
 import sys
 from typing import Any
 
-from tests.brokers.working import PATIENCE_SECONDS, REQUEST_TIMEOUT_MS, STEP_SECONDS, TOPIC, Ending
+from tests.brokers.working import PATIENCE_SECONDS, REQUEST_TIMEOUT_MS, STEP_SECONDS, TOPIC, Ending, within
 from tests.history.recorder import HistoryWriter
 
 OUT = "out"
@@ -88,7 +88,7 @@ class Member:
     def _retried(self, step: Any, *arguments: Any) -> None:
         while True:
             try:
-                step(*arguments, STEP_SECONDS)
+                within(STEP_SECONDS + 5, lambda: step(*arguments, STEP_SECONDS))
             except self._kafka.KafkaException as error:
                 if not error.args[0].retriable() or error.args[0].code() == self._kafka.KafkaError._TIMED_OUT:
                     raise

@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.support.broker_process import until
 TOPIC, PARTITIONS = "t", 6
 RECORDS_PER_SECOND = 60  # of each producer: the load is there to be interrupted, not to be heavy
 PATIENCE_SECONDS = 90  # within which a client that is not stuck has ended what it has begun
-STEP_SECONDS = 20  # of a transaction, after which its process begins anew: librdkafka may wait for ever
+STEP_SECONDS = 20  # of a transaction, after which its process begins anew
 REQUEST_TIMEOUT_MS = 3_000  # a broker that stands still says nothing, and clients wait as long as this
 _FOLDER = Path(__file__).parent
 
@@ -28,6 +29,29 @@ _FOLDER = Path(__file__).parent
 def key_of(partition: int) -> str:
     """As histories name a partition."""
     return f"{TOPIC}-{partition}"
+
+
+def within(seconds: float, step: Callable[[], None]) -> None:
+    """Do it in a thread, which is left behind if it takes longer, and may end the process when it likes.
+
+    librdkafka 2.16 waits for ever in send_offsets_to_transaction, whatever time-out it is given, when the
+    group's coordinator has gone from the metadata (its issue 5511).
+    """
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            step()
+        except BaseException as error:  # told to whoever waits
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"still at it after {seconds} s")
+    if failed:
+        raise failed[0]
 
 
 class Ending:
