@@ -23,9 +23,10 @@ from sparklog_server.protocol.errors import ErrorCode
 _log = logging.getLogger("sparklog_server.coordinator")
 
 
-@api(ApiKey.OFFSET_COMMIT, versions=range(2, 10))
-async def handle_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
-    """Refuse single partitions, commit the others together."""
+async def requested_offsets(
+    request: Any, services: Services
+) -> tuple[list[OffsetToCommit], dict[tuple[str, int], ErrorCode]]:
+    """What a request of OffsetCommit or TxnOffsetCommit asks to commit, and which partitions are refused."""
     if any(unknown_partitions(services, topic) for topic in request.topics):
         await services.root.look()  # created a moment ago, by somebody else?
     longest = services.config.groups.offset_metadata_max_bytes
@@ -46,6 +47,13 @@ async def handle_offset_commit(request: Any, context: RequestContext, services: 
                     metadata=one.committed_metadata or "",
                 )
             )
+    return offsets, refused
+
+
+@api(ApiKey.OFFSET_COMMIT, versions=range(2, 10))
+async def handle_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
+    """Refuse single partitions, commit the others together."""
+    offsets, refused = await requested_offsets(request, services)
     error = await services.groups.commit(
         request.group_id,
         offsets,

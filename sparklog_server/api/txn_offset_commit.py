@@ -15,7 +15,7 @@ from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.metadata import NEVER_OPENS
-from sparklog_server.api.offset_commit import refuse_offset, unknown_partitions
+from sparklog_server.api.offset_commit import requested_offsets
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.coordination.staging import StagedBy
@@ -39,26 +39,7 @@ _TOLD_AS: Mapping[ErrorCode, ErrorCode] = {
 @api(ApiKey.TXN_OFFSET_COMMIT, versions=range(6))
 async def handle_txn_offset_commit(request: Any, context: RequestContext, services: Services) -> Any:
     """Refuse single partitions, stage the others together."""
-    if any(unknown_partitions(services, topic) for topic in request.topics):
-        await services.root.look()  # created a moment ago, by somebody else?
-    longest = services.config.groups.offset_metadata_max_bytes
-    refused: dict[tuple[str, int], ErrorCode] = {}
-    offsets: list[OffsetToCommit] = []
-    for topic in request.topics:
-        for one in topic.partitions:
-            error = refuse_offset(services, topic.name, one, longest)
-            if error:
-                refused[topic.name, one.partition_index] = error
-                continue
-            offsets.append(
-                OffsetToCommit(
-                    topic=topic.name,
-                    partition=one.partition_index,
-                    offset=one.committed_offset,
-                    leader_epoch=field(one, "committed_leader_epoch", -1),
-                    metadata=one.committed_metadata or "",
-                )
-            )
+    offsets, refused = await requested_offsets(request, services)
     error = await _stage(request, context.api_version, offsets, services)
     types = context.types
     return make(

@@ -91,7 +91,7 @@ def kill_at_each(
         assert killed >= len(points) // 2
         assert run_worker(root, environment, flushes=False) == (0, written)
         assert check_whole(log) == written
-        # Committed; or empty, if the last one found all copied by one that was killed behind its commit.
+        # Committed; or empty, if the last one found all copied by one that was killed after its commit.
         assert not log.image.transactions["copy"].is_ongoing
         assert not log.image.transactions.staged_extents
 
