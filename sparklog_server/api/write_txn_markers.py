@@ -16,7 +16,7 @@ from typing import Any
 from sparklog.errors import SparklogError
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import by_topic, in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
@@ -32,22 +32,23 @@ _MOST_MARKERS = 1_000  # of a request: each is an operation; Kafka's admin clien
 async def handle_write_txn_markers(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer when what is aborted is aborted."""
     types = context.types
+
+    def told(partition: int, error: ErrorCode) -> Any:
+        return make(types.WritableTxnMarkerPartitionResult, partition_index=partition, error_code=error)
+
     results = []
+    await services.root.look(force=True)  # once: each abort is planned against the newest image by itself
     for number, marker in enumerate(request.markers):
         asked = [(topic.name, one) for topic in marker.topics for one in topic.partition_indexes]
         fits = number < _MOST_MARKERS
         errors = await _abort(marker, asked, services) if fits else _all(asked, ErrorCode.invalid_request)
-        topics: dict[str, list[Any]] = {}
-        for (name, partition), error in errors.items():
-            made = make(types.WritableTxnMarkerPartitionResult, partition_index=partition, error_code=error)
-            topics.setdefault(name, []).append(made)
         results.append(
             make(
                 types.WritableTxnMarkerResult,
                 producer_id=marker.producer_id,
                 topics=await in_slices(
                     make(types.WritableTxnMarkerTopicResult, name=name, partitions=found)
-                    for name, found in topics.items()
+                    for name, found in by_topic(errors, told).items()
                 ),
             )
         )
@@ -64,7 +65,6 @@ def _all(asked: list[tuple[str, int]], error: ErrorCode) -> _Errors:
 async def _abort(marker: Any, asked: list[tuple[str, int]], services: Services) -> _Errors:
     if marker.transaction_result:
         return _all(asked, ErrorCode.invalid_request)
-    await services.root.look(force=True)
     topics = services.root.image.topics
     errors: _Errors = {}
     known: list[tuple[str, int]] = []
