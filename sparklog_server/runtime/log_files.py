@@ -103,12 +103,13 @@ def configure_logs(settings: LogSettings) -> list[logging.Handler]:
 
 
 def close_logs(handlers: list[logging.Handler]) -> None:
-    """Flush and detach."""
+    """Flush and detach: the loggers are as if they had never been set up."""
     for names in KINDS.values():
         for name in names:
             logger = logging.getLogger(name)
             logger.handlers.clear()
             logger.propagate = True
+            logger.setLevel(logging.NOTSET)
     logging.getLogger("sparklog_server.network").filters.clear()
     for handler in handlers:
         handler.close()

@@ -76,6 +76,28 @@ def test_without_a_directory_everything_goes_to_stderr(capsys: pytest.CaptureFix
     assert "INFO changed (sparklog_server.controller)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("level", ["DEBUG", "ERROR"])
+def test_nothing_of_them_is_left_when_they_are_closed(level: str, tmp_path: Path) -> None:
+    """Who runs a broker in a process of theirs, as tests do, finds its loggers as they were."""
+
+    def found() -> list[tuple[object, ...]]:
+        loggers = [
+            logging.getLogger(name) for names in KINDS.values() for name in (*names, f"{names[0]}.network")
+        ]
+        return [(one.level, one.propagate, *one.handlers, *one.filters) for one in loggers]
+
+    before = found()
+    configs = {
+        "sparklog.logs.dir": str(tmp_path),
+        "sparklog.logs.level": level,
+        "sparklog.logs.requests": "true",
+    }
+    handlers = configure_logs(ServerConfig.parse(configs).logs)
+    assert found() != before
+    close_logs(handlers)
+    assert found() == before
+
+
 def test_lines_that_clients_cause_are_limited() -> None:
     clock = ManualClock()
     throttle = Throttle(clock, lines_per_second=3)
