@@ -14,6 +14,7 @@ from sparklog.storage import MemoryStore
 from sparklog.storage.s3_options import parse_storage_options
 from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
+from tests.support.told import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{one.nodeid}: {one.outcome}, {one.duration:.0f} s")
         for text in texts:
             terminalreporter.write_line("    " + text.replace("\n", "\n    "))
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Told:
+    """told("sparklog.spark"): what this logger has said, whatever else the process says."""
+    return Told(caplog)
 
 
 @pytest.fixture(scope="session")

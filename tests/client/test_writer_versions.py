@@ -1,7 +1,5 @@
 """A writer's versions are per topic: several topics may share one, and what a topic has is left out."""
 
-import logging
-
 import pyarrow as pa
 import pytest
 
@@ -12,6 +10,7 @@ from sparklog.client.writer_version import WriterVersion
 from sparklog.errors import CorruptLogError, InvalidRequestError, RetriableError
 from sparklog.metadata import WriterTxn, new_id
 from sparklog.metadata.model import writers as writers_module
+from tests.support.told import Told
 
 
 def stage(log: SparkLog, topic: str, *values: str, key: str | None = None) -> StagedAppend:
@@ -116,19 +115,16 @@ def test_others_plan_the_same_from_a_request(log: SparkLog, content: str) -> Non
         interpret_request(b'{"writer_txn":{"application":"a","version":1,"topics":["x"]}}')
 
 
-def test_forgetting_is_said_once(
-    log: SparkLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_forgetting_is_said_once(log: SparkLog, monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
     monkeypatch.setattr(writers_module, "MAX_WRITER_TXNS", 2)
     monkeypatch.setattr("sparklog.client.writer_version.MAX_WRITER_TXNS", 2)
     topic = f"t-{new_id()}"  # of no other test: a process says it once a topic
-    with caplog.at_level(logging.WARNING):
-        for name in ("a", "b"):
-            log.append(topic, rows(name), txn=(name, 1))
-        assert caplog.messages == []
-        log.append(topic, rows("b"), txn=("b", 2))
-        log.append(topic, rows("c"), txn=("c", 1))
-        log.append(topic, rows("d"), txn=("d", 1))
-    (message,) = caplog.messages
+    for name in ("a", "b"):
+        log.append(topic, rows(name), txn=(name, 1))
+    assert told("sparklog.client.publish") == []
+    log.append(topic, rows("b"), txn=("b", 2))
+    log.append(topic, rows("c"), txn=("c", 1))
+    log.append(topic, rows("d"), txn=("d", 1))
+    (message,) = told("sparklog.client.publish")
     assert "has just forgotten 'a'" in message
     assert log.append(topic, rows("a"), txn=("a", 1)).commit is not None

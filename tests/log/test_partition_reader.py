@@ -15,6 +15,7 @@ from sparklog.log.segment_file import SegmentFile
 from sparklog.metadata import PartitionState
 from sparklog.metadata.model.extent_list import ExtentList
 from tests.log.conftest import OnePartition
+from tests.support.told import Told
 
 
 @pytest.fixture
@@ -42,14 +43,16 @@ def reader(partition: OnePartition, states: Iterator[PartitionState]) -> Partiti
 
 
 def test_merges_may_overtake_a_reader_a_few_times(
-    partition: OnePartition, caplog: pytest.LogCaptureFixture
+    partition: OnePartition, caplog: pytest.LogCaptureFixture, told: Told
 ) -> None:
     caplog.set_level(logging.INFO, "sparklog.log")
     found = reader(partition, elsewhere(partition.state, MAX_MISSES)).read(0, 3)
     assert [value for part in found for value in part.value.to_pylist()] == [b"a", b"b", b"c"]
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == MAX_MISSES
-    assert told[0] == "t-0: segments/w/00000000.0.log is not there any more, going on from offset 0 elsewhere"
+    passed = told("sparklog.log")
+    assert len(passed) == MAX_MISSES
+    assert (
+        passed[0] == "t-0: segments/w/00000000.0.log is not there any more, going on from offset 0 elsewhere"
+    )
 
 
 @pytest.mark.parametrize("work", ["read", "plan", "time"])

@@ -12,6 +12,7 @@ from sparklog.log.past_retention import INTERVAL_MS, RetentionNotice, is_past_re
 from sparklog.maintenance import expire
 from sparklog.metadata import MetadataLog
 from sparklog.storage import MemoryStore
+from tests.support.told import Told
 
 HOUR_MS = 3_600_000
 
@@ -83,33 +84,32 @@ def test_what_was_written_before_is_not_told_of(log: SparkLog, clock: ManualCloc
 
 
 def test_appends_are_told_of_at_once_and_then_in_intervals(
-    log: SparkLog, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    log: SparkLog, clock: ManualClock, told: Told
 ) -> None:
     log.alter_root({"retention.ms": "0"})
-    caplog.clear()
+    told.forget()
     for topic in ("t", "t", "u", "t"):
         log.append(topic, rows(clock, HOUR_MS, HOUR_MS))
-    assert caplog.messages == [past_retention_text({"t": 2}), past_retention_text({"u": 2})]
-    assert "past their topic's retention.ms already" in caplog.messages[0]
-    assert "at least 2 of topic 't';" in caplog.messages[0]
+    assert told("sparklog.client") == [past_retention_text({"t": 2}), past_retention_text({"u": 2})]
+    assert "past their topic's retention.ms already" in told("sparklog.client")[0]
+    assert "at least 2 of topic 't';" in told("sparklog.client")[0]
     clock.advance_ms(INTERVAL_MS)
     log.append("t", rows(clock, HOUR_MS))
-    assert caplog.records[-1].message == past_retention_text({"t": 5})  # those of the meantime are in it
-    assert caplog.records[-1].name == "sparklog.client"
+    assert told("sparklog.client")[2:] == [past_retention_text({"t": 5})]  # those of the meantime are in it
 
 
 def test_what_is_remembered_of_topics_is_bounded(
-    clock: ManualClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    clock: ManualClock, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparklog.log.past_retention.MAX_REMEMBERED", 3)
-    notice = RetentionNotice(clock, logging.getLogger("test"))
+    notice = RetentionNotice(clock, logging.getLogger("tests.retention"))
     for number in range(5):
         notice.note({f"t{number}": 1})
-    assert len(caplog.messages) == 5
+    assert len(told("tests.retention")) == 5
     notice.note({"t4": 1})
-    assert len(caplog.messages) == 5
+    assert len(told("tests.retention")) == 5
     notice.note({"t0": 1})  # forgotten, so told again
-    assert len(caplog.messages) == 6
+    assert len(told("tests.retention")) == 6
 
 
 def test_a_text_names_few_of_many_topics() -> None:

@@ -17,6 +17,7 @@ from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.config import ServerConfig
 from tests.support.broker_process import BrokerProcess
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 
 CONFIGS = {"listeners": "PLAINTEXT://127.0.0.1:0", "sparklog.metadata.poll.ms": "1"}
 
@@ -42,7 +43,7 @@ def with_broker(root: str, scenario: Callable[[Broker], Any]) -> Broker:
     return asyncio.run(main())
 
 
-def test_states_in_their_order(root: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_states_in_their_order(root: str, caplog: pytest.LogCaptureFixture, told: Told) -> None:
     caplog.set_level(logging.INFO, "sparklog_server.state_change")
 
     async def scenario(broker: Broker) -> None:
@@ -51,7 +52,8 @@ def test_states_in_their_order(root: str, caplog: pytest.LogCaptureFixture) -> N
             await broker.start()
 
     assert with_broker(root, scenario).lifecycle.state is BrokerState.NOT_RUNNING
-    states = [record.getMessage().partition(" -> ")[2] for record in caplog.records if "->" in record.msg]
+    records = told.records("sparklog_server.state_change")
+    states = [record.getMessage().partition(" -> ")[2] for record in records if "->" in record.msg]
     assert states == [
         "STARTING",
         "RECOVERY",

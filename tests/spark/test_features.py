@@ -23,6 +23,7 @@ from sparklog.spark.options import parse_source_options
 from sparklog.spark.rows import arrow_schema
 from sparklog.spark.stream_reader import SparklogStreamReader
 from tests.spark.conftest import needs
+from tests.support.told import Told
 
 INSTALLED = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
@@ -86,19 +87,19 @@ def made(streaming: bool, **options: str) -> object:
 )
 @pytest.mark.usefixtures("old_spark")
 def test_what_is_asked_for_in_vain_is_said_once(
-    streaming: bool, options: dict[str, str], feature: Feature, caplog: pytest.LogCaptureFixture
+    streaming: bool, options: dict[str, str], feature: Feature, told: Told
 ) -> None:
     for _ in range(2):
         assert type(made(streaming, **options)) in (SparklogStreamReader, SparklogBatchReader)
-    (message,) = caplog.messages
+    (message,) = told("sparklog.spark")
     assert message == f"{', '.join(options)}: this Spark has no {feature.name}: {feature.without}"
 
 
 @pytest.mark.usefixtures("old_spark")
-def test_nothing_is_said_to_those_who_do_not_ask(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_said_to_those_who_do_not_ask(told: Told) -> None:
     made(True, startingOffsets="earliest")
     made(False, filterPushdown="false")
-    assert caplog.messages == []
+    assert told("sparklog.spark") == []
 
 
 # --- a streaming source that is not told where a micro-batch starts (before 4.2) ---------------------------

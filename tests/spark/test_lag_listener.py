@@ -1,7 +1,6 @@
 """What StreamingLagListener makes of a progress report, without Spark."""
 
 import json
-import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +8,7 @@ import pytest
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 from sparklog.spark import StreamingLagListener, lag_listener
+from tests.support.told import Told
 
 LATEST = json.dumps({"t": {"0": 100}})
 
@@ -33,14 +33,13 @@ def test_of_two_sources_of_one_topic_the_slower_one_counts() -> None:
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_spark_that_does_not_ask_for_the_logs_end_reports_none(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ours: bool
+    monkeypatch: pytest.MonkeyPatch, told: Told, ours: bool
 ) -> None:
     """Before 4.2 what it calls the latest offset of a Python source is the end of the micro-batch."""
-    caplog.set_level(logging.WARNING, logger="sparklog")
     monkeypatch.setattr(lag_listener, "CAN_LIMIT_READS", False)
     listener = StreamingLagListener()
     end = {"t": {"0": 10}} | ({"@root": {"cluster": 1}} if ours else {})
     for _ in range(2):
         listener.onQueryProgress(progress(end))
     assert (listener.lag("q") is None) == (listener.all() == []) == ours
-    assert ["no lag of query q" in message for message in caplog.messages] == [True] * ours
+    assert ["no lag of query q" in one for one in told("sparklog.spark.lag")] == [True] * ours

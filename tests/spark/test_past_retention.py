@@ -1,7 +1,6 @@
 """A write of records that are past their topic's retention says so: one line a commit, on the driver."""
 
 import datetime as dt
-import logging
 
 import pyarrow as pa
 import pytest
@@ -12,6 +11,7 @@ from sparklog.log.past_retention import past_retention_text
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.publishing import publish
 from sparklog.spark.write_task import TaskResult
+from tests.support.told import Told
 
 LONG_AGO = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 
@@ -31,14 +31,12 @@ def task(log: SparkLog, topic: str, rows: int) -> TaskResult:
     return TaskResult(cluster_id=log.cluster_id, staged=staged, query_id="q", batch_id=0)
 
 
-def test_each_commit_says_how_many(log: SparkLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_commit_says_how_many(log: SparkLog, told: Told) -> None:
     options = parse_sink_options({"path": log.url}, streaming=True)
-    caplog.set_level(logging.WARNING)
-    caplog.clear()
+    told.forget()
     for batch in range(2):
         publish(log, options, [task(log, "week", 3), task(log, "week", 4)], txn=("q", batch))
-    assert caplog.messages == [past_retention_text({"week": 7})] * 2
-    assert {record.name for record in caplog.records} == {"sparklog.spark"}
+    assert told("sparklog.spark") == [past_retention_text({"week": 7})] * 2
     publish(log, options, [task(log, "week", 3)], txn=("q", 1))  # left out: it was repeated
     publish(log, options, [task(log, "kept", 3)], txn=("q", 2))
-    assert len(caplog.messages) == 2
+    assert len(told("sparklog.spark")) == 2

@@ -1,13 +1,11 @@
 """A streaming sink keeps its root in order: when it starts a round, and that nobody waits for it."""
 
 import itertools
-import logging
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,6 +26,7 @@ from sparklog.spark.write_task import MAINTENANCE_PROPERTY
 from tests.spark.conftest import CopyStream
 from tests.support.broker_process import until as until_true
 from tests.support.roots import newest_version, old_root
+from tests.support.told import Told
 
 DUE = 256  # small extents
 # Of one commit: it starts a round, and ends.
@@ -228,7 +227,7 @@ def test_what_is_only_to_expire_is_not_looked_for_all_the_time(
 
 
 def test_what_goes_wrong_is_told_once_and_harms_nobody(
-    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch, told: Told
 ) -> None:
     def failing(_request: RoundRequest) -> RoundProcess:
         raise OSError("no process is left")
@@ -236,26 +235,25 @@ def test_what_goes_wrong_is_told_once_and_harms_nobody(
     monkeypatch.setattr(sink_maintenance, "RoundProcess", failing)
     monkeypatch.setattr(sink_maintenance, "LOOK_MS", 0)
     fill(log, DUE)
-    with caplog.at_level(logging.WARNING, "sparklog.spark"):
-        for _ in range(3):
-            maintain_if_due(log, options_of(root))
-    (record,) = caplog.records
-    assert "no process is left" in record.getMessage()
+    for _ in range(3):
+        maintain_if_due(log, options_of(root))
+    (message,) = told("sparklog.spark")
+    assert "no process is left" in message
 
 
 def test_an_older_root_is_left_alone_until_it_agrees(
-    tmp_path: Path, keeper: Keeper, clock: ManualClock, started: list[RoundRequest], caplog: Any
+    tmp_path: Path, keeper: Keeper, clock: ManualClock, started: list[RoundRequest], told: Told
 ) -> None:
     root = str(old_root("v5", tmp_path))
-    with sparklog.open(root, clock=clock) as log, caplog.at_level(logging.WARNING, "sparklog.spark"):
+    with sparklog.open(root, clock=clock) as log:
         for number in range(DUE):
             log.append("orders", pa.table({"value": [f"{number}"]}), partition=0)
         for _ in range(3):
             keeper.after_commit(log, options_of(root))
             clock.advance_ms(LOOK_MS)
         assert started == []
-        (record,) = caplog.records
-        assert "sparklog root alter --config sparklog.metadata.version=" in record.getMessage()
+        (message,) = told("sparklog.spark")
+        assert "sparklog root alter --config sparklog.metadata.version=" in message
         log.alter_root({METADATA_VERSION_KEY: "5"})
         keeper.after_commit(log, options_of(root))
         assert len(started) == 1

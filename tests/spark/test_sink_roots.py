@@ -25,6 +25,7 @@ from tests.spark.test_writers import (
     values,
     write,
 )
+from tests.support.told import Told
 
 RunTask = Callable[..., TaskResult]
 
@@ -150,16 +151,16 @@ def test_a_root_that_has_never_seen_the_query_is_named(
     root: str,
     run_task: RunTask,
     new_process: Callable[[], None],
-    caplog: pytest.LogCaptureFixture,
+    told: Told,
 ) -> None:
     stream_writer(root).commit([run_task(stream_writer(root), 5)], 5)
-    (message,) = caplog.messages
+    (message,) = told("sparklog.spark")
     assert message.startswith(f"micro-batch 5 of query {QUERY} is the first that writes to the root ")
     assert f"(cluster id {log.cluster_id})" in message
     new_process()
     stream_writer(root).commit([run_task(stream_writer(root), 6)], 6)
     stream_writer(root).commit([run_task(stream_writer(root), 0, query="fresh")], 0)
-    assert len(caplog.messages) == 1
+    assert len(told("sparklog.spark")) == 1
 
 
 @pytest.fixture

@@ -17,14 +17,9 @@ from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
 from sparklog.spark.write_task import TaskResult
 from sparklog.storage import open_store
+from tests.support.told import Told
 
 QUERY = "7a7e0c4e-0000-4000-8000-000000000001"
-
-
-@pytest.fixture(autouse=True)
-def _only_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever level another test has left behind: these count what users see as it comes."""
-    caplog.set_level(logging.WARNING, logger="sparklog")
 
 
 @pytest.fixture
@@ -61,32 +56,33 @@ def values(log: SparkLog, topic: str) -> list[str]:
     return [value.decode() for value in log.read(topic, 0, 0)["value"].to_pylist()]
 
 
-def test_a_skipped_batch_write_is_said(log: SparkLog, root: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_skipped_batch_write_is_said(log: SparkLog, root: str, told: Told) -> None:
     batch_writer(root, 3).commit(list(staged(log, "a")))
-    assert caplog.messages == []
+    assert told("sparklog.spark") == []
     commit = log.refresh().commit
     batch_writer(root, 3).commit(list(staged(log, "a", "b")))
-    (message,) = caplog.messages
+    (message,) = told("sparklog.spark")
     assert "this write is version 3 of 'job'" in message
     assert message.endswith(f": a has version 3, in commit {commit}")
-    caplog.clear()
+    told.forget()
     batch_writer(root, 2).commit(list(staged(log, "b")))
-    assert [f"b has version 3, in commit {commit + 1}" in message for message in caplog.messages] == [True]
+    (message,) = told("sparklog.spark")
+    assert f"b has version 3, in commit {commit + 1}" in message
     assert (values(log, "a"), values(log, "b")) == (["a None"], ["b None"])
 
 
-def test_a_repeated_micro_batch_is_said(log: SparkLog, root: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_micro_batch_is_said(log: SparkLog, root: str, told: Told) -> None:
     for batch in (0, 1):
         stream_writer(root).commit(list(staged(log, "a", batch=batch)), batch)
-    assert caplog.messages == []
+    assert told("sparklog.spark") == []
     stream_writer(root).commit(list(staged(log, "a", batch=1)), 1)
-    (message,) = caplog.messages
+    (message,) = told("sparklog.spark")
     assert message.startswith(
         f"micro-batch 1 of query {QUERY} is left out of topic a, which has it (version 1,"
     )
     assert message.endswith("whether it is the same cannot be told without its checkpoint")
     assert values(log, "a") == ["a 0", "a 1"]
-    assert caplog.records[0].levelno == logging.WARNING
+    assert told.records("sparklog.spark")[0].levelno == logging.WARNING
 
 
 # --- checkpoints -------------------------------------------------------------------------------------
@@ -131,25 +127,23 @@ def test_another_batch_of_the_same_number_is_refused(log: SparkLog, root: str, c
     assert values(log, "a") == ["a 0", "a 1"]
 
 
-def test_a_repeated_batch_is_no_mismatch(
-    log: SparkLog, root: str, checkpoint: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_repeated_batch_is_no_mismatch(log: SparkLog, root: str, checkpoint: Path, told: Told) -> None:
     write(log, root, 1, checkpointLocation=str(checkpoint))
-    caplog.clear()
+    told.forget()
     plan(checkpoint, 1, 2, watermark=17)  # what changes when a batch is planned again just the same
     shutil.copytree(checkpoint, checkpoint.with_name("copy"))
     for place in (str(checkpoint), checkpoint.as_uri(), str(checkpoint.with_name("copy"))):
         write(log, root, 1, checkpointLocation=place)
-    assert caplog.messages == []  # to repeat the last batch is nothing that needs a warning
+    assert told("sparklog.spark") == []  # to repeat the last batch is nothing that needs a warning
     assert values(log, "a") == ["a 1"]
 
 
 @pytest.mark.parametrize("damage", ["metadata", "offsets/1", "offsets/0", "id", "version", "json"])
 def test_what_a_checkpoint_does_not_tell_is_not_compared(
-    log: SparkLog, root: str, checkpoint: Path, caplog: pytest.LogCaptureFixture, damage: str
+    log: SparkLog, root: str, checkpoint: Path, told: Told, damage: str
 ) -> None:
     write(log, root, 1, checkpointLocation=str(checkpoint))
-    caplog.clear()
+    told.forget()
     plan(checkpoint, 1, 5)
     if "/" in damage or damage == "metadata":
         (checkpoint / damage).unlink()
@@ -158,7 +152,7 @@ def test_what_a_checkpoint_does_not_tell_is_not_compared(
     else:
         (checkpoint / "offsets" / "1").write_text("1\n{}\n{}" if damage == "version" else "v1\n[]\n{}")
     write(log, root, 1, checkpointLocation=str(checkpoint))
-    (message,) = caplog.messages
+    (message,) = told("sparklog.spark")
     assert message.endswith("whether it is the same cannot be told without its checkpoint")
 
 

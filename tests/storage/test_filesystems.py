@@ -17,6 +17,7 @@ from sparklog.errors import InvalidRequestError, StorageError
 from sparklog.storage import filesystems, open_store
 from sparklog.storage.filesystems import Mount, Trust, judge, mount_of
 from sparklog.storage.os_errors import storage_error
+from tests.support.told import Told
 
 ROOT = "27 1 0:1 / / rw,relatime - ext4 /dev/vda rw"
 SFTP_SERVERS = (
@@ -133,14 +134,15 @@ def test_an_unsafe_root_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("allowed", [True, "true", "True"])
 def test_an_unsafe_root_is_opened_for_who_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, allowed: object
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: Told, allowed: object
 ) -> None:
     mounted(monkeypatch, tmp_path, ROOT, line(tmp_path, "nfs4"))
     for _ in range(2):
         sparklog.open(tmp_path / "root", storage_options={"allow_unsafe_filesystem": allowed})
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "nfs4" in caplog.text
-    assert "allowed by the user" in caplog.text
+    (record,) = told.records("sparklog.storage")
+    assert record.levelno == logging.WARNING
+    assert "nfs4" in record.getMessage()
+    assert "allowed by the user" in record.getMessage()
 
 
 def test_the_environment_allows_it_too_and_the_option_wins(
@@ -157,22 +159,24 @@ def test_the_environment_allows_it_too_and_the_option_wins(
 
 
 def test_an_untried_root_is_opened_and_spoken_of_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: Told
 ) -> None:
     mounted(monkeypatch, tmp_path, ROOT, line(tmp_path, "ceph"))
     for _ in range(2):
         open_store(tmp_path)
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "never tried" in caplog.text
+    (record,) = told.records("sparklog.storage")
+    assert record.levelno == logging.WARNING
+    assert "never tried" in record.getMessage()
 
 
 def test_a_machine_that_does_not_tell_its_mounts_is_untried(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: Told
 ) -> None:
     mounted(monkeypatch, tmp_path)
     monkeypatch.setattr(filesystems, "MOUNTINFO", str(tmp_path / "none"))
     open_store(tmp_path)
-    assert "cannot be found out" in caplog.text
+    (message,) = told("sparklog.storage")
+    assert "cannot be found out" in message
 
 
 def test_other_options_of_a_directory_are_refused(tmp_path: Path) -> None:

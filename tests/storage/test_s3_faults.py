@@ -1,5 +1,6 @@
 """An S3 store when things go wrong on the way: patient where that is harmless, honest where it is not."""
 
+import logging
 import os
 
 import pytest
@@ -12,6 +13,7 @@ from sparklog.storage.s3_append import PART_BYTES
 from tests.storage import s3_proxy as faults
 from tests.storage.faulty_s3 import UNSURE, MakeStore, is_put
 from tests.storage.s3_proxy import Fault, FaultyProxy, Request
+from tests.support.told import Told
 
 HARMLESS = [
     "SLOW_DOWN",
@@ -90,17 +92,17 @@ def test_the_guard_is_asked_after_signing_and_before_sending(make: MakeStore, pr
     assert proxy.requests == []
 
 
-def test_a_replica_is_told_of_once(
-    make: MakeStore, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_replica_is_told_of_once(make: MakeStore, proxy: FaultyProxy, told: Told) -> None:
     store = make()
     store.put_if_absent("a", b"x")
     assert store.read("a") == b"x"
-    assert "replicated" not in caplog.text
+    assert told("sparklog.storage") == []
     proxy.fault = lambda _: Fault(header=("x-amz-replication-status", "REPLICA"))
     for _ in range(2):
         assert store.read("a") == b"x"
-    assert [record.levelname for record in caplog.records if "replicated" in record.message] == ["WARNING"]
+    (record,) = told.records("sparklog.storage")
+    assert record.levelno == logging.WARNING
+    assert "replicated" in record.getMessage()
 
 
 def test_an_answer_without_an_etag_is_none(make: MakeStore, proxy: FaultyProxy) -> None:

@@ -13,6 +13,7 @@ from sparklog_server.api import fetch as fetch_api
 from tests.server.api.fetching import FETCH, asked, fetch, offsets, partitions_of
 from tests.server.fetch.stored import TOPIC, StoredLog, encoded
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 from tests.support.wire_client import WireClient, request_types
 
 
@@ -185,7 +186,7 @@ def test_a_forged_replica_id_is_refused(client: WireClient, stored: StoredLog) -
 
 
 def test_damaged_and_missing_segments_harm_no_other_partition(
-    client: WireClient, stored: StoredLog, caplog: pytest.LogCaptureFixture
+    client: WireClient, stored: StoredLog, told: Told
 ) -> None:
     for partition in range(3):
         stored.append(10, partition=partition)
@@ -200,7 +201,7 @@ def test_damaged_and_missing_segments_harm_no_other_partition(
     found = partitions_of(fetch(client, asked((0, 0), (1, 0), (2, 0))))
     assert [int(found[n].error_code) for n in range(3)] == [56, 2, 0]
     assert offsets(found[2]) == list(range(10))
-    logged = [record.getMessage() for record in caplog.records if record.name == "sparklog_server.fetch"]
+    logged = told("sparklog_server.fetch")
     assert any(f"{gone}@0" in message for message in logged)
     assert any(f"{damaged}@0" in message for message in logged)
 

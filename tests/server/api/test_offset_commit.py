@@ -7,6 +7,7 @@ import pytest
 import sparklog
 from tests.server.api.group_requests import GROUP_SETTINGS, GROUP_TOPICS, commit, fetch, join, sync
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 from tests.support.wire_client import WireClient
 
 BROKER_SETTINGS = GROUP_SETTINGS
@@ -14,7 +15,7 @@ BROKER_TOPICS = GROUP_TOPICS
 
 
 def test_bad_partitions_are_refused_and_the_others_committed(
-    asker: WireClient, caplog: pytest.LogCaptureFixture
+    asker: WireClient, caplog: pytest.LogCaptureFixture, told: Told
 ) -> None:
     caplog.set_level(logging.INFO, "sparklog_server.coordinator")
     assert commit(
@@ -31,9 +32,9 @@ def test_bad_partitions_are_refused_and_the_others_committed(
         ("orders", 0): (5, "note", "none"),
         ("returns", 0): (7, "note", "none"),
     }
-    told = [message for message in caplog.messages if "not committed" in message]
+    refused = [message for message in told("sparklog_server.coordinator") if "not committed" in message]
     start = "client 'test': offsets of group 'g' not committed: "
-    assert told == [
+    assert refused == [
         start + "3 partitions, orders-2 first: unknown_topic_or_partition",
         start + "1 partitions, orders-1 first: offset_metadata_too_large",
     ]

@@ -17,6 +17,7 @@ from sparklog_server.cluster import state_log
 from sparklog_server.cluster.state_log import changes, tell_changes
 from sparklog_server.cluster.transitions import NEXT, Broker, Partition, Replica, State, TopicState, way
 from tests.metadata.cluster_roots import TOPIC, applied, cluster, elected, epoch_of, fenced, joined, led
+from tests.support.told import Told
 
 OTHER = "B" * 22
 
@@ -89,13 +90,13 @@ def test_controllers_stops_topics_and_leaders() -> None:
 
 
 def test_what_is_told_is_bounded_and_says_how_many(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_log, "LINES", 2)
     caplog.set_level(logging.INFO, "sparklog_server.state_change")
     old = led(cluster(), [3, 3, 3])
     tell_changes(old, fenced(old, 3))
-    lines = [record.getMessage().partition(": ")[2] for record in caplog.records]
+    lines = [one.partition(": ")[2] for one in told("sparklog_server.state_change")]
     assert lines == [
         "broker 3: RunningAsBroker -> Fenced",
         "partition orders-0: OnlinePartition -> OfflinePartition, leader -1 in epoch 2",
@@ -107,9 +108,13 @@ def test_what_is_told_is_bounded_and_says_how_many(
     ]
 
 
-def test_what_the_tables_do_not_allow_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_tables_do_not_allow_is_an_error(told: Told) -> None:
     """It cannot be committed: an epoch would fall."""
     image = led(cluster(), [1, 1, 1])
     tell_changes(image, applied(cluster(), *[None] * 1))
-    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    errors = [
+        record.getMessage()
+        for record in told.records("sparklog_server.state_change")
+        if record.levelno == logging.ERROR
+    ]
     assert any("orders-0: OnlinePartition -> NewPartition, which is illegal" in one for one in errors)

@@ -24,6 +24,7 @@ from tests.support.broker_process import BrokerProcess, serving, until
 from tests.support.prompt_rounds import hurry
 from tests.support.roots import newest_version, old_root
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 
 SOON = {
     "log.cleaner.backoff.ms": "50",
@@ -33,6 +34,7 @@ SOON = {
 
 
 DUE = 256  # small extents
+CLEANER = "sparklog_server.log_cleaner"
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +136,7 @@ def test_an_older_roots_records_stay(log: SparkLog) -> None:
 
 
 def test_an_older_root_is_written_as_older_sparklogs_know_it_until_it_agrees(
-    tmp_path: Path, start_broker: Callable[..., RunningBroker], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, start_broker: Callable[..., RunningBroker], told: Told
 ) -> None:
     root = old_root("v4", tmp_path)
     with sparklog.open(root) as log:
@@ -146,12 +148,12 @@ def test_an_older_root_is_written_as_older_sparklogs_know_it_until_it_agrees(
         for number in range(320):
             producer.produce("wide", f"{number}", partition=number % 16)
         assert producer.flush(30) == 0
-        until(lambda: "optimize, vacuum: due, and not done." in caplog.text)
+        until(lambda: any("optimize, vacuum: due, and not done." in one for one in told(CLEANER)))
         assert newest_version(log.store) == 4
         log.alter_root({METADATA_VERSION_KEY: "5"})
         until(lambda: len(log.refresh().partition("orders", 1).extents) < 50)
         assert newest_version(log.store) == 5
-        assert caplog.text.count("due, and not done") <= 2  # once more, of what is left
+        assert sum("due, and not done" in one for one in told(CLEANER)) <= 2  # once more, of what is left
 
 
 def test_without_the_cleaner_nothing_is_merged(log: SparkLog) -> None:
@@ -197,7 +199,7 @@ def test_rounds_that_come_to_nothing_become_rare(
 def test_a_damaged_partition_is_named_and_the_others_are_merged_as_usual(
     log: SparkLog,
     start_broker: Callable[..., RunningBroker],
-    caplog: pytest.LogCaptureFixture,
+    told: Told,
     tmp_path: Path,
 ) -> None:
     (segment,) = tmp_path.glob("log/segments/*/*.log")
@@ -205,14 +207,14 @@ def test_a_damaged_partition_is_named_and_the_others_are_merged_as_usual(
     data[-1] ^= 1
     segment.write_bytes(data)
     broker = start_broker({**SOON, "sparklog.http.listener": "127.0.0.1:0"}, root=root_of(log))
-    until(lambda: "t-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in caplog.text)
+    until(lambda: any("t-0 is left as it is: [SPARKLOG_CORRUPT_BATCH]" in one for one in told(CLEANER)))
     with sparklog.open(root_of(log)) as other:
         for number in range(DUE):
             other.append("t", pa.table({"value": [f"{number}"]}), partition=1)
         until(lambda: extent_count(log, 1) < 256)
     until(lambda: value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_partitions_count") == 1)
     assert value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_bytes") == segment.stat().st_size
-    assert caplog.text.count("t-0 is left as it is") == 1
+    assert sum("t-0 is left as it is" in one for one in told(CLEANER)) == 1
     assert extent_count(log) == 256
     log.delete_topic("t")
     until(lambda: value(scrape(broker), "kafka_log_logcleanermanager_uncleanable_partitions_count") == 0)

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
@@ -15,6 +13,7 @@ from sparklog_server.publish.bundle_writer import BundleWriter
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.server.publish.batches import NOW_MS, batch, part
 from tests.support.roots import opened
+from tests.support.told import Told
 
 FULL = StorageError("STORAGE_FULL", "no space", fix="make some")
 
@@ -66,25 +65,24 @@ def test_a_bundle_is_one_commit_and_few_extents(bundles: BundleWriter, log: Spar
 
 
 def test_records_past_their_retention_are_told_of_once_they_are_published(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, caplog: pytest.LogCaptureFixture
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, told: Told
 ) -> None:
     log.alter_topic("orders", {"retention.ms": "1000"})
-    caplog.clear()
+    told.forget()
     old = [NOW_MS - 2_000] * 4
     parts = [orders(log, 0), orders(log, 1, data=batch([b"v"] * 4, timestamps=old))]
     store.hook = failing("write", FULL)
     assert offsets(bundles.write(parts)) == ["STORAGE_FULL"] * 2
-    assert caplog.messages == []
+    assert told("sparklog_server.publish") == []
     store.hook = None
     for _ in range(2):
         bundles.write(parts)
-    assert caplog.messages == [past_retention_text({"orders": 4})]
-    assert caplog.records[0].name == "sparklog_server.publish"
+    assert told("sparklog_server.publish") == [past_retention_text({"orders": 4})]
     log.alter_topic("orders", {"retention.ms": "-1"})
     assert isinstance(log.clock, ManualClock)
     log.clock.advance_ms(INTERVAL_MS)
     bundles.write(parts)
-    assert len(caplog.messages) == 1
+    assert len(told("sparklog_server.publish")) == 1
 
 
 def test_order_in_a_partition_is_the_order_of_parts(bundles: BundleWriter, log: SparkLog) -> None:

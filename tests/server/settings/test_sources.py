@@ -8,6 +8,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog_server.settings.config import SETTINGS, ServerConfig, render_server_properties
 from sparklog_server.settings.kafka_only import HARMLESS, why_harmless, why_kafka_only
 from sparklog_server.settings.sources import load_config
+from tests.support.told import Told
 
 PROPERTIES = Path(__file__).parents[3] / "conf" / "server.properties"
 
@@ -152,14 +153,12 @@ group.initial.rebalance.delay.ms=0
 """
 
 
-def test_kafkas_own_file_is_accepted_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_kafkas_own_file_is_accepted_with_one_warning(tmp_path: Path, told: Told) -> None:
     config = load(tmp_path, KAFKAS_OWN)
     assert config.broker.log_dirs == "/tmp/kraft-combined-logs"
     assert [str(one) for one in config.network.parsed_listeners()] == ["PLAINTEXT://:9092"]
     assert config.network.advertised(config.network.parsed_listeners()[0]).host == "localhost"
-    (warning,) = caplog.messages
+    (warning,) = told("sparklog_server")
     keys = [line.partition("=")[0] for line in KAFKAS_OWN.splitlines() if "=" in line]
     declared = SETTINGS
     for key in keys:

@@ -17,6 +17,7 @@ from tests.server.api.transacting import TransactionClient
 from tests.server.transactions.conftest import Root
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 
 DAY_MS = 86_400_000
 
@@ -123,7 +124,9 @@ def test_another_broker_does_it(root: Root, swept: Swept, role: str) -> None:
     assert root.transaction().is_ongoing
 
 
-def test_several_at_once_are_one_commit(root: Root, swept: Swept, caplog: pytest.LogCaptureFixture) -> None:
+def test_several_at_once_are_one_commit(
+    root: Root, swept: Swept, caplog: pytest.LogCaptureFixture, told: Told
+) -> None:
     caplog.set_level(logging.INFO, "sparklog_server.coordinator")
     for name in ("a", "b", "c"):
         run(root.coordinator.initialise(name, 10, None))
@@ -134,7 +137,7 @@ def test_several_at_once_are_one_commit(root: Root, swept: Swept, caplog: pytest
     swept.look()
     assert root.commits.count == before + 1
     assert root.metrics.transactions.timed_out == 3
-    assert sum("took longer than 10 ms" in message for message in caplog.messages) == 3
+    assert sum("took longer than 10 ms" in message for message in told("sparklog_server.coordinator")) == 3
 
 
 def test_ids_that_nobody_uses_are_forgotten(root: Root) -> None:
