@@ -115,6 +115,8 @@ class KafkaPython:
     def __init__(self, bootstrap: str, group: str) -> None:
         import kafka
 
+        from tests.compat.clients.kafka_python import subscribe
+
         if KP_DEBUG:
             logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(name)s %(message)s")
         self._kafka = kafka
@@ -141,9 +143,7 @@ class KafkaPython:
             def on_partitions_assigned(self, given: Any) -> None:
                 assignment.change(one.partition for one in given)
 
-        # It has to know the topic before it joins (tests/compat/clients/kafka_python.py).
-        self._client.partitions_for_topic(TOPIC)
-        self._client.subscribe([TOPIC], listener=Listener())
+        subscribe(self._client, TOPIC, Listener())
 
     def poll(self) -> Records:
         try:

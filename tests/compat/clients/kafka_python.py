@@ -42,14 +42,18 @@ def _new_socket(_self: object, family: int, kind: int, protocol: int) -> socket.
 inet.KafkaNetSocket.socket = _new_socket
 
 
-def subscribe(consumer: kafka.KafkaConsumer, topic: str) -> None:
-    """Subscribe to a topic that the client knows already.
+def subscribe(
+    consumer: kafka.KafkaConsumer, topic: str, listener: kafka.ConsumerRebalanceListener | None = None
+) -> None:
+    """Subscribe, and wait until the client has looked at the topic because of it.
 
-    Else, on a busy machine, its JoinGroup may be answered before its Metadata; then it assigns nothing, joins
-    again, and forgets to take what the second SyncGroup assigns to it (kafka-python 3.0.12).
+    Else its JoinGroup may be answered before that Metadata. Then it assigns nothing and joins again, for the
+    one reason that what it assigned from is stale; that reason is gone as soon as it assigns anew, before
+    SyncGroup is answered. Should a poll end in between, nobody ever takes what SyncGroup answers: no
+    partitions, no heartbeats, no error, for ever (kafka-python 3.0.12, ConsumerCoordinator.need_rejoin).
     """
-    consumer.partitions_for_topic(topic)
-    consumer.subscribe([topic])
+    consumer.subscribe([topic], listener=listener)
+    consumer.topics()
 
 
 class KafkaPython:
