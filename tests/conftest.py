@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from sparklog.storage import MemoryStore
 from sparklog.storage.s3_options import parse_storage_options
@@ -19,6 +20,10 @@ from tests.support.told import Told
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# By default an example that takes longer than 200 ms fails, as one does that is begun when a machine is busy.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 _STARTS_SPARK = (
     "tests/spark/",

@@ -144,7 +144,7 @@ def test_watching_leaves_a_damaged_partition_out(
                 other.append("u", pa.table({"value": [f"{number}"]}))
             assert process.stdout.readline().startswith("optimize: merged_extents=")
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert errors.count("t-0 is left as it is") == 1
     assert extent_count(log) == 4
@@ -191,7 +191,7 @@ def test_watching_goes_on_until_a_signal(
         assert process.stdout.readline().startswith("optimize: merged_extents=")
     assert extent_count(log) < 4
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
 
 
@@ -201,7 +201,7 @@ def test_a_signal_ends_a_round_that_rests(log: SparkLog, watch: Callable[..., su
     process = watch("--min-input-files", "4", "--max-bytes-per-second", "1", "--max-bytes", "1")
     until(lambda: list(Path(log.url.removeprefix("file://")).glob("segments/*/*.log"))[1:])
     process.send_signal(signal.SIGTERM)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "cut" in out
     assert "Stopped" in errors

@@ -176,7 +176,7 @@ def test_it_ends_with_its_parent(log: SparkLog, number: signal.Signals) -> None:
     finally:
         os.kill(parent.pid, number)
         parent.communicate()
-    _, alive = psutil.wait_procs([child], timeout=30)
+    _, alive = psutil.wait_procs([child], timeout=60)
     for one in alive:
         one.kill()
     assert not alive

@@ -282,7 +282,7 @@ def test_a_forked_child_cannot_commit(log: SparkLog) -> None:
         process.start()
         assert here.poll(30)
         assert here.recv() == "TRANSACTION_FORKED"
-        process.join(30)
+        process.join(60)
     assert values(log, "a") == ["1"]
 
 

@@ -55,13 +55,13 @@ def python(server: BrokerProcess) -> Iterator[KafkaAdminClient]:
 
 
 def done(futures: dict[Any, Any]) -> list[Any]:
-    return [future.result(30) for future in futures.values()]
+    return [future.result(60) for future in futures.values()]
 
 
 def refusal(futures: dict[Any, Any]) -> tuple[str, str]:
     (future,) = futures.values()
     with pytest.raises(KafkaException) as caught:
-        future.result(30)
+        future.result(60)
     error = caught.value.args[0]
     return error.name(), error.str()
 

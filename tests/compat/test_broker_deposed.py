@@ -55,7 +55,7 @@ def test_a_deposed_broker_that_nobody_produces_to_gives_its_groups_up(
         (root / LOCK_NAME).unlink()  # on another machine it would keep nobody out
         with serving(root, SETTINGS) as second:
             # No offset is committed and nothing is produced there: it only looks at the log.
-            assert first.process.wait(30) == 1
+            assert first.process.wait(60) == 1
             assert "BROKER_FENCED" in first.errors()
             with joined(name, second.bootstrap, GROUP, TOPIC, "range") as new:
                 until(lambda: new.assigned() == {0, 1}, what="the second broker's member has everything")

@@ -54,7 +54,7 @@ def shares(members: Sequence[Member]) -> list[int]:
 
 
 def shared_among(members: Sequence[Member], expected: list[int]) -> None:
-    until(lambda: shares(members) == expected, 30, f"{expected} partitions each")
+    until(lambda: shares(members) == expected, 60, f"{expected} partitions each")
 
 
 COMBINATIONS = [(client, assignor) for client, assignors in ASSIGNORS.items() for assignor in assignors]
@@ -84,7 +84,7 @@ def test_two_and_five_members_come_and_go(
         def seen() -> set[tuple[int, int]]:
             return {one for member in [*members, leaving] for one in member.seen}
 
-        until(lambda: seen() == everything, 30, "all records")
+        until(lambda: seen() == everything, 60, "all records")
     # Whatever was committed is a position that somebody has read up to.
     committed = log.committed_offsets(group)
     assert committed == {(topic, partition): 60 for partition in range(PARTITIONS)}
@@ -157,13 +157,13 @@ def test_groups_go_on_after_a_restart_of_the_broker(
         ]
         shared_among(members, [3, 3])
         produce(log, "orders", 10)
-        until(lambda: sum(len(member.seen) for member in members) >= 60, 30)
+        until(lambda: sum(len(member.seen) for member in members) >= 60, 60)
         before = [member.assigned() for member in members]
         server.kill()
         server.start()
         produce(log, "orders", 10)
         everything = {(partition, offset) for partition in range(PARTITIONS) for offset in range(20)}
-        until(lambda: {one for member in members for one in member.seen} == everything, 30)
+        until(lambda: {one for member in members for one in member.seen} == everything, 60)
         shared_among(members, [3, 3])
         # The broker knew its members: nobody had to join again.
         assert [member.assigned() for member in members] == before
@@ -175,10 +175,10 @@ def test_a_group_is_as_it_was_for_the_next_consumer(
 ) -> None:
     produce(log, topic, 10)
     with joined(_member_name(client), server.bootstrap, group, topic, "range") as member:
-        until(lambda: len(member.seen) == 60, 30)
+        until(lambda: len(member.seen) == 60, 60)
     produce(log, topic, 5)
     with joined(_member_name(client), server.bootstrap, group, topic, "range") as member:
-        until(lambda: len(member.seen) >= 30, 30)
+        until(lambda: len(member.seen) >= 30, 60)
     assert sorted(member.seen) == [(partition, 10 + n) for partition in range(PARTITIONS) for n in range(5)]
 
 

@@ -12,7 +12,7 @@ from sparklog.client import SparkLog
 from tests.support.running_broker import RunningBroker
 
 TOPIC_IDS_FROM = 13
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 
 
 @pytest.fixture

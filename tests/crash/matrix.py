@@ -41,7 +41,7 @@ from tests.history.events import read_history
 from tests.history.recorder import HistoryWriter
 
 WORKER = Path(__file__).with_name("matrix_worker.py")
-STUCK_SECONDS = 30
+STUCK_SECONDS = 60
 ROLES = ["embedded", "sink", "broker", "bystander"]
 _KILLED = -signal.SIGKILL
 _GROUP_PARTITIONS = {"embedded": range(PARTITIONS), "broker": range(1)}
@@ -90,7 +90,7 @@ class Children:
         return pid
 
     def wait(self, pid: int, progress: Callable[[], object] | None = None) -> int:
-        """The exit code. Without progress for 30 seconds it is aborted, and shows where it was."""
+        """The exit code. Without progress for a minute it is aborted, and shows where it was."""
         self._send(wait=pid)
         seen, stuck = None, False
         while (code := self._answer(STUCK_SECONDS)) is None:

@@ -2,9 +2,9 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from sparklog.clock import SystemClock
 from tests.history.checker import check
 from tests.history.events import Event
 from tests.history.recorder import HistoryWriter
@@ -45,10 +45,9 @@ def test_a_hundred_thousand_operations_take_seconds() -> None:
                 Event(i=number, proc=proc, f=f, type="ok", key=key, value=[value], offset=[offset],
                       t_inv=t, t_done=t + 7)
             )  # fmt: skip
-    clock = SystemClock()
-    start_ms = clock.monotonic_ms()
+    start = time.thread_time()
     verdict = check(events)
-    took_ms = clock.monotonic_ms() - start_ms
+    took = time.thread_time() - start
     assert not verdict.names, verdict
     assert verdict.operations == 2 * total
-    assert took_ms < 6_000
+    assert took < 15  # of the processor; what is quadratic takes hours

@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
@@ -85,7 +85,7 @@ def _valid(seed: int, codec: Codec, count: int) -> bytes:
     return encode_batches(columns, EncodeOptions(codec=codec, max_batch_bytes=700)).to_bytes()
 
 
-@settings(max_examples=300, deadline=2000)
+@settings(max_examples=300)
 @given(data=st.one_of(st.binary(max_size=300), BODY))
 def test_any_bytes(data: bytes) -> None:
     assert _examined(data) is None or data == b""
@@ -100,7 +100,7 @@ def test_any_bytes(data: bytes) -> None:
             decode(data, where="here")
 
 
-@settings(max_examples=400, deadline=2000)
+@settings(max_examples=400)
 @given(
     body=BODY,
     compressed=st.booleans(),
@@ -141,7 +141,7 @@ def test_any_body_behind_a_right_crc(
         decode_control_batch(batch, where="here")
 
 
-@settings(max_examples=200, deadline=2000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(
     seed=st.integers(0, 20),
     codec=st.sampled_from(list(Codec)),
@@ -167,7 +167,7 @@ def test_damage_is_noticed(
         assert records.value == original.value.slice(0, records.num_rows)
 
 
-@settings(max_examples=200, deadline=2000)
+@settings(max_examples=200)
 @given(codec=st.sampled_from(list(Codec)), data=st.binary(max_size=300), prefix=st.booleans())
 def test_any_frame(codec: Codec, data: bytes, prefix: bool) -> None:
     frame = bytes(compress(codec, data))[: 20 + len(data) // 2] + data if prefix else data
@@ -179,14 +179,14 @@ def test_hostile_counts_take_neither_time_nor_memory() -> None:
     header = BatchHeader(last_offset_delta=2**31 - 2, record_count=2**31 - 1)
     body = b"\0" * 1000
     batch = encode_header(header, body) + body
-    started = time.perf_counter()
+    started = time.thread_time()
     tracemalloc.start()
     try:
         assert _examined(batch) is None
         assert tracemalloc.get_traced_memory()[1] < LIMIT_BYTES
     finally:
         tracemalloc.stop()
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_bombs_take_neither_time_nor_memory() -> None:
@@ -195,10 +195,10 @@ def test_bombs_take_neither_time_nor_memory() -> None:
         body = bytes(compress(codec, plain))
         batch = encode_header(BatchHeader(attributes=codec.value, record_count=1), body) + body
         tracemalloc.start()
-        started = time.perf_counter()
+        started = time.thread_time()
         try:
             assert _decoded(batch)[0] is None
             assert tracemalloc.get_traced_memory()[1] < 2 * LIMIT_BYTES + 2 * len(batch)
         finally:
             tracemalloc.stop()
-        assert time.perf_counter() - started < 1
+        assert time.thread_time() - started < 1

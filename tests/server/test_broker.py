@@ -23,7 +23,7 @@ CONFIGS = {"listeners": "PLAINTEXT://127.0.0.1:0", "sparklog.metadata.poll.ms": 
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event for what tests look at
             await asyncio.sleep(0.001)
 
@@ -116,7 +116,7 @@ def test_a_damaged_commit_stops_the_broker(root: str) -> None:
         await broker.start()
         name = f"{broker.root.image.commit + 1:020d}.json"
         (Path(root) / "__cluster_metadata" / name).write_bytes(b"{}\n{}\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await broker.lifecycle.wait_for_stop()
 
     broker = with_broker(root, scenario)

@@ -82,7 +82,7 @@ def test_three_brokers_serve_a_root_until_they_are_told_to_stop(cluster: Cluster
     until(lambda: cluster.log.refresh().brokers[2].is_fenced, what="the controller fences it")
     cluster.process.send_signal(signal.SIGINT)
     assert cluster.read("stopped") == ["stopped"]
-    assert cluster.process.wait(30) == 0
+    assert cluster.process.wait(60) == 0
     assert [pid for pid in cluster.pids if psutil.pid_exists(pid)] == []
     assert [one.state for one in describe_brokers(cluster.log.refresh())] == ["fenced"] * 3
 

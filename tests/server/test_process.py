@@ -70,7 +70,7 @@ def test_a_second_signal_ends_it_at_once(start_process: Start) -> None:
     client.send_frame(join + struct.pack(">i", 1) + b"\x00\x05range" + struct.pack(">i", 0))
     broker.process.send_signal(signal.SIGTERM)
     broker.process.send_signal(signal.SIGINT)
-    assert broker.process.wait(20) in {0, 3}  # 0: the group answered before the second one came
+    assert broker.process.wait(60) in {0, 3}  # 0: the group answered before the second one came
     client.close()
 
 

@@ -153,7 +153,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(head=HEADS, parts=st.lists(PARTS, max_size=6), prefix=st.lists(PARTS, max_size=3))
 @example(head="{}", parts=["in", "link"], prefix=["in"])
 @example(head="file://{}", parts=["in", "%2e%2e", "out"], prefix=["in"])

@@ -41,7 +41,7 @@ def test_no_more_requests_at_a_time_than_allowed(make: MakeStore, proxy: FaultyP
         nonlocal under_way
         if under_way >= 3:
             all_there.set()
-        all_there.wait(5)
+        all_there.wait(60)
         try:
             return real(request, strip)
         finally:

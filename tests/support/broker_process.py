@@ -16,10 +16,10 @@ import psutil
 
 from tests.support.ports import lasting_port
 
-END_SECONDS = 30
+END_SECONDS = 60
 
 
-def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:
+def until(condition: Callable[[], Any], seconds: float = 60, what: str = "") -> Any:
     """Ask until the answer is true, and return it."""
     end = time.monotonic() + seconds
     pause = threading.Event()

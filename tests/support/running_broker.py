@@ -13,7 +13,7 @@ from sparklog_server.broker import Broker
 from sparklog_server.settings.config import ServerConfig
 
 T = TypeVar("T")
-_TIMEOUT_SECONDS = 30
+_TIMEOUT_SECONDS = 60
 
 
 class RunningBroker:

@@ -15,7 +15,7 @@ from kio.static.constants import EntityType
 from sparklog.closing import Closing
 from sparklog_server.protocol.entities import make
 
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 60
 
 
 class WireClient(Closing):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 60
 Headers = tuple[tuple[str, bytes | None], ...]
 
 

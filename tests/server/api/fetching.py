@@ -68,7 +68,7 @@ def offsets(partition: Any, *, leader_epoch: int = FIRST_EPOCH) -> list[int]:
 
 def waiting(broker: RunningBroker, count: int = 1) -> None:
     """Until so many fetches wait."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(broker.broker.fetches.purgatory) != count:
         assert time.monotonic() < deadline
         threading.Event().wait(0.002)

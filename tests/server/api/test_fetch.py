@@ -280,7 +280,11 @@ def test_merged_segments_are_sent_from_their_file(client: WireClient, stored: St
     assert seen == list(range(2000))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_no_request_breaks_the_handler(client: WireClient, stored: StoredLog, data: st.DataObject) -> None:
     """Numbers from all over their range, for a topic that exists: there is an answer every time."""

@@ -128,7 +128,7 @@ def test_a_stopping_broker_does_not_wait_for_members(
     # Joins, and waits for the first member, which never comes.
     second.send(JOIN, 9, **{**asked, "member_id": pending.member_id})
     while not running_broker.call_soon(_is_joining, running_broker):
-        assert running_broker.broker.clock.monotonic_ms() - before < 10_000
+        assert running_broker.broker.clock.monotonic_ms() - before < 60_000
     running_broker.stop()  # in less than sparklog.shutdown.timeout.ms, or it fails
 
 

@@ -183,7 +183,7 @@ def test_timeout(client: ProducingClient, broker: RunningBroker) -> None:
     publish = metadata.publish
 
     def slow(plan, **options):  # type: ignore[no-untyped-def]
-        assert gate.wait(20)
+        assert gate.wait(60)
         return publish(plan, **options)
 
     metadata.publish = slow  # type: ignore[method-assign]

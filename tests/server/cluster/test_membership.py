@@ -30,7 +30,7 @@ def test_a_newer_registration_ends_the_role_at_the_next_look(root: str) -> None:
         assert broker.membership.is_in_charge
         with sparklog.open(root) as other:
             await broker.root.run(Alone.register, other.metadata, 2)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await broker.lifecycle.wait_for_stop()
         assert broker.groups.heartbeat("g", "m", None, 1).name == "not_coordinator"
 

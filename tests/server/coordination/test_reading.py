@@ -19,7 +19,7 @@ from tests.server.coordination.toy import LEDGER, PARTITIONS, TOPIC, Entry, Toy,
 from tests.support.removing import merge, remove_dead
 
 BUNDLES = 20
-SECONDS = 20  # for what takes milliseconds
+SECONDS = 60  # for what takes milliseconds
 
 
 def append_bundle(log: SparkLog, entries: Sequence[Entry]) -> None:

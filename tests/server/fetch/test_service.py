@@ -41,7 +41,7 @@ class HeldFetch:
 
         def read(*args: Any, **options: Any) -> Any:
             self._reading.set()
-            assert self.go_on.wait(20)
+            assert self.go_on.wait(60)
             return original(*args, **options)
 
         monkeypatch.setattr(self.service.reader, "read", read)
@@ -49,7 +49,7 @@ class HeldFetch:
     def begin(self, offset: int) -> None:
         """Ask for records from `offset` on; returns once the storage is about to be read."""
         self._result = asyncio.run_coroutine_threadsafe(self.fetch(offset), self._broker.loop)
-        assert self._reading.wait(20)
+        assert self._reading.wait(60)
 
     async def fetch(self, offset: int) -> Fetched:
         one = PartitionFetch(topic=TOPIC, partition=0, offset=offset, max_bytes=1 << 20)
@@ -62,7 +62,7 @@ class HeldFetch:
         """Let it read; the answer, and the bytes in it."""
         assert self._result is not None
         self.go_on.set()
-        fetched = self._result.result(20)
+        fetched = self._result.result(60)
         (answer,) = fetched.answers
         data = bytes_of(answer.chunks)
         self._broker.call_soon(fetched.release)

@@ -56,7 +56,7 @@ async def response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until something is so; the test's timeout is the limit."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event for what tests look at
             await asyncio.sleep(0.001)
 

@@ -177,7 +177,7 @@ def test_a_thread_that_sends_a_file_is_waited_for(run: Run, tmp_path: Path) -> N
             async def slow(function: Callable[..., Any], *args: Any) -> Any:
                 def work() -> Any:
                     entered.set()
-                    assert leave.wait(20)
+                    assert leave.wait(60)
                     return function(*args)
 
                 return await run_blocking(work)

@@ -181,7 +181,7 @@ def test_a_reservation_that_grows_gives_back_first() -> None:
     def grow() -> None:
         with Reservation(memory) as reservation:
             reservation.resize(50)
-            begun.wait(20)
+            begun.wait(60)
             reservation.resize(100)
             done.append(1)
 
@@ -189,7 +189,7 @@ def test_a_reservation_that_grows_gives_back_first() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert len(done) == 2
     assert (memory.used_bytes, memory.most_bytes) == (0, 100)
 
@@ -207,9 +207,9 @@ def test_what_is_larger_than_all_goes_alone() -> None:
     thread.start()
     assert not granted.is_set()
     memory.give_back(30)
-    assert granted.wait(20)
+    assert granted.wait(60)
     memory.give_back(500)
-    thread.join(20)
+    thread.join(60)
     assert (memory.used_bytes, memory.most_bytes) == (0, 500)
 
 
@@ -230,7 +230,7 @@ def test_reservations_stay_within_the_limit(steps: list[list[int]]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     assert memory.used_bytes == 0
     assert memory.most_bytes <= 64

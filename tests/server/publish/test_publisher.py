@@ -29,7 +29,7 @@ def run(log: SparkLog, scenario: Scenario, **configs: str) -> Surroundings:
 
     async def main() -> None:
         async with surroundings.running():
-            await asyncio.wait_for(scenario(surroundings), 20)
+            await asyncio.wait_for(scenario(surroundings), 60)
 
     asyncio.run(main())
     return surroundings
@@ -61,7 +61,7 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        assert self.open.wait(20)
+        assert self.open.wait(60)
 
     def hook(self, operation: str, name: str) -> None:
         if operation == "sync":
@@ -152,7 +152,7 @@ def test_large_requests_are_shared_among_checkers(log: SparkLog) -> None:
     second = threading.Event()
 
     def wait() -> AppendPart:
-        assert second.wait(20)
+        assert second.wait(60)
         return orders(log)
 
     def pass_on() -> AppendPart:

@@ -57,7 +57,7 @@ def test_who_waits_for_the_end_is_told_of_a_failure_too() -> None:
         asked, failed, running = Lifecycle(), Lifecycle(), Lifecycle()
         asked.request_stop()
         failed.fail(OSError())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(asked.wait_for_stop(), failed.wait_for_stop())
         assert [one.is_stop_requested for one in (asked, failed, running)] == [True, True, False]
 
