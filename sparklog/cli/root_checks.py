@@ -1,7 +1,7 @@
 """What `sparklog doctor` looks at in one: rights, put-if-absent, leftovers, settings, versions, use, bytes.
 
 Writes one small file into the root and removes it again; everything else only reads. With `deep`
-every batch of every extent is read and its checksum compared.
+every batch of every extent, visible or staged, is read and its checksum compared.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from sparklog.cli.broker_checks import check_brokers
 from sparklog.cli.environment_checks import Finding, Status
 from sparklog.cli.output import human_bytes
+from sparklog.cli.transaction_checks import check_staged, check_transactions
 from sparklog.errors import AlreadyExistsError, SparklogError, UnknownTopicError
 
 if TYPE_CHECKING:
@@ -56,9 +57,15 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
     brokers = check_brokers(log.image, last_seen_ms(store, log.clock) if log.image.brokers else {})
     if brokers is not None:
         yield brokers
+    transactions = check_transactions(log.image, log.clock.now_ms())
+    if transactions is not None:
+        yield transactions
     yield check_uncleanable(log)
     yield check_usage(log)
     if deep:
+        staged = check_staged(log)
+        if staged is not None:
+            yield staged
         yield check_extents(log)
 
 

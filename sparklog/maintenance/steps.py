@@ -1,11 +1,12 @@
 """The steps of a round of maintenance, in their order: each says when it is due, and does it.
 
 Order: what goes is not rewritten first (expire and compact, then merge), producers are forgotten before that,
-which makes more extents fit for it, and files go last, those that were written more than a week ago.
+which makes more extents fit for it, and files go last, those that were written more than a week ago; what
+nobody is going to commit is dropped before all.
 Invariants: whether a step is due is told from the image, the time and limits alone, without looking at the
     storage. Where the root does not agree to one (round_step.py), it says what is due, and how to agree.
-Not here: what a step is (round_step.py), a round (maintain.py), what the steps do (retain.py, compact.py,
-    run.py, sweep.py).
+Not here: what a step is (round_step.py), a round (maintain.py), what the steps do (left_open.py,
+    retain.py, compact.py, run.py, sweep.py).
 Sources: Kafka LogManager.cleanupLogs, LogCleaner.
 """
 
@@ -20,6 +21,7 @@ from sparklog.maintenance.choose_compactions import (
     is_compacted,
 )
 from sparklog.maintenance.compact import CompactionReport, compact
+from sparklog.maintenance.left_open import abort_left_open, choose_left_open, sober_now_ms
 from sparklog.maintenance.retain import choose_expired, expire
 from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms, may_remove
 from sparklog.maintenance.run import Report, optimize
@@ -30,6 +32,7 @@ from sparklog.metadata import (
     HORIZON_VERSION,
     PRODUCERS_VERSION,
     REPLACEMENT_VERSION,
+    TRANSACTIONS_VERSION,
     WRITERS_VERSION,
     Action,
     Image,
@@ -42,6 +45,25 @@ from sparklog.metadata import (
 LAST_VACUUM_KEY = "sparklog.last.vacuum.ms"
 _VACUUM_COMMITS = 256
 _MAX_NAMED = 3
+
+# --- transactions ------------------------------------------------------------------------------------------
+
+
+def _transactions_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
+    """Of whole roots: a transaction may be in any topics."""
+    return terms.topics is None and bool(choose_left_open(image, now_ms))
+
+
+def _transactions(round_: Round) -> StepReport:
+    metadata, clock = round_.metadata, round_.clock
+    if not _transactions_are_due(metadata.image, sober_now_ms(metadata, clock), round_.terms):
+        return StepReport(step="transactions", outcome="nothing")
+    if round_.dry_run:
+        return StepReport(step="transactions", outcome="due")
+    aborted = abort_left_open(metadata, clock, round_.meter.check)
+    figures = {"aborted": len(aborted), "staged_bytes": sum(one.staged_bytes for one in aborted)}
+    return StepReport(step="transactions", outcome="done" if aborted else "nothing", figures=figures)
+
 
 # --- expire ------------------------------------------------------------------------------------------------
 
@@ -262,6 +284,7 @@ def _vacuum(round_: Round) -> StepReport:
 
 
 STEPS: tuple[Step, ...] = (
+    Step("transactions", TRANSACTIONS_VERSION, _transactions_are_due, _transactions, is_command=False),
     Step("expire", WRITERS_VERSION, _expire_is_due, _expire),
     Step("producers", PRODUCERS_VERSION, _producers_are_due, _producers, is_command=False),
     Step("compact", CLEANED_VERSION, _compact_is_due, _compact),

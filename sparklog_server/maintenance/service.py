@@ -44,6 +44,7 @@ END_SECONDS = 2.0
 _EXPIRE = "expire"
 # Also without log.cleaner.enable, as in Kafka; and whether the broker is busy or not: it is one commit.
 _IN_ANY_CASE = frozenset({_EXPIRE, "producers"})
+_NEVER = frozenset({"transactions"})  # of which the controller takes care itself (transactions/sweep.py)
 _log = logging.getLogger("sparklog_server.log_cleaner")
 
 
@@ -132,7 +133,7 @@ class MaintenanceService:
         much there is to be compacted. In a storage thread.
         """
         terms = self._terms()
-        but = () if may_expire else (_EXPIRE,)
+        but = _NEVER if may_expire else _NEVER | {_EXPIRE}
         image, now_ms = self._root.image, self._clock.now_ms()
         due = due_steps(image, now_ms, terms, but=but)
         if not self._settings.log_cleaner_enable:

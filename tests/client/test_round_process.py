@@ -93,6 +93,7 @@ def test_a_round_is_done_and_told(log: SparkLog) -> None:
     assert answer.problem == ""
     assert answer.report is not None
     assert [(one.step, one.outcome) for one in answer.report.steps] == [
+        ("transactions", "nothing"),
         ("expire", "nothing"),
         ("producers", "nothing"),
         ("compact", "nothing"),

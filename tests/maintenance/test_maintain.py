@@ -54,6 +54,7 @@ def test_a_round_expires_before_it_merges(log: SparkLog, append: Append) -> None
         append([b"%d" % number], times_ms=[now_ms - (5000 if number < 3 else 0)])
     report = maintain(log.metadata, log.clock, FEW)
     assert outcomes(report) == {
+        "transactions": "nothing",
         "expire": "done",
         "producers": "nothing",
         "compact": "nothing",
@@ -74,6 +75,7 @@ def test_a_dry_run_only_tells(log: SparkLog, append: Append) -> None:
     commit = log.refresh().commit
     report = maintain(log.metadata, log.clock, FEW, dry_run=True)
     assert outcomes(report) == {
+        "transactions": "nothing",
         "expire": "due",
         "producers": "nothing",
         "compact": "nothing",
@@ -175,6 +177,7 @@ def test_an_older_root_is_merged_all_the_same(older: SparkLog, append: Append) -
     for number in range(3):
         append([b"%d" % number])
     assert outcomes(maintain(older.metadata, older.clock, FEW)) == {
+        "transactions": "nothing",
         "expire": "nothing",
         "producers": "nothing",
         "compact": "nothing",

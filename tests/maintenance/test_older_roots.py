@@ -55,6 +55,7 @@ def test_rounds_write_nothing_that_older_sparklogs_refuse(older: SparkLog) -> No
     assert list(due_steps(older.refresh(), older.clock.now_ms(), FEW)) == []
     commit = older.refresh().commit
     assert outcomes(older) == {
+        "transactions": "nothing",
         "expire": "nothing",
         "producers": "withheld",
         "compact": "withheld",

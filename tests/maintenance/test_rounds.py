@@ -102,6 +102,7 @@ def test_a_topic_that_is_deleted_meanwhile_fails_its_steps_and_not_the_round(
         append([b"%d" % number])
     report = maintain(log.metadata, log.clock, terms, is_stopped=delete)
     assert {one.step: one.outcome for one in report.steps} == {
+        "transactions": "nothing",
         "expire": "failed",
         "producers": "nothing",
         "compact": "nothing",

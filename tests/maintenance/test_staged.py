@@ -1,7 +1,5 @@
 """What transactions have staged, beside maintenance: it is live, not touched, and all there at the end."""
 
-import msgspec
-import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
@@ -10,15 +8,13 @@ from sparklog.clock import ManualClock
 from sparklog.maintenance import RETAIN_MS, optimize, vacuum
 from sparklog.metadata import (
     MetadataLog,
-    Staging,
-    plan_begin_producer,
     plan_delete_topic,
     plan_end_transaction,
-    plan_stage,
 )
 from sparklog.storage import MemoryStore
 from tests.maintenance.conftest import Append, extents, records
 from tests.metadata.producing import expiring
+from tests.support.staged import begin, stage
 
 DAY_MS = 86_400_000
 
@@ -34,29 +30,8 @@ def log(clock: ManualClock) -> SparkLog:
     store = MemoryStore("tests", clock=clock)
     log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
     log.create_topic("t", 2)
-    log.metadata.publish(
-        lambda image: plan_begin_producer(image, "app", timeout_ms=60_000, now_ms=clock.now_ms()).actions
-    )
+    begin(log)
     return log
-
-
-def stage(log: SparkLog, sequence: int, *values: bytes, topic: str = "t") -> str:
-    """In the second protocol, to partition 0; the segment."""
-    with log.appender() as appender:
-        rows = {"value": pa.array(values, pa.binary()), "partition": pa.array([0] * len(values), pa.int32())}
-        appender.add(pa.table(rows), topic)
-        (written,) = appender.finish().drafts
-    one = log.image.transactions["app"]
-    draft = msgspec.structs.replace(
-        written,
-        producer_id=one.producer_id,
-        producer_epoch=one.producer_epoch,
-        base_sequence=sequence,
-    )
-    parts = [Staging(draft=draft, opens_ms=log.clock.now_ms())]
-    log.metadata.publish(lambda image: [plan_stage(image, parts)])
-    log.close()  # the next one begins another segment
-    return draft.segment
 
 
 def end(log: SparkLog, *, committed: bool = True) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import sparklog
 from sparklog.client.round_process import RoundRequest, encode_request
 from sparklog.clock import ManualClock
-from sparklog.maintenance import Budget
+from sparklog.maintenance import Budget, due_steps
 from sparklog.maintenance.choose_compactions import Dirtiness
+from sparklog.metadata import METADATA_VERSION_KEY, VERSION, Transaction, TransactionPhase, empty_image
+from sparklog.metadata.model.transaction_values import transactions_of
 from sparklog_server.maintenance import service
 from sparklog_server.maintenance.idle_moments import IdleMoments
 from sparklog_server.maintenance.service import MaintenanceService
@@ -51,7 +54,7 @@ class Root:
         self.image = SimpleNamespace(topic_by_id={})
         self._look = look
 
-    async def run(self, _function: object, *_arguments: object) -> Any:
+    async def run(self, _function: Callable[..., Any], *_arguments: object) -> Any:
         return self._look()
 
 
@@ -59,8 +62,9 @@ def maintained(
     look: Callable[[], Any],
     membership: Membership,
     metrics: Metrics | None = None,
+    root: Any = None,
 ) -> Any:
-    root: Any = Root(look)
+    root = root or Root(look)
     return MaintenanceService(
         root,
         membership,  # type: ignore[arg-type]
@@ -150,6 +154,54 @@ def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.Monkey
 
     asyncio.run(run())
     assert asked == [("expire",), ("merge", "vacuum")]
+
+
+def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its controller does it, by a clock that it watches, and counts them (transactions/sweep.py)."""
+    asked: list[tuple[str, ...]] = []
+    hanging = Transaction(
+        transactional_id="app",
+        producer_id=0,
+        producer_epoch=0,
+        timeout_ms=1,
+        changed_ms=0,
+        phase=TransactionPhase.ONGOING,
+        started_ms=0,
+    )
+    image = replace(
+        empty_image("C" * 22),
+        transactions=transactions_of([hanging]),
+        configs={METADATA_VERSION_KEY: str(VERSION)},
+    )
+    assert list(due_steps(image, ManualClock().now_ms())) == ["transactions"]
+
+    def noted(request: RoundRequest) -> bytes:
+        asked.append(request.steps)
+        return encode_request(request)
+
+    monkeypatch.setattr(service, "encode_request", noted)
+    monkeypatch.setattr(service, "command", lambda: ["true"])
+    looks: list[object] = []
+
+    async def run() -> None:
+        seen = asyncio.Event()
+
+        class Looked(Root):
+            async def run(self, function: Callable[..., Any], *arguments: object) -> Any:
+                looks.append(function)
+                if len(looks) == 3:
+                    seen.set()
+                return function(*arguments)
+
+        root = Looked(lambda: None)
+        root.image = image  # type: ignore[assignment]
+        maintenance = maintained(lambda: None, Membership(), root=root)
+        await maintenance.start()
+        await asyncio.wait_for(seen.wait(), 30)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert asked == []
 
 
 SETTINGS = {
