@@ -39,6 +39,61 @@ LARGE: dict[str, dict[str, Any]] = {
         "records": 3,
     },
 }
+# One transactional id, and both protocols.
+MIXED: dict[str, dict[str, Any]] = {
+    "one process goes on with the second, lost answers": {
+        "second": (False,),
+        "switches": 1,
+        "losses": 2,
+        "inits": (2,),
+    },
+    "one process goes on with the first, and back": {
+        "second": (True,),
+        "switches": 2,
+        "losses": 1,
+        "inits": (2,),
+    },
+    "one process goes on with the second, late copies": {
+        "second": (False,),
+        "switches": 1,
+        "losses": 1,
+        "copies": 1,
+        "inits": (2,),
+    },
+    "one process goes on with the first, late copies": {
+        "second": (True,),
+        "switches": 1,
+        "losses": 1,
+        "copies": 1,
+        "inits": (2,),
+    },
+    "two processes, each with its own": {"second": (False, True), "losses": 1, "inits": (1, 1)},
+    "it takes too long, and goes on with the other": {
+        "second": (False,),
+        "switches": 1,
+        "timeouts": 1,
+        "losses": 1,
+    },
+}
+LARGE_MIXED: dict[str, dict[str, Any]] = {
+    "two processes, each with its own, late copies": {
+        "second": (True, False),
+        "copies": 1,
+        "losses": 1,
+        "inits": (1, 1),
+    },
+    "three transactions, two brokers, two switches": {
+        "second": (False,),
+        "switches": 2,
+        "brokers": 2,
+        "copies": 1,
+        "losses": 1,
+        "inits": (2,),
+        "txns": 3,
+        "records": 3,
+    },
+    "all of it, with both protocols": {**LARGE["all of it"], "second": (False, True), "switches": 1},
+}
 # What is missing; where it shows; and as what.
 BOTH: dict[str, tuple[Rules, dict[str, Any], str]] = {
     "an action names no epoch, one process": (
@@ -86,11 +141,27 @@ SECOND: dict[str, tuple[Rules, dict[str, Any], str]] = {
     ),
     "an end keeps the epoch": (Rules(end_raises=False), {"losses": 2, "inits": (2,)}, "lies"),
 }
-MUTANTS = {
+OF_MIXED: dict[str, tuple[bool | tuple[bool, ...], Rules, dict[str, Any], str]] = {
+    "an end of the first protocol is taken for one that has raised the epoch": (
+        (True, False),
+        Rules(remembers_epoch=False),
+        {"losses": 1, "inits": (1, 1)},
+        "lies",
+    ),
+    "an end of the first protocol names no transaction, and the next one is of the second": (
+        (False,),
+        Rules(names_number=False),
+        {"switches": 1, "brokers": 2, "losses": 1, "copies": 1, "inits": (2,)},
+        "torn",
+    ),
+}
+MUTANTS: dict[str, tuple[bool | tuple[bool, ...], Rules, dict[str, Any], str]] = {
     **{f"{name}, {of}": (second, *one) for of, second in PROTOCOLS.items() for name, one in BOTH.items()},
     **{f"{name}, first protocol": (False, *one) for name, one in FIRST.items()},
     **{f"{name}, second protocol": (True, *one) for name, one in SECOND.items()},
+    **OF_MIXED,
 }
+MIXED_WORLDS = {**MIXED, **(LARGE_MIXED if STATES else {})}
 WORLDS = {**{f"{name}, small": sizes for name, sizes in SMALL.items()}, **(LARGE if STATES else {})}
 
 
@@ -100,6 +171,13 @@ WORLDS = {**{f"{name}, small": sizes for name, sizes in SMALL.items()}, **(LARGE
 def test_nothing_is_found(name: str, protocol: str, report: Callable[[str], None]) -> None:
     model = Transactions(Rules(), second=PROTOCOLS[protocol], **WORLDS[name])
     check_nothing_is_found(model, f"{name}, {protocol}", report, is_large=name in LARGE)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", MIXED_WORLDS)
+def test_nothing_is_found_where_both_protocols_are_spoken(name: str, report: Callable[[str], None]) -> None:
+    model = Transactions(Rules(), **MIXED_WORLDS[name])
+    check_nothing_is_found(model, name, report, is_large=name in LARGE_MIXED)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -9,6 +9,8 @@ takes too long is aborted by whoever looks.
 With the first protocol of Kafka's clients a producer keeps its epoch from one transaction to the next, adds
 partitions before it sends, and has itself initialised again when it aborts something of which it does not
 know whether it arrived. With the second each end raises the epoch, and the first record of an epoch opens.
+Two processes of one id may speak different protocols, and one may go on with the other protocol, in the epoch
+that it has.
 
 Promises:
     torn      what becomes visible by a commit is of the transaction that its client has committed
@@ -58,7 +60,7 @@ class Transactions(Model):
         self,
         rules: Rules,
         *,
-        second: bool,
+        second: bool | tuple[bool, ...],
         brokers: int = 1,
         inits: tuple[int, ...] = (1,),
         txns: int = 2,
@@ -66,20 +68,26 @@ class Transactions(Model):
         copies: int = 0,
         losses: int = 0,
         timeouts: int = 0,
+        switches: int = 0,
         late_ends: bool = False,
         without: tuple[str, ...] = (),
     ) -> None:
-        """`second`: which protocol; `inits`: how often each process may be initialised."""
-        leaving = set(without) if timeouts else {*without, "expire"}
-        super().__init__(without=(*leaving, "add") if second else tuple(leaving))
-        self.rules, self.second, self.late_ends = rules, second, late_ends
+        """`second`: which protocol, of all processes or of each; `inits`: how often each may be initialised;
+        `switches`: how often any goes on with the other protocol.
+        """
+        super().__init__(
+            without=(*without, *(() if timeouts else ("expire",)), *(() if switches else ("switch",)))
+        )
+        protocols = second if isinstance(second, tuple) else (second,) * len(inits)
+        self.rules, self.late_ends = rules, late_ends
         self.txns, self.records = txns, records
         self.first = State(
             processes=(Broker(),) * brokers,
-            clients=(Client(),) * len(inits),
+            clients=tuple(Client(second=one) for one in protocols),
             copies=copies,
             losses=losses,
             timeouts=timeouts,
+            switches=switches,
             inits=inits,
         )
         self.process_names = tuple(f"broker {number}" for number in range(brokers))
@@ -103,6 +111,14 @@ class Transactions(Model):
                 left = s._replace(inits=replaced(s.inits, i, s.inits[i] - 1))
                 yield f": {i}", self.asked(left, i, c, Request(INIT, i, 0, c.epoch if c.doubt else NONE))
 
+    @world("goes on with the other protocol")
+    def switch(self, s: State) -> Next:
+        """Between two transactions, and with the epoch that it has: brokers were upgraded, or set back."""
+        for i, c in enumerate(s.clients):
+            if c.at == "idle" and s.switches:
+                left = s._replace(switches=s.switches - 1)
+                yield f": {i}", self.client(left, i, c._replace(second=not c.second))
+
     @world("begins")
     def begin(self, s: State) -> Next:
         for i, c in enumerate(s.clients):
@@ -110,7 +126,7 @@ class Transactions(Model):
                 continue
             begun = s._replace(txns=s.txns + 1)
             c = c._replace(at="open", txn=s.txns + 1, sent=0, acknowledged=0, doubt=False)
-            if self.second:
+            if c.second:
                 yield f": {i}", self.client(begun, i, c)
             else:
                 yield f": {i}", self.asked(begun, i, c, Request(ADD, i, c.txn, c.epoch))
@@ -120,7 +136,7 @@ class Transactions(Model):
         for i, c in enumerate(s.clients):
             if c.at == "open" and s.records < self.records:
                 record = s.records
-                request = Request(SEND, i, c.txn, c.epoch, record, c.sequence)
+                request = Request(SEND, i, c.txn, c.epoch, record, c.sequence, second=c.second)
                 sent = c._replace(sent=c.sent | bit(record), sequence=c.sequence + 1)
                 yield f": {i} record {record}", self.asked(s._replace(records=record + 1), i, sent, request)
 
@@ -131,9 +147,9 @@ class Transactions(Model):
             if c.at == "open" and c.sent:
                 if c.sent == c.acknowledged:
                     after = s._replace(wanted=s.wanted | bit(c.txn))
-                    request = Request(END, i, c.txn, c.epoch, verdict=COMMITTED)
+                    request = Request(END, i, c.txn, c.epoch, verdict=COMMITTED, second=c.second)
                     yield f": {i} commits", self.asked(after, i, c, request)
-                request = Request(END, i, c.txn, c.epoch, verdict=ABORTED)
+                request = Request(END, i, c.txn, c.epoch, verdict=ABORTED, second=c.second)
                 yield f": {i} aborts", self.asked(s, i, c, request)
 
     @world("waits no longer for a record")
@@ -196,9 +212,7 @@ class Transactions(Model):
         image = s.image
         if not s.timeouts or image.phase != OPEN:
             return
-        after = self.ended(image, ABORTED)
-        if self.rules.timeout_raises:
-            after = after._replace(epoch=image.epoch + 1, next_sequence=0)
+        after = self.ended(image, ABORTED, raises=self.rules.timeout_raises)
         yield "", s._replace(image=after, is_late=True, timeouts=s.timeouts - 1)
 
     # --- what actions do to an image --------------------------------------------------------------------
@@ -229,7 +243,9 @@ class Transactions(Model):
             image = self.ended(image, ABORTED)
         phase = image.phase if image.phase == OPEN else EMPTY
         return (
-            image._replace(epoch=image.epoch + 1, phase=phase, next_sequence=0, owner=request.client),
+            image._replace(
+                epoch=image.epoch + 1, phase=phase, next_sequence=0, owner=request.client, ended_epoch=NONE
+            ),
             "ok",
         )
 
@@ -240,7 +256,7 @@ class Transactions(Model):
         if self.is_fenced(image, request):
             return image, "fenced"
         if image.phase != OPEN:
-            if not self.second:
+            if not request.second:
                 return image, "over"
             image = self.opened(image)
         if self.rules.checks_sequence:
@@ -259,9 +275,12 @@ class Transactions(Model):
 
     def decided(self, s: State, accepted: Accepted) -> tuple[Image | Violation, str]:
         image, request = s.image, accepted.request
+        raises = request.second and self.rules.end_raises
+        if request.epoch == image.epoch and image.phase != OPEN and raises and request.verdict == ABORTED:
+            return self.ended(image, ABORTED, raises=True), "ok"  # so that what is late opens nothing
         if image.phase != OPEN or (self.rules.checks_epoch and request.epoch != image.epoch):
             return image, self.repeated(image, request)
-        if self.rules.names_number and accepted.number != image.number and not self.second:
+        if self.rules.names_number and accepted.number != image.number and not request.second:
             return image, self.repeated(image, request)
         if request.client != image.owner:
             return Violation(f"zombie: an end of process {request.client}"), ""
@@ -274,32 +293,35 @@ class Transactions(Model):
             found = [record for record, _ in image.staged]
             if len(set(found)) != len(found):
                 return Violation("doubled: a record was staged twice"), ""
-        after = self.ended(image, request.verdict)
-        if self.second and self.rules.end_raises:
-            after = after._replace(epoch=image.epoch + 1, next_sequence=0)
-        return after, "ok"
+        return self.ended(image, request.verdict, raises=raises), "ok"
 
     def repeated(self, image: Image, request: Request) -> str:
         """An end that does not apply: of a transaction that is over, or of a producer that is fenced."""
-        epoch = image.epoch - (1 if self.second and self.rules.end_raises else 0)
+        epoch = image.epoch
+        if request.second and self.rules.end_raises:
+            epoch = image.ended_epoch if self.rules.remembers_epoch else image.epoch - 1
         if image.phase in (OPEN, EMPTY) or request.epoch != epoch:
             return "fenced"
         if image.phase == request.verdict or not self.rules.remembers_verdict:
             return "ok"
         return "other"
 
-    def ended(self, image: Image, verdict: str) -> Image:
+    def ended(self, image: Image, verdict: str, *, raises: bool = False) -> Image:
         visible = image.visible
         if verdict == COMMITTED:
             for record, _ in image.staged:
                 visible |= bit(record)
         keeps = verdict == COMMITTED or self.rules.keeps_sequences
-        return image._replace(
+        after = image._replace(
             phase=verdict,
             staged=() if verdict == COMMITTED or self.rules.abort_drops else image.staged,
             visible=visible,
             next_sequence=image.next_sequence if keeps else image.before,
+            ended_epoch=NONE,
         )
+        if not raises:
+            return after
+        return after._replace(epoch=image.epoch + 1, next_sequence=0, ended_epoch=image.epoch)
 
     # --- what clients make of answers -------------------------------------------------------------------
 
@@ -308,7 +330,7 @@ class Transactions(Model):
         if c.waits_for != request:
             return self.checked(s)
         c = c._replace(waits_for=None)
-        if request.kind == END and not self.second and not self.late_ends:
+        if request.kind == END and not request.second and not self.late_ends:
             s = s._replace(network=tuple(one for one in s.network if one != request))
         if answer != "ok":
             alone = len(s.clients) == 1 and not self.first.copies and not s.is_late
@@ -327,8 +349,10 @@ class Transactions(Model):
                     return Violation(f"lies: process {i} was told that it has committed")
                 if request.verdict == ABORTED:
                     s = s._replace(dropped=s.dropped | c.sent)
-                epoch, sequence = (s.image.epoch, 0) if self.second else (c.epoch, c.sequence)
-                c = c._replace(at="idle", epoch=epoch, sequence=sequence, doubt=c.doubt and not self.second)
+                epoch, sequence = (s.image.epoch, 0) if request.second else (c.epoch, c.sequence)
+                c = c._replace(
+                    at="idle", epoch=epoch, sequence=sequence, doubt=c.doubt and not request.second
+                )
         return self.checked(self.client(s, i, c))
 
     def checked(self, s: State) -> State | Violation:

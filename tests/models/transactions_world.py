@@ -18,6 +18,7 @@ class Request(NamedTuple):
     record: int = 0
     sequence: int = 0
     verdict: str = ""
+    second: bool = False  # the protocol, of SEND and END
 
 
 class Accepted(NamedTuple):
@@ -36,6 +37,7 @@ class Image(NamedTuple):
     before: int = 0  # next_sequence, when the transaction was opened
     visible: int = 0
     owner: int = NOBODY  # whose epoch it is
+    ended_epoch: int = NONE  # of the last end, if that has raised it
 
 
 class Client(NamedTuple):
@@ -47,6 +49,7 @@ class Client(NamedTuple):
     acknowledged: int = 0
     doubt: bool = False  # it does not know whether a record has arrived
     waits_for: Request | None = None
+    second: bool = False  # the protocol that it speaks
 
 
 class Broker(NamedTuple):
@@ -66,6 +69,7 @@ class State(NamedTuple):
     copies: int = 0  # left, as all below
     losses: int = 0
     timeouts: int = 0
+    switches: int = 0
     inits: tuple[int, ...] = ()
     is_late: bool = False  # something has been aborted for the time that it took
 
@@ -84,3 +88,4 @@ class Rules:
     timeout_raises: bool = True  # the epoch, so that the late commit fails
     raises_in_doubt: bool = True  # clients: a new epoch, if an aborted record may still arrive
     end_raises: bool = True  # with the second protocol: the epoch, in the same commit
+    remembers_epoch: bool = True  # a repeated end is answered in the epoch of the last one
