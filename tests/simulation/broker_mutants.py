@@ -74,7 +74,7 @@ BROKER_MUTANTS = (
         BROKERS_ON_DIRECTORY,
         _whenever_it_was_accepted,
         focus=("pause",),
-        first=20,
+        first=34,
     ),
     Mutant(
         "a fence ends no leadership",

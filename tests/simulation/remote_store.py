@@ -177,7 +177,7 @@ class RemoteStore:
         self._request("many", lambda: None)
         for name in names:
             self._network.requests += 1
-            self._world.at(self._network.latency(), lambda name=name: look(name))  # type: ignore[misc]
+            self._world.at(self._network.latency(), lambda name=name: look(name))
         self._process.wait_us(2 * self._network.latency_us)
         return [found[name] for name in names]
 

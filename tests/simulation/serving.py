@@ -11,7 +11,7 @@ Not here: groups and their coordinators (tests/models/cluster.py, tests/brokers)
 Sources: docs/adr/0026.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.client import SparkLog
@@ -129,6 +129,8 @@ class _Life:
         self._heartbeat: Heartbeat | None = None
         self._beaten_ms = 0
         self._observer = Observer(interval_ms=HEARTBEAT_MS, looks=looks_until_dead(SESSION_MS, HEARTBEAT_MS))
+        self._looked_ms = -HEARTBEAT_MS
+        self._planned: Image | None = None  # for which nothing was due
         self._control = 0  # the controller epoch in which it was elected; 0: it was not
         self._accepted: list[tuple[AppendPart, Told]] = []
         self._writer = BundleWriter(log, self._current, lambda _: _CONFIG)
@@ -223,14 +225,22 @@ class _Life:
         controller = image.controller.node_id
         watched = set(image.brokers) - {node} if self._control else {controller} - {node, NO_NODE}
         known = {one: image.brokers[one] for one in watched if one in image.brokers}
-        found = read_heartbeats(self._log.store, sorted(known))
-        dead = self._observer.look(known, found, now_ms=self._process.monotonic_ms())
-        self._do_what_is_due(registration, [(one, known[one].broker_epoch) for one in dead])
+        dead = self._dead_of(known)
+        if dead or image is not self._planned:
+            self._do_what_is_due(registration, [(one, known[one].broker_epoch) for one in dead])
         if not self._control and self._setting.world.chance(0.002, "rival controller"):
             node, epoch = self._role.node, registration.broker_epoch
             elect = registration.fenced(lambda now: [plan_elect_controller(now, node, epoch)])
             self._log.metadata.publish(elect)
             self._note_control(registration)
+
+    def _dead_of(self, known: Mapping[int, RegisteredBroker]) -> Sequence[int]:
+        """Once an interval; it would not count more often."""
+        if self._process.monotonic_ms() - self._looked_ms < HEARTBEAT_MS:
+            return ()
+        found = read_heartbeats(self._log.store, sorted(known))
+        self._looked_ms = self._process.monotonic_ms()
+        return self._observer.look(known, found, now_ms=self._looked_ms)
 
     def _do_what_is_due(self, registration: Joined, dead: Sequence[tuple[int, int]]) -> None:
         """With the plan of the broker's controller, which has itself elected if it has to."""
@@ -238,8 +248,11 @@ class _Life:
         duties = Duties(registration=known, dead=tuple(dead), assigning=Assigning(lambda _: _ROOT_CONFIG))
         if dead:
             self._setting.world.met["taken for dead"] += 1
-        if duties.plan(self._log.image):
+        image = self._log.image
+        if duties.plan(image):
             self._log.metadata.publish(duties.plan)
+        elif not dead:
+            self._planned = image
         self._note_control(registration)
 
     def _note_control(self, registration: Joined) -> None:

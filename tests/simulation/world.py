@@ -40,15 +40,16 @@ class World:
         self.steps = 0
         self.failed: list[SimProcess] = []  # ended by an error that nothing explains
         self.processes: list[SimProcess] = []
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._queue: list[tuple[int, int, Callable[..., None], tuple[int, ...]]] = []
         self._number = 0
         self._strikes: list[tuple[int, Callable[[], None]]] = []  # the next one last
         self._hub = getcurrent()
 
-    def at(self, delay_us: int, action: Callable[[], None]) -> None:
+    def at(self, delay_us: int, action: Callable[..., None], *with_: int) -> None:
         """Do something later, whoever is alive by then."""
         self._number += 1
-        heappush(self._queue, (self.now_us + max(0, delay_us), self._number, action))
+        moment = self.now_us + delay_us if delay_us > 0 else self.now_us
+        heappush(self._queue, (moment, self._number, action, with_))
 
     def chance(self, probability: float, fault: str) -> bool:
         """Throw the dice for a fault, and count it."""
@@ -74,12 +75,13 @@ class World:
         while not until():
             if not self._queue:
                 raise StuckError(f"nothing left to do at {self.now_us / 1e6:.3f} s")
-            moment, _, action = heappop(self._queue)
+            moment, _, action, with_ = heappop(self._queue)
             if moment > deadline_us:
                 raise StuckError(f"no end by {deadline_us / 1e6:.3f} s")
-            self.now_us = max(self.now_us, moment)
+            if moment > self.now_us:
+                self.now_us = moment
             self.steps += 1
-            action()
+            action(*with_)
             if self._strikes and self.steps >= self._strikes[-1][0] and not self.calm:
                 self._strikes.pop()[1]()
 
@@ -87,9 +89,9 @@ class World:
         """Let time pass, and everything happen that is due until then."""
         end = self.now_us + delay_us
         while self._queue and self._queue[0][0] <= end:
-            moment, _, action = heappop(self._queue)
+            moment, _, action, with_ = heappop(self._queue)
             self.now_us = max(self.now_us, moment)
-            action()
+            action(*with_)
         self.now_us = end
 
     def spawn(
@@ -210,8 +212,7 @@ class SimProcess:
 
     def _wake_in(self, duration_us: int) -> None:
         self._turn += 1
-        turn = self._turn
-        self.world.at(duration_us, lambda: self._wake(turn))
+        self.world.at(duration_us, self._wake, self._turn)
 
     def _wake(self, turn: int) -> None:
         if self.dead or turn != self._turn:
@@ -219,7 +220,8 @@ class SimProcess:
         if self.world.now_us < self.paused_until_us:
             self._wake_in(self.paused_until_us - self.world.now_us)
             return
-        self._end_suspension()
+        if self._suspended_since_us is not None:
+            self._end_suspension()
         self._greenlet.switch()
 
     def _end_suspension(self) -> None:
