@@ -15,6 +15,20 @@ TESTS = (
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "images share the ids that a commit does not change, and no others",
+        "sparklog/metadata/model/shared_map.py",
+        "            self._buckets[number] = dict(self._buckets[number])\n",
+        "",
+        "tests/metadata/test_shared_map.py",
+    ),
+    Mutant(
+        "what is ended has no deadline",
+        DRAFT,
+        "        elif deadline_ms is None and before_ms is not None:\n",
+        "        elif False:\n",
+        TESTS,
+    ),
+    Mutant(
         "an end of the first protocol answers nobody of the epoch before",
         "sparklog/metadata/model/ending.py",
         "    if known.previous_producer_id == NO_ID:\n",

@@ -79,8 +79,13 @@ def changed(root: Root, change: Any, *, version: int = 9) -> None:
 
 
 def one(**fields: object) -> Any:
-    """A change of the first transaction."""
-    return lambda state: state["transactions"][0].update(fields)
+    """A change of the transaction of `app`."""
+
+    def change(state: Any) -> None:
+        (found,) = [one for one in state["transactions"] if one["transactional_id"] == "app"]
+        found.update(fields)
+
+    return change
 
 
 CHANGES = [

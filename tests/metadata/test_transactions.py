@@ -299,7 +299,7 @@ def test_ids_that_are_not_used_are_forgotten(root: Root) -> None:
     action = plan_forget_transactions(root.image, 6_000, 5_000)
     assert action == ForgetTransactions(transactional_ids=("old",))
     root.apply(action)
-    assert list(root.image.transactions) == ["open", "new"]
+    assert sorted(root.image.transactions) == ["new", "open"]
     assert root.image.transactions.of_producer(old[0]) is None
     with pytest.raises(InvalidRequestError, match="which is unknown"):
         root.add(old, 0, name="old")
@@ -319,7 +319,12 @@ def test_not_more_are_forgotten_at_once_than_a_commit_should_have(
     for name in ("a", "b", "c"):
         root.begin(name)
     action = plan_forget_transactions(root.image, 10_000, 1)
-    assert action == ForgetTransactions(transactional_ids=("a", "b"))
+    assert action is not None
+    assert len(set(action.transactional_ids)) == 2
+    root.apply(action)
+    rest = plan_forget_transactions(root.image, 10_000, 1)
+    assert rest is not None
+    assert {*action.transactional_ids, *rest.transactional_ids} == {"a", "b", "c"}
 
 
 def test_a_commit_without_transactions_copies_nothing_of_them(root: Root) -> None:

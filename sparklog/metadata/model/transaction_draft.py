@@ -1,7 +1,7 @@
 """Transactions while actions are being applied: what images share is copied once, when it first changes.
 
-Invariants: as of the values; a commit without transactions copies nothing of them, one that stages copies the
-dictionary of ids and what its own transactions have.
+Invariants: as of the values; a commit without transactions copies nothing of them, one that stages copies
+what its own transactions have, and a small share of the dictionaries of ids (shared_map.py).
 Not here: what an action does (transactions.py, staging.py, ending.py).
 Concurrency: a draft belongs to one thread; the values it takes and gives are immutable.
 """
@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.extent_list import ExtentList
+from sparklog.metadata.model.shared_map import SharedMapDraft
 from sparklog.metadata.model.transaction_values import NOBODY, TopicPartition, Transaction, Transactions
 
 
@@ -73,8 +74,9 @@ class TransactionsDraft:
 
     def __init__(self, before: Transactions) -> None:
         self._before = before
-        self._by_id: dict[str, Transaction] | None = None
-        self._by_producer: dict[int, str] | None = None
+        self._by_id = SharedMapDraft(before.by_id)
+        self._by_producer = SharedMapDraft(before.by_producer)
+        self._deadlines = SharedMapDraft(before.deadlines)
         self._staging: dict[TopicPartition, frozenset[int]] | None = None
         # In the place of the transactions of these ids, until they are asked for as a whole.
         self._open: dict[str, OpenTransaction] = {}
@@ -85,16 +87,16 @@ class TransactionsDraft:
         opened = self._open.pop(transactional_id, None)
         if opened is not None:
             self.put(opened.flushed())
-        return (self._before.by_id if self._by_id is None else self._by_id).get(transactional_id)
+        return self._by_id.get(transactional_id)
 
     def of_producer(self, producer_id: int) -> Transaction | None:
         """The same, by the producer id."""
-        transactional_id = self._id_of(producer_id)
+        transactional_id = self._by_producer.get(producer_id)
         return None if transactional_id is None else self.get(transactional_id)
 
     def open_of_producer(self, producer_id: int) -> OpenTransaction | None:
         """What a producer may stage in; None if it is no transactional producer's, or none is ongoing."""
-        transactional_id = self._id_of(producer_id)
+        transactional_id = self._by_producer.get(producer_id)
         if transactional_id is None:
             return None
         found = self._open.get(transactional_id)
@@ -103,9 +105,6 @@ class TransactionsDraft:
             if transaction is not None and transaction.is_ongoing:
                 found = self._open[transactional_id] = OpenTransaction(transaction)
         return found
-
-    def _id_of(self, producer_id: int) -> str | None:
-        return (self._before.by_producer if self._by_producer is None else self._by_producer).get(producer_id)
 
     def staging_in(self, topic_id: str, partition: int) -> frozenset[int]:
         """The producers whose open transactions have something staged in a partition."""
@@ -118,22 +117,24 @@ class TransactionsDraft:
 
     def put(self, transaction: Transaction) -> None:
         """In the place of what its id has."""
-        self._open.pop(transaction.transactional_id, None)
-        by_id = self._own_by_id()
-        before = by_id.get(transaction.transactional_id)
+        name = transaction.transactional_id
+        self._open.pop(name, None)
+        before = self._by_id.get(name)
         if before is None or before.producer_id != transaction.producer_id:
-            if self._by_producer is None:
-                self._by_producer = dict(self._before.by_producer)
             if before is not None:
-                del self._by_producer[before.producer_id]
-            self._by_producer[transaction.producer_id] = transaction.transactional_id
-        by_id[transaction.transactional_id] = transaction
+                self._by_producer.remove(before.producer_id)
+            self._by_producer[transaction.producer_id] = name
+        self._by_id[name] = transaction
+        deadline_ms, before_ms = transaction.deadline_ms, self._deadlines.get(name)
+        if deadline_ms is not None and deadline_ms != before_ms:
+            self._deadlines[name] = deadline_ms
+        elif deadline_ms is None and before_ms is not None:
+            self._deadlines.remove(name)
 
     def remove(self, transaction: Transaction) -> None:
         """One that has nothing staged is forgotten."""
-        if self._by_producer is None:
-            self._by_producer = dict(self._before.by_producer)
-        del self._own_by_id()[transaction.transactional_id], self._by_producer[transaction.producer_id]
+        self._by_id.remove(transaction.transactional_id)
+        self._by_producer.remove(transaction.producer_id)
 
     def add_partitions(self, transaction: Transaction, added: Iterable[TopicPartition]) -> Transaction:
         """One that is ongoing, with these as well; to be put."""
@@ -184,11 +185,6 @@ class TransactionsDraft:
                 self.staged_bytes -= sizes
                 self._leave(place, producer_id)
 
-    def _own_by_id(self) -> dict[str, Transaction]:
-        if self._by_id is None:
-            self._by_id = dict(self._before.by_id)
-        return self._by_id
-
     def _own_staging(self) -> dict[TopicPartition, frozenset[int]]:
         if self._staging is None:
             self._staging = dict(self._before.staging)
@@ -206,11 +202,13 @@ class TransactionsDraft:
         """The values after everything applied so far; not to be changed after the last call."""
         for transactional_id in list(self._open):
             self.get(transactional_id)
-        if self._by_id is None:
+        by_id = self._by_id.done()
+        if by_id is self._before.by_id:
             return self._before
         return Transactions(
-            by_id=self._by_id,
-            by_producer=self._before.by_producer if self._by_producer is None else self._by_producer,
+            by_id=by_id,
+            by_producer=self._by_producer.done(),
+            deadlines=self._deadlines.done(),
             staging=self._before.staging if self._staging is None else self._staging,
             staged_extents=self.staged_extents,
             staged_bytes=self.staged_bytes,

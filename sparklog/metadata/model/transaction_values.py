@@ -2,17 +2,18 @@
 
 Invariants: a producer id is that of one transactional id at most. Only a transaction that is ONGOING has
 partitions, groups and staged extents. In a partition what a transaction has staged counts from 0 and has no
-gaps; `staging` and the totals say the same as the transactions, found quicker.
+gaps; `staging`, `deadlines` and the totals say the same as the transactions, found quicker.
 Not here: how they come to be (transactions.py, staging.py, ending.py), changing them (transaction_draft.py).
 Concurrency: immutable.
 Sources: FORMAT.md#metadata-log; adr/0028, adr/0030; Kafka TransactionMetadata.
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 
 from sparklog.metadata.model.extent_list import ExtentList
+from sparklog.metadata.model.shared_map import SharedMap
 
 TRANSACTIONS_VERSION = 9  # of documents with transactions
 NO_NUMBER = -1
@@ -88,6 +89,11 @@ class Transaction:
         """May it be ended?"""
         return self.phase is TransactionPhase.ONGOING
 
+    @property
+    def deadline_ms(self) -> int | None:
+        """When it has taken longer than it may; None: nothing is open."""
+        return self.started_ms + self.timeout_ms if self.is_ongoing else None
+
     def is_timed_out(self, now_ms: int) -> bool:
         """Has it taken longer than it may?"""
         return self.is_ongoing and now_ms - self.started_ms >= self.timeout_ms
@@ -108,12 +114,14 @@ class Transactions(Mapping[str, Transaction]):
 
     Fields:
         by_producer: producer id -> transactional id.
+        deadlines: transactional id -> deadline_ms, of those that are open.
         staging: producers with something staged in a partition; a partition without any is left out.
         staged_extents, staged_bytes: of all.
     """
 
-    by_id: Mapping[str, Transaction] = field(default_factory=dict)
-    by_producer: Mapping[int, str] = field(default_factory=dict)
+    by_id: SharedMap[str, Transaction] = field(default_factory=SharedMap)
+    by_producer: SharedMap[int, str] = field(default_factory=SharedMap)
+    deadlines: SharedMap[str, int] = field(default_factory=SharedMap)
     staging: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     staged_extents: int = 0
     staged_bytes: int = 0
@@ -127,8 +135,16 @@ class Transactions(Mapping[str, Transaction]):
     def __len__(self) -> int:
         return len(self.by_id)
 
+    def values(self) -> ValuesView[Transaction]:
+        """As fast as a dictionary's."""
+        return self.by_id.values()
+
+    def items(self) -> ItemsView[str, Transaction]:
+        """As fast as a dictionary's."""
+        return self.by_id.items()
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Transactions) and dict(self.by_id) == dict(other.by_id)
+        return isinstance(other, Transactions) and self.by_id == other.by_id
 
     def __hash__(self) -> int:
         return hash(len(self.by_id))
@@ -165,7 +181,7 @@ NO_TRANSACTIONS = Transactions()
 
 def transactions_of(found: Iterable[Transaction]) -> Transactions:
     """Them, with all that is derived from them."""
-    by_id = {one.transactional_id: one for one in found}
+    by_id = SharedMap((one.transactional_id, one) for one in found)
     staging: dict[TopicPartition, frozenset[int]] = {}
     for one in by_id.values():
         for place, extents in one.partitions.items():
@@ -173,7 +189,10 @@ def transactions_of(found: Iterable[Transaction]) -> Transactions:
                 staging[place] = staging.get(place, NOBODY) | {one.producer_id}
     return Transactions(
         by_id=by_id,
-        by_producer={one.producer_id: one.transactional_id for one in by_id.values()},
+        by_producer=SharedMap((one.producer_id, one.transactional_id) for one in by_id.values()),
+        deadlines=SharedMap(
+            (name, one.deadline_ms) for name, one in by_id.items() if one.deadline_ms is not None
+        ),
         staging=staging,
         staged_extents=sum(one.staged_extents for one in by_id.values()),
         staged_bytes=sum(one.staged_bytes for one in by_id.values()),
