@@ -162,6 +162,10 @@ class Membership:
         except (SparklogError, OSError) as error:
             self._lifecycle.fail(error)  # the node id is another's, or the root cannot be used any more
             return
+        except Exception as error:  # noqa: BLE001 - a fault of ours: who never joins must not live on
+            _log.exception("joining again has ended")
+            self._lifecycle.fail(error)
+            return
         self._is_joining_again = False
         self._root.show()
         self.review()

@@ -26,7 +26,7 @@ def start(start_broker: Callable[..., RunningBroker], tmp_path: Path) -> Start:
         configs = {
             "node.id": str(node_id),
             "broker.rack": f"rack-{'abc'[(node_id - 1) % 3]}",
-            "broker.session.timeout.ms": "2000",
+            "broker.session.timeout.ms": "60000",  # nobody is to be fenced by a busy machine
             "broker.heartbeat.interval.ms": "200",
         }
         return start_broker(configs, root=str(tmp_path / "log"))

@@ -11,7 +11,7 @@ from sparklog.errors import FencedError, StorageError
 from sparklog.metadata import plan_fence_broker
 from sparklog_server.runtime.lifecycle import BrokerState
 from tests.support.broker_process import until
-from tests.support.brokers import Brokers
+from tests.support.brokers import MORTAL, Brokers
 from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
 
@@ -111,7 +111,7 @@ def test_who_falls_silent_is_fenced_and_others_lead(
     brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sparklog_server.state_change")
-    brokers.start(1, 2)
+    brokers.start(1, 2, **MORTAL)
     brokers.create(TOPIC, 4)
     brokers.until_led(2, TOPIC, {1, 2})
     old = brokers.image(1).brokers[2].broker_epoch
@@ -123,7 +123,7 @@ def test_who_falls_silent_is_fenced_and_others_lead(
 
 
 def test_a_controller_that_falls_silent_is_replaced(brokers: Brokers) -> None:
-    brokers.start(1, 2)
+    brokers.start(1, 2, **MORTAL)
     brokers.create(TOPIC, 4)
     brokers.until_led(2, TOPIC, {1, 2})
     first = brokers.image(2).controller
@@ -149,6 +149,25 @@ def test_groups_are_resigned_by_a_fence_and_resumed_after_it(brokers: Brokers, r
     assert membership.current().broker_epoch > epoch
 
 
+def test_who_cannot_join_again_for_a_fault_of_its_own_stops(
+    brokers: Brokers, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of living on, registered for nothing."""
+    brokers.start(1, 2)
+
+    async def broken(*_words: object, **_options: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("sparklog_server.cluster.registering.join", broken)
+    with sparklog.open(root) as log:
+        fence = plan_fence_broker(log.image, 2, brokers[2].broker.membership.current().broker_epoch)
+        assert fence is not None
+        log.metadata.publish(lambda _: [fence])
+    brokers[2].wait()
+    assert isinstance(brokers[2].broker.lifecycle.failure, KeyError)
+    assert brokers[1].broker.lifecycle.state is BrokerState.RUNNING
+
+
 def test_a_second_broker_of_a_running_node_id_is_refused(brokers: Brokers) -> None:
     brokers.start(1, 2)
     port = brokers[1].port
@@ -162,12 +181,12 @@ def test_where_no_lock_tells_a_node_id_that_moves_is_refused_and_a_silent_one_re
     start_broker: Callable[..., RunningBroker], caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers = Brokers("memory://a-node-id-of-two", start_broker)
-    brokers.start(1)
+    brokers.start(1, **MORTAL)
     with pytest.raises(FencedError, match=r"DUPLICATE_BROKER.*registered with epoch"):
         brokers.start(1)
     first = brokers[1]
     brokers.silence(1)
-    brokers.start(1)
+    brokers.start(1, **MORTAL)
     assert "waiting for broker 1 of epoch 0 to be found dead" in caplog.text
     first.wait()  # its node id is another's now: it must not come back
     assert "BROKER_FENCED" in str(first.broker.lifecycle.failure)
@@ -177,7 +196,7 @@ def test_where_no_lock_tells_a_node_id_that_moves_is_refused_and_a_silent_one_re
 def test_a_storage_that_is_away_is_no_evidence_against_anybody(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brokers.start(1, 2)
+    brokers.start(1, 2, **MORTAL)
     heartbeats = Path(brokers.root) / "__cluster_metadata" / "heartbeats"
     until(lambda: (heartbeats / "1").exists() and (heartbeats / "2").exists(), what="signs of life")
     until(lambda: set(brokers.image(1).brokers) == {1, 2}, what="they know of each other")
