@@ -85,6 +85,13 @@ class Meter:
         if rate is not None:
             self._paid_until_ms = self._rest(self._paid_until_ms, 2 * size / rate)  # read, and written
 
+    def rest(self, size: int) -> None:
+        """So many stored bytes were read ahead, and are spent when they are rewritten; rests, as above."""
+        self.check()
+        rate = self._budget.bytes_per_second
+        if rate is not None:
+            self._paid_until_ms = self._rest(self._paid_until_ms, size / rate)
+
     def spend_files(self, count: int) -> None:
         """So many files were removed; rests as the rate asks for. StoppedError, as above."""
         self.check()

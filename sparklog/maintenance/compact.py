@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from sparklog.errors import CorruptLogError, DataLossError, InvalidRequestError, SparklogError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.failpoints import failpoint
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
@@ -27,7 +27,7 @@ from sparklog.maintenance.choose_compactions import (
 )
 from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
-from sparklog.maintenance.run_compaction import CompactionResult, Told, run_compaction
+from sparklog.maintenance.run_compaction import CompactionResult, Told, compact_each
 from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.metadata import (
     Action,
@@ -129,11 +129,10 @@ def compact(
         one.dirty_bytes += work.dirty_bytes
     if not dry_run and works:
         with alone(metadata):
-            compactor = _Compactor(
-                metadata, clock, limits, names, report, meter or Meter(NO_LIMIT, clock), progress
-            )
+            meter = meter or Meter(NO_LIMIT, clock)
+            compactor = _Compactor(metadata, clock, limits, names, report, meter, progress)
             try:
-                compactor.run(run or _run_here(metadata, clock))
+                compactor.run(run or _run_here(metadata, clock, meter))
             except StoppedError:
                 report.is_cut = True
             if raises:
@@ -141,13 +140,9 @@ def compact(
     return report
 
 
-def _run_here(metadata: MetadataLog, clock: Clock) -> RunCompactions:
+def _run_here(metadata: MetadataLog, clock: Clock, meter: Meter) -> RunCompactions:
     def run(works: Sequence[CompactionWork], told: Told) -> Iterator[CompactionResult | SparklogError]:
-        for work in works:
-            try:
-                yield run_compaction(metadata.store, clock, work, told)
-            except (CorruptLogError, DataLossError) as error:
-                yield error
+        return compact_each(metadata.store, clock, works, told, pace=meter.rest)
 
     return run
 

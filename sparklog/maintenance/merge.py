@@ -10,13 +10,15 @@ After a crash: files that nothing refers to; nothing is lost, and the work is ch
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.clock import Clock
+from sparklog.errors import CorruptLogError, DataLossError, SparklogError
 from sparklog.format.encoded_batches import join_batches
 from sparklog.log.writer import LogWriter
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, rewritten
+from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import NO_HORIZON, DraftExtent, Extent, ReplaceExtents, replacement, sequenced
 from sparklog.storage import Store
@@ -24,16 +26,45 @@ from sparklog.storage import Store
 Told = Callable[[int], None]  # of stored bytes that were rewritten
 
 
+def merge_each(
+    store: Store,
+    clock: Clock,
+    works: Sequence[MergeWork],
+    told: Told = lambda _bytes: None,
+    *,
+    pace: Pace = no_pace,
+) -> Iterator[list[ReplaceExtents] | SparklogError]:
+    """What came of each work, in their order, or why its files could not be read."""
+    for work, spool in with_spool(store, works, pieces_of, pace=pace):
+        try:
+            yield run_merge(store, clock, work, told, spool=spool)
+        except (CorruptLogError, DataLossError) as error:
+            yield error
+
+
+def pieces_of(work: MergeWork) -> Sequence[Piece]:
+    """What it reads."""
+    return work.pieces
+
+
 def run_merge(
-    store: Store, clock: Clock, work: MergeWork, told: Told = lambda _bytes: None
+    store: Store,
+    clock: Clock,
+    work: MergeWork,
+    told: Told = lambda _bytes: None,
+    *,
+    spool: Spool | None = None,
 ) -> list[ReplaceExtents]:
     """Do a work; one replacement for each of its pieces.
+
+    Args:
+        spool: what was fetched for it already.
 
     Raises:
         DataLossError, CorruptLogError: a segment is gone, or is damaged; publish nothing of the work.
         StorageError, FatalStorageError: it could not be written.
     """
-    with Source(store, work.pieces) as source:
+    with Source(store, work.pieces, spool) as source:
         if work.pieces[0].is_shared:
             return _merge_shared(store, clock, source, work, told)
         return [_merge_apart(store, source, piece, told) for piece in work.pieces]

@@ -47,6 +47,7 @@ from sparklog.log.reader import read_step
 from sparklog.log.segment_file import SegmentFile, SegmentFiles
 from sparklog.log.span import Span
 from sparklog.log.stored_batches import Stretches, scan_stretches
+from sparklog.maintenance.spool import Spool
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Extent
 from sparklog.storage import Store
@@ -61,12 +62,14 @@ _KEPT = DELETE_HORIZON_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK
 
 
 class Source:
-    """The segments that pieces lie in. Of a remote store's, small pieces are fetched first, all together, and
-    large ones ahead, in their order.
+    """The segments that pieces lie in. Of a remote store's, what no spool has: small pieces are fetched
+    first, all together, and large ones ahead, in their order.
     """
 
-    def __init__(self, store: Store, pieces: Sequence[Piece]) -> None:
+    def __init__(self, store: Store, pieces: Sequence[Piece], spool: Spool | None = None) -> None:
+        """`spool`: what it has is not asked for again."""
         self.files = SegmentFiles(store)
+        self._spool = spool
         self._ahead: ReadAhead | None = None
         self._fetched: Fetched | None = None
         if store.traits.is_remote:
@@ -75,6 +78,8 @@ class Source:
                 for piece in pieces
                 for extent in piece.extents.extents(piece.topic_id, piece.partition)
             )
+            if spool is not None:
+                spans = (span for span in spans if not spool.has(span))
             if all(piece.is_shared for piece in pieces):
                 self._fetched = Fetched(store, spans)
             else:
@@ -88,6 +93,8 @@ class Source:
 
     def read_into(self, span: Span, buffer: memoryview) -> None:
         """All of a span."""
+        if self._spool is not None and self._spool.read_into(span, buffer):
+            return
         if self._fetched is None or not self._fetched.read_into(span, buffer):
             self.open(span, span.position).read_into(span, span.position, buffer)
 

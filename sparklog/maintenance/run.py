@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparklog.clock import Clock
-from sparklog.errors import CorruptLogError, DataLossError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
-from sparklog.maintenance.merge import Told, run_merge
+from sparklog.maintenance.merge import Told, merge_each
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
+from sparklog.maintenance.spool import in_turns
 from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
@@ -101,6 +102,7 @@ def optimize(
     names = sorted(image.topics) if topics is None else [image.topic(name).name for name in topics]
     report = Report({name: TopicReport(extents_before=_extents(image, name)) for name in names})
     failed: list[SparklogError] = []
+    meter = meter or Meter(NO_LIMIT, clock)
     if dry_run:
         for work in choose_merges(image, limits, names):
             _count_merged(report, work)
@@ -112,8 +114,8 @@ def optimize(
                     limits,
                     report,
                     failed,
-                    meter or Meter(NO_LIMIT, clock),
-                    run or _run_here(metadata, clock),
+                    meter,
+                    run or _run_here(metadata, clock, meter),
                     progress,
                 )
             except StoppedError:
@@ -142,7 +144,7 @@ def _merge_all(
         if not has_changed or report.is_cut:
             break
         has_changed = False
-        works = list(choose_merges(metadata.refresh(force=True), limits, report.topics, since=first))
+        works = in_turns(choose_merges(metadata.refresh(force=True), limits, report.topics, since=first))
         total = done + sum(work.size for work in works)
 
         def told(size: int) -> None:
@@ -201,13 +203,9 @@ def _publish(
     return bool(fewer or not replacements)
 
 
-def _run_here(metadata: MetadataLog, clock: Clock) -> RunMerges:
+def _run_here(metadata: MetadataLog, clock: Clock, meter: Meter) -> RunMerges:
     def run(works: Sequence[MergeWork], told: Told) -> Iterator[list[ReplaceExtents] | SparklogError]:
-        for work in works:
-            try:
-                yield run_merge(metadata.store, clock, work, told)
-            except (CorruptLogError, DataLossError) as error:
-                yield error
+        return merge_each(metadata.store, clock, works, told, pace=meter.rest)
 
     return run
 

@@ -14,13 +14,14 @@ Sources: Kafka Cleaner (buildOffsetMap, cleanSegments).
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from sparklog.clock import Clock
+from sparklog.errors import CorruptLogError, DataLossError, SparklogError
 from sparklog.format.batch_table import BatchTable
 from sparklog.format.decode import parse_bodies
 from sparklog.format.encoded_batches import EncodedBatches
@@ -31,6 +32,7 @@ from sparklog.maintenance.compacted_batches import codec_of, compacted
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.offset_map import OffsetMap
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, kept_batches, read_steps
+from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
 from sparklog.maintenance.surviving import OPAQUE_MASK, Counts, Round
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Cleaned, Extent, ExtentColumns, ReplaceExtents, replacement
@@ -56,6 +58,22 @@ class CompactionResult:
     counts: Counts
 
 
+def compact_each(
+    store: Store,
+    clock: Clock,
+    works: Sequence[CompactionWork],
+    told: Told = lambda _bytes: None,
+    *,
+    pace: Pace = no_pace,
+) -> Iterator[CompactionResult | SparklogError]:
+    """What came of each work, in their order, or why its files could not be read."""
+    for work, spool in with_spool(store, works, pieces_of, pace=pace, reads=2):
+        try:
+            yield run_compaction(store, clock, work, told, spool=spool)
+        except (CorruptLogError, DataLossError) as error:
+            yield error
+
+
 def run_compaction(
     store: Store,
     clock: Clock,
@@ -63,13 +81,18 @@ def run_compaction(
     told: Told = lambda _bytes: None,
     *,
     step_bytes: int = STEP_BYTES,
+    spool: Spool | None = None,
 ) -> CompactionResult:
     """Do a work.
+
+    Args:
+        spool: what was fetched for it already.
 
     Raises:
         DataLossError, CorruptLogError: a segment is gone, or is damaged; publish nothing of the work.
         StorageError, FatalStorageError: it could not be written.
     """
+    stored = _Stored(store, spool)
     step_bytes = min(step_bytes, work.config.segment_bytes)
     most_keys = work.end_offset - work.first_dirty_offset
     round_ = Round(
@@ -79,10 +102,10 @@ def run_compaction(
         now_ms=clock.now_ms(),
         delete_retention_ms=work.config.delete_retention_ms,
     )
-    round_.end_offset = _map_keys(store, work, round_, told, step_bytes)
+    round_.end_offset = _map_keys(stored, work, round_, told, step_bytes)
     replacements, bytes_before = [], 0
     for group in _groups(work, round_.end_offset):
-        action = _rewrite(store, work, round_, group, told, step_bytes)
+        action = _rewrite(stored, work, round_, group, told, step_bytes)
         if action is not None:
             replacements.append(action)
             bytes_before += int(group.column("size").sum())
@@ -95,16 +118,27 @@ def run_compaction(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Where the extents are, and what is here of them already."""
+
+    store: Store
+    spool: Spool | None
+
+    def source(self, piece: Piece) -> Source:
+        return Source(self.store, [piece], self.spool)
+
+
 # --- 1: the last offset of each key ------------------------------------------------------------------------
 
 
-def _map_keys(store: Store, work: CompactionWork, round_: Round, told: Told, step_bytes: int) -> int:
+def _map_keys(stored: _Stored, work: CompactionWork, round_: Round, told: Told, step_bytes: int) -> int:
     """Where the part ends whose keys are all mapped."""
     dirty = np.flatnonzero(work.extents.end_offset > work.first_dirty_offset)
     if work.first_dirty_offset >= work.end_offset or not len(dirty):
         return work.end_offset
     piece = _piece(work, work.extents.slice(int(dirty[0]), len(work.extents)))
-    with Source(store, [piece]) as source:
+    with stored.source(piece) as source:
         for data, table in read_steps(source, piece, step_bytes):
             end = _map_step(work, round_, data, table, step_bytes)
             if end is not None:
@@ -156,13 +190,13 @@ def _groups(work: CompactionWork, end_offset: int) -> Iterator[ExtentColumns]:
 
 
 def _rewrite(
-    store: Store, work: CompactionWork, round_: Round, group: ExtentColumns, told: Told, step_bytes: int
+    stored: _Stored, work: CompactionWork, round_: Round, group: ExtentColumns, told: Told, step_bytes: int
 ) -> ReplaceExtents | None:
     """None: nothing of it changes."""
     piece = _piece(work, group)
     codec = codec_of(work.config.compression_type)
     unchanged = 0
-    with _Output(store, piece) as output, Source(store, [piece]) as source:
+    with _Output(stored.store, piece) as output, stored.source(piece) as source:
         for data, table in read_steps(source, piece, step_bytes):
             size = len(data)
             made = compacted(round_, data, table, codec, step_bytes, _where(work, table))
@@ -170,7 +204,7 @@ def _rewrite(
                 unchanged += 1
             else:
                 if unchanged > 0:
-                    _copy_first(store, piece, unchanged, output, step_bytes)
+                    _copy_first(stored, piece, unchanged, output, step_bytes)
                 unchanged = -1
                 for batches in made.parts:
                     output.write(batches)
@@ -181,9 +215,9 @@ def _rewrite(
     return replacement(group, added, topic_id=work.topic_id, partition=work.partition)
 
 
-def _copy_first(store: Store, piece: Piece, count: int, output: "_Output", step_bytes: int) -> None:
+def _copy_first(stored: _Stored, piece: Piece, count: int, output: "_Output", step_bytes: int) -> None:
     """The first steps of a piece, as they are."""
-    with Source(store, [piece]) as source:
+    with stored.source(piece) as source:
         for _, (data, table) in zip(range(count), read_steps(source, piece, step_bytes), strict=False):
             output.write(kept_batches(data, table, 0))
 
@@ -223,6 +257,11 @@ class _Output:
     def __exit__(self, *_: object) -> None:
         if self._segment is not None:
             self._segment.close()
+
+
+def pieces_of(work: CompactionWork) -> list[Piece]:
+    """What it reads."""
+    return [_piece(work, work.extents)]
 
 
 def _piece(work: CompactionWork, extents: ExtentColumns) -> Piece:

@@ -1,4 +1,5 @@
 """Maintenance as a Spark job: one task a piece of work, on executors; the driver publishes.
+On object stores a task does all that read the same small objects (sparklog/maintenance/spool.py).
 
 For what is too much for one machine: a first merge, or compaction, of a large root. What is chosen and
 published is what `sparklog optimize` and `sparklog compact` choose and publish, so both may be broken off at
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparklog.client import SparkLog, open_log
 from sparklog.clock import SystemClock
-from sparklog.errors import CorruptLogError, DataLossError, InvalidRequestError, SparklogError
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.maintenance import (
     CompactionLimits,
     CompactionReport,
@@ -27,11 +28,14 @@ from sparklog.maintenance import (
     MergeLimits,
     MergeWork,
     Report,
+    merge,
+    run_compaction,
 )
 from sparklog.maintenance import compact as compact_log
 from sparklog.maintenance import optimize as optimize_log
-from sparklog.maintenance.merge import Told, run_merge
-from sparklog.maintenance.run_compaction import CompactionResult, run_compaction
+from sparklog.maintenance.merge import Told
+from sparklog.maintenance.run_compaction import CompactionResult
+from sparklog.maintenance.spool import groups
 from sparklog.metadata import (
     CLEANED_VERSION,
     METADATA_VERSION_KEY,
@@ -49,6 +53,9 @@ if TYPE_CHECKING:
 WorkT = TypeVar("WorkT", MergeWork, CompactionWork)
 StorageOptions = Mapping[str, Any] | None
 _log = logging.getLogger("sparklog.spark")
+# What a task does of several works that read the same small objects: bytes of these, and of all. Larger:
+# fewer requests; smaller: more tasks.
+TASK_BYTES, MOST_TASK_BYTES = 256 << 20, 1 << 30
 LEAST = {"target_file_size_bytes": 1, "min_input_files": 2, "max_concurrent_file_group_rewrites": 1}
 
 
@@ -72,7 +79,7 @@ def optimize(
         target_file_size_bytes: of segments; default, and most: the topic's segment.bytes.
         min_input_files: only where there are so many extents of about one size; default: wherever there are
             two.
-        max_concurrent_file_group_rewrites: pieces of work in a wave; default: twice what Spark runs at once.
+        max_concurrent_file_group_rewrites: tasks in a wave; default: twice what Spark runs at once.
         dry_run: only say what would be merged.
         storage_options, cluster_id: as for sparklog.open.
 
@@ -91,7 +98,8 @@ def optimize(
 
         def run(works: Sequence[MergeWork], _told: Told) -> Iterator[list[ReplaceExtents] | SparklogError]:
             task = _task(root, storage_options, log.cluster_id, _merged)
-            yield from in_waves(context, works, task, max_concurrent_file_group_rewrites)
+            grouped = list(groups(log.store, works, merge.pieces_of, TASK_BYTES, MOST_TASK_BYTES))
+            yield from in_waves(context, grouped, task, max_concurrent_file_group_rewrites)
 
         return optimize_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
 
@@ -122,7 +130,8 @@ def compact(
 
         def run(works: Sequence[CompactionWork], _told: Told) -> Iterator[CompactionResult | SparklogError]:
             task = _task(root, storage_options, log.cluster_id, _compacted)
-            yield from in_waves(context, works, task, max_concurrent_file_group_rewrites)
+            grouped = list(groups(log.store, works, run_compaction.pieces_of, TASK_BYTES, MOST_TASK_BYTES))
+            yield from in_waves(context, grouped, task, max_concurrent_file_group_rewrites)
 
         return compact_log(log.metadata, log.clock, topics, limits, dry_run=dry_run, run=run)
 
@@ -161,19 +170,20 @@ def _context_of(spark: "SparkSession") -> "SparkContext":
 
 
 def in_waves(
-    context: "SparkContext", works: Sequence[WorkT], task: Any, at_once: int | None
+    context: "SparkContext", grouped: Sequence[Sequence[WorkT]], task: Any, at_once: int | None
 ) -> Iterator[Any]:
-    """What came of each work, in their order; a wave runs when the first of it is asked for."""
+    """What came of each work, in their order; a group is a task. A wave runs when its first is asked for."""
     size = at_once or 2 * context.defaultParallelism
-    for start in range(0, len(works), size):
-        wave = works[start : start + size]
-        yield from context.parallelize(wave, len(wave)).map(task).collect()
+    for start in range(0, len(grouped), size):
+        wave = grouped[start : start + size]
+        for results in context.parallelize(wave, len(wave)).map(task).collect():
+            yield from results
 
 
 def _task(root: str, storage_options: StorageOptions, cluster_id: str, do: Any) -> Any:
-    """What an executor does with a work. It needs the store, and no metadata."""
+    """What an executor does with some works. It needs the store, and no metadata."""
 
-    def run(work: Any) -> Any:
+    def run(works: Any) -> Any:
         from sparklog.spark.workers import settle_in  # noqa: PLC0415 - on the executor
 
         settle_in()
@@ -186,20 +196,14 @@ def _task(root: str, storage_options: StorageOptions, cluster_id: str, do: Any) 
                 f"{cluster_id}",
                 fix="use a path that means the same shared directory on the driver and on all executors",
             )
-        return do(store, work)
+        return do(store, works)
 
     return run
 
 
-def _merged(store: Any, work: MergeWork) -> list[ReplaceExtents] | SparklogError:
-    try:
-        return run_merge(store, SystemClock(), work)
-    except (CorruptLogError, DataLossError) as error:
-        return error
+def _merged(store: Any, works: Sequence[MergeWork]) -> list[list[ReplaceExtents] | SparklogError]:
+    return list(merge.merge_each(store, SystemClock(), works))
 
 
-def _compacted(store: Any, work: CompactionWork) -> CompactionResult | SparklogError:
-    try:
-        return run_compaction(store, SystemClock(), work)
-    except (CorruptLogError, DataLossError) as error:
-        return error
+def _compacted(store: Any, works: Sequence[CompactionWork]) -> list[CompactionResult | SparklogError]:
+    return list(run_compaction.compact_each(store, SystemClock(), works))

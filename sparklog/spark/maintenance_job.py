@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_number(
             command,
             "max_concurrent_file_group_rewrites",
-            "pieces of work in a wave; default: twice what Spark runs at once",
+            "tasks in a wave; default: twice what Spark runs at once",
         )
         if name == "optimize":
             _add_number(command, "target_file_size_bytes", "of segments; default, and most: segment.bytes")

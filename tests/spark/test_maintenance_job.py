@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,6 +61,36 @@ def test_partitions_are_compacted_by_tasks_in_waves(spark: SparkSession, log: Sp
     for partition in range(2):
         assert values(log, "table", partition) == ["18", "19"]
     assert maintenance.compact(spark, root, only_due=True).topics["table"].partitions == 0
+
+
+class TasksHere:
+    """A context that runs tasks here, and counts them."""
+
+    defaultParallelism = 1
+
+    def __init__(self) -> None:
+        self.waves: list[int] = []
+
+    def parallelize(self, wave: list[list[int]], slices: int) -> "TasksHere":
+        assert len(wave) == slices
+        self.waves.append(slices)
+        self._wave = wave
+        return self
+
+    def map(self, task: Callable[[list[int]], list[int]]) -> "TasksHere":
+        self._made = [task(one) for one in self._wave]
+        return self
+
+    def collect(self) -> list[list[int]]:
+        return self._made
+
+
+def test_a_group_of_works_is_a_task() -> None:
+    context = TasksHere()
+    grouped = [[1, 2], [3], [4, 5, 6]]
+    made = maintenance.in_waves(context, grouped, lambda works: [10 * one for one in works], None)  # type: ignore[arg-type,type-var]
+    assert list(made) == [10, 20, 30, 40, 50, 60]
+    assert context.waves == [2, 1]
 
 
 def test_what_changed_meanwhile_is_left_out(
