@@ -327,4 +327,11 @@ MUTANTS = (
         "max(size, _BLOCK_BYTES)",
         "tests/metadata/test_requests_of_many.py",
     ),
+    Mutant(
+        "a commit weighs its replacements, so that opening replays no more of them",
+        "sparklog/metadata/model/rewriting.py",
+        "        return _REPLAYED_EXTENTS\n",
+        "        return self.extent_count\n",
+        "tests/metadata/test_replacing.py",
+    ),
 )

@@ -34,7 +34,7 @@ from sparklog.metadata.model.action import FIRST_VERSION, ActionRefusedError
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.agreed_version import agreed_version
 from sparklog.metadata.model.apply import apply_actions
-from sparklog.metadata.model.extents import count_extents
+from sparklog.metadata.model.extents import count_replayed
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import Image
 from sparklog.storage import IndefinitePutError, Store
@@ -77,7 +77,7 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         length=0,
     )
     data = encode_commit(header, actions, most=agreed_version(newer.configs))
-    newer = replace(newer, replayed=image.replayed.after(len(data), count_extents(actions)))
+    newer = replace(newer, replayed=image.replayed.after(len(data), count_replayed(actions)))
     return Candidate(commit_name(commit), data, uuid, newer)
 
 

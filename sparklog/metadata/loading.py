@@ -20,7 +20,7 @@ from sparklog.metadata.documents.snapshot_hint import read_hint
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import ImageBuilder
-from sparklog.metadata.model.extents import count_extents
+from sparklog.metadata.model.extents import count_replayed
 from sparklog.metadata.model.image import Image, empty_image
 from sparklog.storage import Store
 
@@ -131,7 +131,7 @@ def follow(
         for (header, actions), size in _commits_after(store, image, (window, max_window), limit):
             _apply(store, builder, header, actions)
             good.append((header, actions))
-            replayed = replayed.after(size, count_extents(actions))
+            replayed = replayed.after(size, count_replayed(actions))
     except (CorruptLogError, UnsupportedVersionError) as problem:
         error = problem
         builder = ImageBuilder(image)

@@ -3,7 +3,7 @@
 Due is a snapshot when the commits since the last one weigh a quarter of what a snapshot would, and at least
 `snapshot_bytes`. So to write them costs in proportion to what was committed, and who opens the log reads at
 most 1.4 times the bytes of its image. A commit weighs its bytes, and a disk's block at least, and its extents
-as much as if they were objects.
+as much as if they were objects, and what replaces some as much as sixteen.
 
 Who writes it follows from the log, so that nobody has to ask. What commits since the last snapshot weigh is
 the same for all who know of that snapshot, also for a process that has just opened the log, to commit once.

@@ -23,6 +23,7 @@ from sparklog.metadata import (
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.extent_list import checksum_of, columns_of
+from sparklog.storage import MemoryStore
 from tests.replacing import plan_replacing
 
 Draft = Callable[..., DraftExtent]
@@ -94,3 +95,17 @@ def test_documents_of_the_first_versions_have_no_checksum(log: MetadataLog, exte
     assert isinstance(old, ReplaceExtents)
     image = apply_actions(log.image, [old], commit=log.image.commit + 1, commit_uuid="U" * 22)
     assert len(image.partition("orders", 0).extents) == 1
+
+
+def test_a_commit_weighs_what_it_replaces(log: MetadataLog, draft: Draft, memory: MemoryStore) -> None:
+    """Each replacement is small in the log, and takes as long to replay as some dozens of new extents."""
+    log.publish(lambda image: [plan_create_topic(image, "many", 40, topic_id=new_id())])
+    topic = log.image.topic("many")
+    drafts = [draft(topic, partition, position=100 * n) for partition in range(40) for n in range(3)]
+    log.publish(lambda image: [plan_append(image, drafts)])
+    appended = log.image.replayed.last_weight
+    before = [list(state.extents) for state in log.image.topic("many").partitions]
+    log.publish(lambda image: [plan_replacing(image, some, [merged(some)]) for some in before])
+    assert [len(state.extents) for state in log.image.topic("many").partitions] == [1] * 40
+    assert log.image.replayed.last_weight > 5 * appended
+    assert MetadataLog.open(memory, ManualClock()).image.replayed == log.image.replayed

@@ -27,6 +27,11 @@ class ActionBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """How many extents it appends, or stages."""
         return 0
 
+    @property
+    def replayed_extents(self) -> int:
+        """To apply it takes as long as to append so many extents, about."""
+        return self.extent_count
+
 
 class ActionRefusedError(Exception):
     """An action does not apply to the image; the text says which and why."""

@@ -40,6 +40,11 @@ def count_extents(actions: Sequence[ActionBase]) -> int:
     return sum(action.extent_count for action in actions)
 
 
+def count_replayed(actions: Sequence[ActionBase]) -> int:
+    """To apply these takes as long as to append so many extents, about."""
+    return sum(action.replayed_extents for action in actions)
+
+
 # --- effect ------------------------------------------------------------------------------------------
 
 

@@ -149,9 +149,9 @@ def mergeable(state: PartitionState, extents: ExtentColumns) -> npt.NDArray[np.b
     there is always another to be forgotten. Below where silent producers were forgotten nobody need be known.
     """
     producer_ids = _remembered(state, extents)
-    of_producers = {int(one) for one in np.unique(producer_ids)} - {NO_PRODUCER_ID}
-    if not of_producers:
+    if not np.any(producer_ids != NO_PRODUCER_ID):
         return np.ones(len(extents), np.bool_)
+    of_producers = {int(one) for one in np.unique(producer_ids)} - {NO_PRODUCER_ID}
     allowed = of_producers & state.producers.keys()
     if len(allowed | state.merged_batches.keys()) > MAX_PRODUCERS // 2:
         allowed &= state.merged_batches.keys()
