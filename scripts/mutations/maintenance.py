@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "the last batches of a producer are remembered when their extents are merged",
         "sparklog/metadata/model/rewriting.py",
-        "        merged_batches=remember_merged(state, state.extents.columns_between(start, stop)),\n",
+        "        merged_batches=remember_merged(state, removed),\n",
         "",
         "tests/maintenance/test_merge.py",
     ),
@@ -50,8 +50,8 @@ MUTANTS = (
     Mutant(
         "extents of who was forgotten are not merged, whoever replays it",
         "sparklog/metadata/model/rewriting.py",
-        "        if not mergeable(state, state.extents.columns_between(start, stop)).all():\n",
-        "        if False:\n",
+        "        if not mergeable(state, there).all():\n            raise ActionRefused",
+        "        if False:\n            raise ActionRefused",
         "tests/maintenance/test_forgotten.py",
     ),
     Mutant(

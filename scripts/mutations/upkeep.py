@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant(
         "upkeep: commits of others weigh as much as ours",
         "sparklog/metadata/loading.py",
-        "            replayed = replayed.after(size, count_extents(actions))\n",
+        "            replayed = replayed.after(size, count_replayed(actions))\n",
         "",
         "tests/metadata/test_upkeep.py",
     ),
