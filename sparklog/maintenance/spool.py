@@ -71,7 +71,7 @@ class Spool(Closing):
         """
         self.close()
         ranges = joined_ranges(spans)
-        if len(ranges) * _LEAST_SAVED > len(spans) * reads:
+        if not ranges or len(ranges) * _LEAST_SAVED > len(spans) * reads:
             return
         try:
             self._file = tempfile.TemporaryFile(prefix="sparklog-", buffering=0)  # noqa: SIM115 - `close`
