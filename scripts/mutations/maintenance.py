@@ -2,8 +2,6 @@
 
 from scripts.mutations.mutant import Mutant
 
-OF_SPOOL = "tests/maintenance/test_spool.py"
-
 MUTANTS = (
     Mutant(
         "a replacement is published only if its extents are there as they were",
@@ -369,54 +367,5 @@ MUTANTS = (
         "            if not _is_still(log.refresh(force=True), one):\n",
         "            if False:\n",
         "tests/cli/test_doctor_transactions.py",
-    ),
-    Mutant(
-        "works that read the same objects have them fetched once",
-        "sparklog/maintenance/spool.py",
-        "            if len(group) > 1 or reads > 1:\n",
-        "            if reads > 1:\n",
-        OF_SPOOL,
-    ),
-    Mutant(
-        "what waits on the local disk is bounded",
-        "sparklog/maintenance/spool.py",
-        "is_full = count > MAX_SPANS or size > room or",
-        "is_full = count > MAX_SPANS or",
-        OF_SPOOL,
-    ),
-    Mutant(
-        "what waits on the local disk leaves most of it free",
-        "sparklog/maintenance/spool.py",
-        ".free // _FREE_SHARE",
-        ".free",
-        OF_SPOOL,
-    ),
-    Mutant(
-        "a round is no faster than it may be when it reads ahead",
-        "sparklog/maintenance/spool.py",
-        "        pace(one.size)\n",
-        "",
-        OF_SPOOL,
-    ),
-    Mutant(
-        "what is read ahead is not pushed out before it is taken",
-        "sparklog/maintenance/spool.py",
-        "or len(announced) >= AHEAD_PIECES",
-        "or len(announced) > AHEAD_PIECES",
-        OF_SPOOL,
-    ),
-    Mutant(
-        "extents that could not be fetched are asked for by whoever reads them",
-        "sparklog/maintenance/spool.py",
-        "        except (CorruptLogError, DataLossError):\n            return\n",
-        "        except CorruptLogError:\n            return\n",
-        OF_SPOOL,
-    ),
-    Mutant(
-        "a full disk keeps nothing from being merged",
-        "sparklog/maintenance/spool.py",
-        "        except OSError as error:  # what was fetched",
-        "        except MemoryError as error:  # what was fetched",
-        OF_SPOOL,
     ),
 )

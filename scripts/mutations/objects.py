@@ -10,6 +10,7 @@ ATTENTION = "sparklog_server/root/attention.py"
 OF_ATTENTION = "tests/server/root/test_attention.py tests/server/cluster/test_following.py"
 OF_AGE = "tests/metadata/test_image_age.py"
 NODE_LOCK, OF_NODE_LOCK = "sparklog_server/cluster/node_lock.py", "tests/server/cluster/test_node_lock.py"
+OF_SPOOL = "tests/maintenance/test_spool.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -152,5 +153,54 @@ MUTANTS: tuple[Mutant, ...] = (
         "        while not self._lock.acquire(timeout=PEEK_SECONDS):\n",
         "        while not self._lock.acquire():\n",
         OF_AGE,
+    ),
+    Mutant(
+        "works that read the same objects have them fetched once",
+        "sparklog/maintenance/spool.py",
+        "            if len(group) > 1 or reads > 1:\n",
+        "            if reads > 1:\n",
+        OF_SPOOL,
+    ),
+    Mutant(
+        "what waits on the local disk is bounded",
+        "sparklog/maintenance/spool.py",
+        "is_full = count > MAX_SPANS or size > room or",
+        "is_full = count > MAX_SPANS or",
+        OF_SPOOL,
+    ),
+    Mutant(
+        "what waits on the local disk leaves most of it free",
+        "sparklog/maintenance/spool.py",
+        ".free // _FREE_SHARE",
+        ".free",
+        OF_SPOOL,
+    ),
+    Mutant(
+        "a round is no faster than it may be when it reads ahead",
+        "sparklog/maintenance/spool.py",
+        "        pace(one.size)\n",
+        "",
+        OF_SPOOL,
+    ),
+    Mutant(
+        "what is read ahead is not pushed out before it is taken",
+        "sparklog/maintenance/spool.py",
+        "or len(announced) >= AHEAD_PIECES",
+        "or len(announced) > AHEAD_PIECES",
+        OF_SPOOL,
+    ),
+    Mutant(
+        "extents that could not be fetched are asked for by whoever reads them",
+        "sparklog/maintenance/spool.py",
+        "        except (CorruptLogError, DataLossError):\n            return\n",
+        "        except CorruptLogError:\n            return\n",
+        OF_SPOOL,
+    ),
+    Mutant(
+        "a full disk keeps nothing from being merged",
+        "sparklog/maintenance/spool.py",
+        "        except OSError as error:  # what was fetched",
+        "        except MemoryError as error:  # what was fetched",
+        OF_SPOOL,
     ),
 )
