@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-_STARTS_SPARK = (
-    "tests/spark/",
-    "tests/clusters/",
-    "tests/integration/",
-    "tests/crash/test_spark_kill.py",
-    "tests/cli/test_doctor.py",
-)
+# For each Spark that a test starts, in whatever process. They live for a minute, beside others, on few cores;
+# what the JVM's second compiler and a collector in many threads are good for comes after they have ended.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_variable, _SHORT_LIVED)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For several processes (-n 2 --dist loadgroup): one has all that starts Spark, which is too large to run
     twice at once; of the rest, a module's tests stay together, and share its fixtures.
+
+    What starts Spark without the fixture `spark` has the mark of this name.
     """
     for item in items:
+        starts_spark = "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark")
         module = item.nodeid.partition("::")[0]
-        uses_spark = "spark" in getattr(item, "fixturenames", ()) or module.startswith(_STARTS_SPARK)
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else module))
+        item.add_marker(pytest.mark.xdist_group("spark" if starts_spark else module))
 
 
 @pytest.fixture

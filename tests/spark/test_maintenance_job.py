@@ -151,6 +151,7 @@ def test_help_is_for_users(words: list[str], found: str, capsys: pytest.CaptureF
     assert "Not here" not in told
 
 
+@pytest.mark.spark
 def test_by_spark_submit(log: SparkLog, root: str, tmp_path: Path) -> None:
     assert extent_counts(log, "t") == [20, 20, 20]
     submit = Path(sys.executable).with_name("spark-submit")

@@ -13,6 +13,7 @@ import sparklog
 from tests.support.broker_process import until
 
 DUE = 256  # small extents
+pytestmark = pytest.mark.spark
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
