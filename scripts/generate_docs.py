@@ -57,7 +57,14 @@ def server_configs_page() -> str:
         "`conf/server.properties`). Unknown keys are refused with the nearest known name. Of Kafka's keys "
         "without a counterpart, those that would promise something that does not hold are refused with the "
         "reason; those that mean nothing here, or ask for what is so anyway, are passed over with a warning "
-        "that names them: Kafka's own `server.properties` starts a broker.\n\n" + describe_server_configs()
+        "that names them: Kafka's own `server.properties` starts a broker.\n\n"
+        "What can be changed while brokers run (*update*, in Kafka's words): `per-broker` by "
+        "`kafka-configs --entity-type brokers --entity-name 1`, or for all that have none of their own with "
+        "`--entity-default`; `cluster-wide` for all only, since it is of what they share; `read-only` by a "
+        "restart. The broker's own wins over that of all, and that over what it was started with "
+        "([cluster.md](cluster.md#settings-of-running-brokers)). With a topic's own name on the root, "
+        "defaults of topics count for Spark and the command line, too ([configs.md](configs.md)).\n\n"
+        + describe_server_configs()
     )
 
 

@@ -38,6 +38,7 @@ from sparklog_server.publish.publisher import Publisher
 from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.attention import Attention
 from sparklog_server.root.live_root import LiveRoot
+from sparklog_server.root.settings_in_force import SettingsInForce
 from sparklog_server.runtime.lifecycle import BrokerState, Lifecycle
 from sparklog_server.runtime.timer import Timer
 from sparklog_server.security.access import Access
@@ -70,10 +71,8 @@ class Broker:
         self.lifecycle = Lifecycle()
         self.metrics = Metrics()
         self._timer = Timer(clock)
-        storage_threads = config.broker.num_io_threads
-        self.root = LiveRoot(
-            log, defaults=config.root_defaults(), metrics=self.metrics, storage_threads=storage_threads
-        )
+        self.root = self._make_root(log)
+        self.settings = SettingsInForce(config, self.root)
         self.attention = Attention()
         assigning = Assigning(self.root.root_config)
         self.membership = Membership(
@@ -103,8 +102,12 @@ class Broker:
             config.network, bind_apis(self._services()), self.attention, metrics=self.metrics
         )
         self.network = self._make_network()
-        self.http = HttpEndpoint(config.http, self._observed(), storage_threads=storage_threads)
+        self.http = HttpEndpoint(
+            config.http, self._observed(), storage_threads=lambda: self.root.storage_threads
+        )
         self.maintenance = self._make_maintenance()
+        self._take_up(self.settings.current)
+        self.settings.on_change(self._take_up)
         # In the order in which they start.
         self.components: list[Component] = [
             self.http,
@@ -118,6 +121,21 @@ class Broker:
             self.maintenance,
         ]
         self._started: list[Component] = []
+
+    def _take_up(self, settings: ServerConfig) -> None:
+        """Give the parts the settings that can change while they run (settings/updating.py)."""
+        self.root.resize(settings.broker.num_io_threads)
+        self.network.change(settings.network)
+        self.maintenance.change(settings.maintenance)
+
+    def _make_root(self, log: SparkLog) -> LiveRoot:
+        return LiveRoot(
+            log,
+            defaults=self.config.root_defaults(),
+            metrics=self.metrics,
+            storage_threads=self.config.broker.num_io_threads,
+            node_id=self.config.broker.node_id,
+        )
 
     def _make_follower(self) -> Follower:
         return Follower(

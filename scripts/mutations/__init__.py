@@ -2,6 +2,7 @@
 
 from scripts.mutations import (
     broker,
+    broker_settings,
     clients,
     cluster,
     combining,
@@ -54,4 +55,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *protocol.MUTANTS,
     *transactions.MUTANTS,
     *objects.MUTANTS,
+    *broker_settings.MUTANTS,
 )

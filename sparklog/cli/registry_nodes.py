@@ -6,7 +6,8 @@
     /brokers/topics/T                           the replicas of its partitions
     /brokers/topics/T/partitions/P/state        who leads it, in which epoch, and who could
     /cluster/id                                 the root's
-    /config/brokers/<default>                   the settings of the root
+    /config/brokers/<default>                   the settings of the root, and those of all brokers
+    /config/brokers/N                           a broker's own
     /config/topics/T                            a topic's overrides
     /controller, /controller_epoch              who controls the brokers, and how many have been elected
 
@@ -20,7 +21,7 @@ Sources: Kafka's ZkData: BrokerIdZNode, TopicZNode, TopicPartitionStateZNode, Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparklog.cli.near_names import did_you_mean
@@ -105,7 +106,7 @@ def _all(image: Image) -> Iterator[Node]:
     for name in sorted(image.topics):
         yield from _topic(image, image.topics[name])
     yield Node("/cluster/id", lambda: {"version": "1", "id": image.cluster_id})
-    yield Node(f"/config/brokers/{DEFAULT_BROKER}", lambda: _config(image.configs))
+    yield from _broker_configs(image.configs)
     for name in sorted(image.topics):
         topic = image.topics[name]
         if topic.configs:
@@ -215,6 +216,17 @@ def _topic(image: Image, topic: Topic) -> Iterator[Node]:
 
 def _config(configs: object) -> object:
     return {"version": _VERSION, "config": configs}
+
+
+def _broker_configs(configs: Mapping[str, str]) -> Iterator[Node]:
+    from sparklog.log.broker_keys import broker_configs, is_broker_key, nodes_with_configs
+
+    of_root = {key: value for key, value in configs.items() if not is_broker_key(key)}
+    for node_id in nodes_with_configs(configs):
+        own = broker_configs(configs, node_id)
+        yield Node(f"/config/brokers/{node_id}", lambda own=own: _config(own))  # type: ignore[misc]
+    of_all = of_root | broker_configs(configs, None)
+    yield Node(f"/config/brokers/{DEFAULT_BROKER}", lambda: _config(of_all))
 
 
 def _controller(image: Image) -> Iterator[Node]:

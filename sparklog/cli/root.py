@@ -108,6 +108,7 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
     """The root and its settings: those that are set, or all."""
     from sparklog.cli.brokers import broker_row
     from sparklog.client.cluster_view import describe_brokers, describe_controller
+    from sparklog.log.broker_keys import is_broker_key
     from sparklog.log.config import TopicConfig
     from sparklog.log.root_config import RootConfig
     from sparklog.log.setting import declared_settings
@@ -133,6 +134,11 @@ def root_document(log: SparkLog, *, all_settings: bool) -> Document:
                         "is_set": key in image.configs,
                     }
                 )
+    settings += [
+        {"key": key, "value": image.configs[key], "default": None, "scope": "brokers", "is_set": True}
+        for key in sorted(image.configs)
+        if is_broker_key(key)
+    ]
     return {
         "root": log.url,
         "cluster_id": log.cluster_id,

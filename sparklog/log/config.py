@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from sparklog.errors import InvalidRequestError
+from sparklog.log.broker_keys import is_broker_key
 from sparklog.log.refused_settings import REFUSED_TOPIC_SETTINGS, refuse_kafka_only
 from sparklog.log.root_config import RootConfig
 from sparklog.log.setting import (
@@ -275,6 +276,13 @@ def validate_topic_configs(configs: Mapping[str, str]) -> None:
 def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
     refuse_kafka_only(configs)
+    of_brokers = [key for key in configs if is_broker_key(key)]
+    if of_brokers:
+        raise InvalidRequestError(
+            "UNKNOWN_CONFIG",
+            f"found {', '.join(of_brokers)}, settings of brokers, which only a broker can check",
+            fix="set them through a broker, by their own names: kafka-configs --entity-type brokers",
+        )
     validate_settings(configs, declared_settings(TopicConfig) | declared_settings(RootConfig), "root")
     # A bound on what is set, not on what is read: a newer sparklog may have set it.
     version = RootConfig.parse(configs).metadata_version
@@ -290,7 +298,8 @@ def validate_config_keys(keys: list[str], *, root: bool = False) -> None:
     """Refuse unknown keys, where only keys are given (to remove an override)."""
     known = declared_settings(TopicConfig) | (declared_settings(RootConfig) if root else {})
     for key in keys:
-        lookup_setting(key, known, "root" if root else "topic")
+        if not (root and is_broker_key(key)):  # also of a broker that does not start any more
+            lookup_setting(key, known, "root" if root else "topic")
 
 
 _OF_TOPICS = (

@@ -1,9 +1,9 @@
-"""Changing settings over the network: of topics, and of the root as the cluster-wide broker resource.
+"""Changing settings over the network: of topics, of this broker, and of all brokers, which are the root's.
 
 Invariants: all changes of one resource happen or none; what is stored has been validated as the embedded
     client's changes are. Deleting what is not set, known or not, is done already: MirrorMaker deletes every
     setting that has its default at the source.
-Not here: settings of a single broker, which are in its server.properties; operations on what there is
+Not here: what brokers' settings may be (broker_configs.py); operations on what there is
     (config_increments.py); Kafka's entities (api/).
 Sources: Kafka ConfigAdminManager, ConfigurationControlManager, KIP-339.
 """
@@ -12,13 +12,19 @@ import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
-from sparklog.log.config import validate_root_configs, validate_topic_configs
-from sparklog.log.setting import lookup_setting
+from sparklog.log.broker_keys import broker_configs
+from sparklog.log.config import validate_topic_configs
 from sparklog.metadata import Action, Image, plan_set_configs
+from sparklog_server.admin.broker_configs import (
+    cluster_values,
+    plan_all_brokers,
+    plan_one_broker,
+    that_matter,
+    validate_broker_name,
+)
 from sparklog_server.admin.changes import Changes, Outcome, Part, RefusedError, duplicates, outcome_of
-from sparklog_server.admin.setting_names import ROOT_KEYS, root_setting
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.settings.config import SETTINGS
+from sparklog_server.settings.config import ServerConfig
 
 
 class ResourceType(enum.IntEnum):
@@ -75,7 +81,7 @@ def invalid_request(message: str) -> RefusedError:
 
 async def alter_resources(
     changes: Changes,
-    node_id: int,
+    config: ServerConfig,
     resources: Sequence[ResourceChanges],
     target_of: Callable[[ResourceChanges], Target],
     *,
@@ -84,6 +90,7 @@ async def alter_resources(
     """Alter the resources; outcomes in their order.
 
     Args:
+        config: what this broker was started with.
         target_of: what a resource is to be; may refuse it.
     """
     keys = [(one.resource_type, one.name) for one in resources]
@@ -94,7 +101,7 @@ async def alter_resources(
         try:
             if key in twice:
                 raise invalid_request("Each resource must appear at most once.")
-            parts[key] = _part(node_id, *key, target_of(resource))
+            parts[key] = _part(config, *key, target_of(resource))
         except RefusedError as error:
             refused[key] = outcome_of(error)
     done = await changes.make(parts, validate_only=validate_only)
@@ -125,60 +132,23 @@ def refuse_nulls(keys: list[str]) -> None:
         raise invalid_request(f"Null value not supported for : {', '.join(keys)}")
 
 
-def _part(node_id: int, resource_type: int, name: str, target: Target) -> Part:
+def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -> Part:
     match ResourceType(resource_type):
         case ResourceType.TOPIC:
             return lambda image: _plan_topic(image, name, target)
-        case ResourceType.BROKER:
+        case ResourceType.BROKER if name:
+            node_id = config.broker.node_id
             validate_broker_name(node_id, name)
-            return lambda image: _plan_broker(image, name, target) if name else _plan_root(image, target)
+            return lambda image: plan_one_broker(
+                config, image, target(image, broker_configs(image.configs, node_id))
+            )
+        case ResourceType.BROKER:
+            return lambda image: plan_all_brokers(config, image, target(image, cluster_values(image.configs)))
         case unsupported:
             raise invalid_request(f"Unsupported resource type: {unsupported.name} ({resource_type})")
-
-
-def validate_broker_name(node_id: int, name: str) -> None:
-    """Refuse another broker's number; '' is the cluster."""
-    if name and not (name.isascii() and name.isdecimal()):
-        raise invalid_request(f"Node id must be an integer, but it is: {name}")
-    if name and int(name[:12]) != node_id:
-        raise invalid_request(f"Unexpected broker id, expected {node_id}, but received {name}")
 
 
 def _plan_topic(image: Image, name: str, target: Target) -> Action | None:
     changes = target(image, image.topic(name).configs)
     validate_topic_configs({key: value for key, value in changes.items() if value is not None})
-    return plan_set_configs(image, name, _that_matter(changes, image.topic(name).configs))
-
-
-def _plan_broker(image: Image, name: str, target: Target) -> None:
-    """It has none of its own: to delete one is done already, as kafka-reassign-partitions --verify does."""
-    if any(value is not None for value in target(image, {}).values()):
-        raise invalid_request(
-            f"settings of broker {name} are in its server.properties; over the network only those of the "
-            "whole cluster can be changed (kafka-configs --entity-default)"
-        )
-
-
-def _plan_root(image: Image, target: Target) -> Action | None:
-    names = {key: name for name, key in ROOT_KEYS.items()}
-    changes = target(image, {names[key]: value for key, value in image.configs.items() if key in names})
-    stored: dict[str, str | None] = {}
-    for name, value in changes.items():
-        if value is not None:
-            _validate_cluster_wide(name)
-        stored[ROOT_KEYS.get(name, name)] = value
-    validate_root_configs({key: value for key, value in stored.items() if value is not None})
-    return plan_set_configs(image, None, _that_matter(stored, image.configs))
-
-
-def _that_matter(changes: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
-    return {key: value for key, value in changes.items() if value is not None or key in current}
-
-
-def _validate_cluster_wide(name: str) -> None:
-    if name in ROOT_KEYS:
-        return
-    if name in SETTINGS:
-        raise invalid_request(f"Cannot update these configs dynamically: Set({name})")
-    known = {name: (name, root_setting(key)) for name, key in ROOT_KEYS.items()}
-    lookup_setting(name, known, "cluster")
+    return plan_set_configs(image, name, that_matter(changes, image.topic(name).configs))

@@ -1,8 +1,8 @@
 """Settings as DescribeConfigs shows them: the value in force, and which layer it comes from.
 
-Layers, the first that has a value wins: the topic's override, the root (Kafka's cluster-wide dynamic
-default), server.properties, the declared default. server.properties counts as a layer where it differs
-from the default.
+Layers, the first that has a value wins: the topic's override, what the root has for this broker, what it has
+for all (Kafka's cluster-wide dynamic default), server.properties, the declared default. server.properties
+counts as a layer where it differs from the default.
 Invariants: every declared setting is shown, once; nothing is sensitive, for no setting holds a secret.
 Not here: changing them (config_changes.py).
 Sources: Kafka ConfigHelper, DescribeConfigsResponse.ConfigSource and ConfigType.
@@ -12,18 +12,23 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
 
+from sparklog.log.broker_keys import broker_key
 from sparklog.log.config import TopicConfig
 from sparklog.log.setting import Setting, declared_settings
 from sparklog.metadata import Image
-from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS, root_setting
+from sparklog_server.admin.broker_configs import cluster_values
 from sparklog_server.settings.config import SETTINGS, ServerConfig
+from sparklog_server.settings.in_force import topic_defaults_in_force
+from sparklog_server.settings.setting_names import BROKER_NAMES, ROOT_KEYS, root_setting
 from sparklog_server.settings.units import INT_MAX
+from sparklog_server.settings.updating import DYNAMIC, Update, update_of
 
 
 class ConfigSource(enum.IntEnum):
     """Kafka's ids."""
 
     TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
@@ -105,7 +110,7 @@ def topic_default(config: ServerConfig, image: Image, key: str) -> str:
 
 
 def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:
-    """All settings of this broker: its own, which server.properties decides, and the topics' defaults."""
+    """All settings of this broker: its own, and the topics' defaults."""
     entries = {}
     for name, key in ROOT_KEYS.items():
         one = root_setting(key)
@@ -113,36 +118,57 @@ def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:
         entries[name] = ConfigEntry(name=name, setting=one, synonyms=tuple(layers), read_only=False)
     for name, (_, one) in SETTINGS.items():
         if name not in entries:
-            default = Synonym(name, one.format(one.default), ConfigSource.DEFAULT_CONFIG)
-            value = config.text_of(name)
-            given = (
-                [Synonym(name, value, ConfigSource.STATIC_BROKER_CONFIG)] if value != default.value else []
+            entries[name] = ConfigEntry(
+                name=name,
+                setting=one,
+                synonyms=tuple(_own_layers(config, image, name, one)),
+                read_only=update_of(name) is Update.READ_ONLY,
             )
-            entries[name] = ConfigEntry(name=name, setting=one, synonyms=(*given, default), read_only=True)
     return [entries[name] for name in sorted(entries)]
 
 
 def cluster_entries(image: Image) -> list[ConfigEntry]:
     """What is set for the whole cluster, and only that (as Kafka)."""
-    found = []
-    for name, key in sorted(ROOT_KEYS.items()):
-        if key in image.configs:
-            value = Synonym(name, image.configs[key], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
-            found.append(
-                ConfigEntry(name=name, setting=root_setting(key), synonyms=(value,), read_only=False)
-            )
-    return found
+    return [
+        ConfigEntry(
+            name=name,
+            setting=root_setting(ROOT_KEYS[name]) if name in ROOT_KEYS else SETTINGS[name][1],
+            synonyms=(Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),),
+            read_only=False,
+        )
+        for name, value in sorted(cluster_values(image.configs).items())
+    ]
 
 
 def _broker_layers(
     config: ServerConfig, image: Image, name: str, key: str, one: Setting
 ) -> Iterable[Synonym]:
     """The layers below a topic's own, by the broker's name."""
+    own = topic_defaults_in_force(image.configs, config.broker.node_id).get(key)
+    if own is not None:
+        yield Synonym(name, own, ConfigSource.DYNAMIC_BROKER_CONFIG)
     root = image.configs.get(key)
     if root is not None:
         yield Synonym(name, root, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
     default = one.format(one.default)
     static = config.root_defaults().get(key, default)
+    if static != default:
+        yield Synonym(name, static, ConfigSource.STATIC_BROKER_CONFIG)
+    yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
+
+
+def _own_layers(config: ServerConfig, image: Image, name: str, one: Setting) -> Iterable[Synonym]:
+    """The layers of a setting that is no default of topics; what cannot be counts for nothing."""
+    if name in DYNAMIC:
+        for owner, source in (
+            (config.broker.node_id, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (None, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ):
+            value = image.configs.get(broker_key(owner, name))
+            if value is not None and config.takes({name: value}):
+                yield Synonym(name, value, source)
+    default = one.format(one.default)
+    static = config.text_of(name)
     if static != default:
         yield Synonym(name, static, ConfigSource.STATIC_BROKER_CONFIG)
     yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)

@@ -23,9 +23,9 @@ from sparklog_server.admin.config_changes import (
     refuse_nulls,
 )
 from sparklog_server.admin.config_entries import ConfigType, broker_entries, topic_default, type_of
-from sparklog_server.admin.setting_names import ROOT_KEYS, root_setting
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.settings.config import SETTINGS, ServerConfig
+from sparklog_server.settings.setting_names import ROOT_KEYS, root_setting
 
 
 def increments(config: ServerConfig, resource: ResourceChanges) -> Target:

@@ -1,8 +1,8 @@
 """AlterConfigs (key 33), versions 0-2.
 
-Does: replace all overrides of topics, or all settings of the whole cluster (broker ''): what is not named
-    goes back to its default. Validate only.
-Does not: settings of one broker (server.properties); loggers.
+Does: replace all overrides of topics, all settings of this broker, or of the whole cluster (broker ''): what
+    is not named goes back to its default. Validate only.
+Does not: settings that brokers read when they start (server.properties); loggers.
 Versions: 2 flexible.
 """
 
@@ -30,7 +30,7 @@ async def handle_alter_configs(request: Any, context: RequestContext, services: 
         for one in request.resources
     ]
     outcomes = await alter_resources(
-        services.changes, services.node_id, resources, replacement, validate_only=request.validate_only
+        services.changes, services.config, resources, replacement, validate_only=request.validate_only
     )
     return make(
         context.types.AlterConfigsResponse, responses=resource_responses(context, resources, outcomes)

@@ -14,8 +14,9 @@ from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.metadata import Image
+from sparklog_server.admin.broker_configs import validate_broker_name
 from sparklog_server.admin.changes import RefusedError, outcome_of
-from sparklog_server.admin.config_changes import ResourceType, invalid_request, validate_broker_name
+from sparklog_server.admin.config_changes import ResourceType, invalid_request
 from sparklog_server.admin.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services

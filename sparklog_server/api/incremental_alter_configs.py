@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs (key 44), versions 0-1.
 
-Does: set, delete, append to and subtract from overrides of topics, and settings of the whole cluster
-    (broker ''); all of a resource or nothing. Appending to what is not set starts from the value in force.
-    Validate only.
-Does not: settings of one broker (server.properties); loggers.
+Does: set, delete, append to and subtract from overrides of topics, settings of this broker, and of the whole
+    cluster (broker ''); all of a resource or nothing. Appending to what is not set starts from the value in
+    force. Validate only.
+Does not: settings that brokers read when they start (server.properties); loggers.
 Versions: 1 flexible.
 """
 
@@ -33,7 +33,7 @@ async def handle_incremental_alter_configs(request: Any, context: RequestContext
     ]
     outcomes = await alter_resources(
         services.changes,
-        services.node_id,
+        services.config,
         resources,
         functools.partial(increments, services.config),
         validate_only=request.validate_only,

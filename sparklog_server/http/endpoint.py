@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.applications import Starlette
@@ -45,7 +45,7 @@ class _Server(uvicorn.Server):
 class HttpEndpoint:
     """A component of the broker; does nothing unless the listener is set."""
 
-    def __init__(self, settings: HttpSettings, parts: Parts, *, storage_threads: int) -> None:
+    def __init__(self, settings: HttpSettings, parts: Parts, *, storage_threads: Callable[[], int]) -> None:
         self._settings = settings
         self._parts = parts
         self._utilization = Utilization(storage_threads)

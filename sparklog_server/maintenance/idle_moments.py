@@ -37,6 +37,10 @@ class IdleMoments:
         self._is_busy = False
         self._since_ms: int | None = None  # what is due has waited since
 
+    def change(self, most_ms: int) -> None:
+        """Wait for so long at most, from now on."""
+        self._most_ms = most_ms
+
     def may_begin(self) -> bool:
         """Something is due: is now the time? Asked again, until it is."""
         now_ms = self._look()

@@ -39,6 +39,7 @@ from sparklog_server.maintenance.idle_moments import IdleMoments
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
+from sparklog_server.settings.maintenance import MaintenanceSettings
 
 END_SECONDS = 2.0
 _EXPIRE = "expire"
@@ -73,6 +74,7 @@ class MaintenanceService:
         self._told = self._told_withheld = ""
         self._pace = Pace()
         self._moments = IdleMoments(config.maintenance.sparklog_maintenance_delay_max_ms, clock=clock)
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -80,6 +82,16 @@ class MaintenanceService:
         if not self._root.store.url.startswith("memory:"):
             self._task = asyncio.create_task(self._watch())
             self._task.add_done_callback(self._has_ended)
+
+    def change(self, settings: MaintenanceSettings) -> None:
+        """Go by these from now on, also if the next look was to be in a day. A round that runs goes on as it
+        was begun.
+        """
+        if settings == self._settings:
+            return
+        self._settings = settings
+        self._moments.change(settings.sparklog_maintenance_delay_max_ms)
+        self._changed.set()
 
     async def stop(self) -> None:
         """Break off what is being done, and wait for its end."""
@@ -94,13 +106,9 @@ class MaintenanceService:
             _log.error("maintenance has ended", exc_info=error)
 
     async def _watch(self) -> None:
-        settings = self._settings
-        nap_ms = settings.log_cleaner_backoff_ms
-        if not settings.log_cleaner_enable:
-            nap_ms = settings.log_retention_check_interval_ms
         while True:
-            usual_ms = min(nap_ms, settings.log_retention_check_interval_ms)
-            await asyncio.sleep(self._pace.wait_ms(usual_ms) / 1000)
+            if await self._is_told_within(self._pace.wait_ms(self._usual_ms) / 1000):
+                continue  # of another interval
             if not (self._membership.is_in_charge and self._is_controller()):
                 continue  # of several brokers one does it; who takes over finds what is due
             try:
@@ -108,6 +116,24 @@ class MaintenanceService:
             except (SparklogError, OSError) as error:
                 self._tell(str(error))
                 self._pace.came_to_nothing()
+
+    @property
+    def _usual_ms(self) -> int:
+        settings = self._settings
+        expiry_ms = settings.log_retention_check_interval_ms
+        return min(settings.log_cleaner_backoff_ms, expiry_ms) if settings.log_cleaner_enable else expiry_ms
+
+    async def _is_told_within(self, seconds: float) -> bool:
+        """Wait for so long, or until settings change. Not by wait_for, which loses a stop() that comes in the
+        moment in which they do.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
 
     async def _look(self) -> None:
         now_ms = self._clock.monotonic_ms()

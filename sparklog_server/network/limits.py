@@ -132,6 +132,13 @@ class ConnectionQuota:
         self._room.set()
         self.count = 0
 
+    def change(self, max_connections: int, max_per_ip: int, overrides: Mapping[str, int]) -> None:
+        """Other limits from now on; connections that are too many already go on."""
+        self._max_connections = max_connections
+        self._max_per_ip = max_per_ip
+        self._overrides = overrides
+        self._room.set()
+
     async def wait_for_room(self) -> None:
         """Wait until another connection may be accepted: until then they queue in the kernel."""
         while self.count >= self._max_connections:

@@ -67,6 +67,12 @@ class Network:
             listener.bind()
             self.listeners.append(listener)
 
+    def change(self, settings: NetworkSettings) -> None:
+        """Have these limits of connections from now on."""
+        self.shared.quota.change(
+            settings.max_connections, settings.max_connections_per_ip, settings.per_ip_overrides()
+        )
+
     def start(self) -> None:
         """Accept connections."""
         for listener in self.listeners:

@@ -27,7 +27,8 @@ class Sample:
 class Utilization:
     """The last samples."""
 
-    def __init__(self, storage_threads: int) -> None:
+    def __init__(self, storage_threads: Callable[[], int]) -> None:
+        """`storage_threads`: how many there are now."""
         self._storage_threads = storage_threads
         self._samples: collections.deque[Sample] = collections.deque(maxlen=WINDOW_SAMPLES)
 
@@ -46,7 +47,7 @@ class Utilization:
     @property
     def storage_idle(self) -> float:
         """The share of the storage threads' time in which they waited for work."""
-        return self._idle(lambda sample: sample.storage_busy, self._storage_threads)
+        return self._idle(lambda sample: sample.storage_busy, self._storage_threads())
 
     def _idle(self, busy: Callable[[Sample], float], threads: int) -> float:
         if len(self._samples) < 2:

@@ -22,10 +22,11 @@ from sparklog.client import SparkLog
 from sparklog.errors import SparklogError
 from sparklog.log.config import TopicConfig
 from sparklog.log.root_config import RootConfig
-from sparklog.metadata import Image, MetadataLog, PartitionState, Topic
+from sparklog.metadata import NO_NODE, Image, MetadataLog, PartitionState, Topic
 from sparklog.storage import Store
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.leftovers import Leftovers
+from sparklog_server.settings.in_force import topic_defaults_in_force
 
 _log = logging.getLogger("sparklog_server")
 APART_THREADS = 4
@@ -37,12 +38,25 @@ class LiveRoot:
     """See the module's docstring."""
 
     def __init__(
-        self, log: SparkLog, *, defaults: Mapping[str, str], metrics: Metrics, storage_threads: int
+        self,
+        log: SparkLog,
+        *,
+        defaults: Mapping[str, str],
+        metrics: Metrics,
+        storage_threads: int,
+        node_id: int = NO_NODE,
     ) -> None:
-        """`defaults`: what the broker says of settings that the root may say, too."""
+        """See the class.
+
+        Args:
+            defaults: what the broker was started with of settings that the root may say, too.
+            node_id: which broker's own settings in the root count.
+        """
         self.log = log
         self._defaults = defaults
+        self._node_id = node_id
         self._metrics = metrics
+        self._thread_count = storage_threads
         self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
         self._apart = concurrent.futures.ThreadPoolExecutor(APART_THREADS, "storage-apart")
         self._follower = concurrent.futures.ThreadPoolExecutor(1, "follower")
@@ -76,10 +90,28 @@ class LiveRoot:
         return RootConfig.parse({**self._defaults, **configs})
 
     def topic_config(self, topic: Topic) -> TopicConfig:
-        """A topic's settings in force: its own, else the root's, else the broker's."""
-        return TopicConfig.parse(topic.configs, {**self._defaults, **self.image.configs})
+        """A topic's settings in force: its own, else what the root has for this broker, else what it has for
+        all, else what the broker was started with.
+        """
+        configs = self.image.configs
+        own = topic_defaults_in_force(configs, self._node_id)
+        return TopicConfig.parse(topic.configs, {**self._defaults, **configs, **own})
 
     # --- work in storage threads --------------------------------------------------------------------
+
+    @property
+    def storage_threads(self) -> int:
+        """How many there are at most."""
+        return self._thread_count
+
+    def resize(self, storage_threads: int) -> None:
+        """Have so many from now on. What was asked of the others they still do, and end."""
+        if storage_threads == self._thread_count:
+            return
+        before = self._threads
+        self._thread_count = storage_threads
+        self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
+        before.shutdown(wait=False)
 
     async def run(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run blocking work in a storage thread."""

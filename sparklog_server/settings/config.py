@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Self
 
+from sparklog.errors import SparklogError
 from sparklog.log.setting import TYPE_NAMES, Setting, declared_settings, parse_settings, validate_settings
 from sparklog_server.settings.broker import BrokerSettings
 from sparklog_server.settings.controller import ControllerSettings
@@ -27,6 +28,7 @@ from sparklog_server.settings.network import NetworkSettings
 from sparklog_server.settings.publish import PublishSettings
 from sparklog_server.settings.topics import TopicSettings
 from sparklog_server.settings.transactions import TransactionSettings
+from sparklog_server.settings.updating import update_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,24 @@ class ServerConfig:
         """Typed settings; what is not given has its default."""
         validate_settings(configs, SETTINGS, "broker")
         return cls(**{name: parse_settings(area, configs, {}) for name, area in _AREAS.items()})
+
+    def with_values(self, values: Mapping[str, str]) -> Self:
+        """The same settings but for these; values by declared keys, as they are written."""
+        changed: dict[str, dict[str, Any]] = {}
+        for key, text in values.items():
+            path, one = SETTINGS[key]
+            area, field = path.split(".")
+            changed.setdefault(area, {})[field] = one.parse(text)
+        areas = {area: dataclasses.replace(getattr(self, area), **of) for area, of in changed.items()}
+        return dataclasses.replace(self, **areas)
+
+    def takes(self, values: Mapping[str, str]) -> bool:
+        """Could these be settings of this broker?"""
+        try:
+            self.with_values(values)
+        except SparklogError:
+            return False
+        return True
 
     def text_of(self, key: str) -> str:
         """The value of a declared key, as it is written."""
@@ -96,10 +116,10 @@ SETTINGS: dict[str, tuple[str, Setting]] = {
 
 def describe_server_configs() -> str:
     """A Markdown table of every setting, for the documentation."""
-    lines = ["|key|type|unit|default|allowed|meaning|", "|-|-|-|-|-|-|"]
+    lines = ["|key|type|unit|default|allowed|update|meaning|", "|-|-|-|-|-|-|-|"]
     for key, (_, one) in SETTINGS.items():
-        cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds, one.doc)
-        lines.append("|" + "|".join(cells) + "|")
+        cells = (key, TYPE_NAMES[one.kind], one.unit, one.format(one.default), one.bounds)
+        lines.append("|" + "|".join((*cells, update_of(key).value, one.doc)) + "|")
     return "\n".join(lines) + "\n"
 
 

@@ -78,6 +78,30 @@ def test_what_a_root_cannot_have_is_refused(run: Run) -> None:
     assert "UNKNOWN_CONFIG" in run("root", "alter", "--delete-config", "nothing", exit_code=1).stderr
 
 
+def test_settings_of_brokers_are_shown_and_can_be_deleted(run: Run, run_json: RunJson, root: str) -> None:
+    """Set by Kafka's tools, through a broker; deleted also where that one does not start any more."""
+    stored = {"brokers/1/max.connections": "7", "brokers/default/max.connections": "9"}
+    with sparklog.open(root) as log:
+        log.metadata.publish(lambda _image: [sparklog.metadata.SetConfigs(configs=dict(stored))])
+    shown = [line.split() for line in run("root", "describe").stdout.splitlines()[-2:]]
+    assert shown == [[key, value, "-", "brokers"] for key, value in stored.items()]
+    assert run_json("root", "describe")["settings"][-1] == {
+        "key": "brokers/default/max.connections", "value": "9", "default": None, "scope": "brokers",
+        "is_set": True,
+    }  # fmt: skip
+    nodes = {one["path"]: one["value"]["config"] for one in run_json("metadata", "tree", "/config")["nodes"]}
+    assert nodes["/config/brokers/1"] == {"max.connections": "7"}
+    assert nodes["/config/brokers/<default>"] == {
+        "max.connections": "9",
+        "sparklog.automatic.removal": "true",
+        "sparklog.metadata.version": str(VERSION),
+    }
+    refused = run("root", "alter", "--config", "brokers/1/max.connections=0", exit_code=1).stderr
+    assert "only a broker can check" in refused
+    run("root", "alter", "--delete-config", "brokers/1/max.connections")
+    assert "brokers/1/" not in run("root", "describe").stdout
+
+
 def test_a_default_that_nothing_acts_on_is_told_of(run: Run) -> None:
     assert run("root", "alter", "--config", "retention.ms=999").stderr == ""
     words = ("--config", "retention.ms=1000", "--delete-config", "sparklog.automatic.removal")

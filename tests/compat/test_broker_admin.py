@@ -139,11 +139,34 @@ def test_confluent_settings_of_the_broker(confluent: AdminClient) -> None:
     assert entries["num.partitions"].value == "3"
     assert entries["num.partitions"].source == ConfigSource.STATIC_BROKER_CONFIG.value
     assert entries["node.id"].is_read_only
-    change = [ConfigEntry("log.retention.ms", "9", incremental_operation=AlterConfigOpType.SET)]
-    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=change)
-    code, text = refusal(confluent.incremental_alter_configs([resource]))
+    code, text = refusal(confluent.incremental_alter_configs([of_broker("1", "log.retention.ms", "9")]))
     assert code == "INVALID_REQUEST"
-    assert "server.properties" in text
+    assert "a single broker: Set(log.retention.ms)" in text
+    code, text = refusal(confluent.incremental_alter_configs([of_broker("1", "node.id", "9")]))
+    assert (code, "Cannot update these configs dynamically: Set(node.id)" in text) == (
+        "INVALID_REQUEST",
+        True,
+    )
+
+
+def of_broker(name: str, key: str, value: str | None) -> ConfigResource:
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    change = [ConfigEntry(key, value, incremental_operation=operation)]
+    return ConfigResource(ResourceType.BROKER, name, incremental_configs=change)
+
+
+def test_confluent_settings_of_a_running_broker(confluent: AdminClient) -> None:
+    key = "max.connections"
+
+    def found() -> tuple[str, int]:
+        (entries,) = done(confluent.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
+        return entries[key].value, entries[key].source
+
+    before = found()
+    done(confluent.incremental_alter_configs([of_broker("1", key, "700")]))
+    assert found() == ("700", ConfigSource.DYNAMIC_BROKER_CONFIG.value)
+    done(confluent.incremental_alter_configs([of_broker("1", key, None)]))
+    assert found() == before
 
 
 # kafka-python
@@ -181,6 +204,17 @@ def test_kafka_python_settings(python: KafkaAdminClient, log: SparkLog, name: st
     described = python.describe_configs([PyConfigResource("TOPIC", name)], config_filter="all")
     assert described["topic"][name]["retention.ms"]["value"] == "7"
     assert described["topic"][name]["segment.bytes"]["value"] == "1073741824"
+
+
+def test_kafka_python_settings_of_a_running_broker(python: KafkaAdminClient, log: SparkLog) -> None:
+    python.alter_configs([PyConfigResource("BROKER", "1", configs={"max.connections": "600"})])
+    assert log.refresh(force=True).configs["brokers/1/max.connections"] == "600"
+    described = python.describe_configs([PyConfigResource("BROKER", "1")], config_filter="all")
+    assert described["broker"]["1"]["max.connections"]["value"] == "600"
+    refused = python.alter_configs([PyConfigResource("BROKER", "1", configs={"max.connections": "many"})])
+    assert "expected integer" in str(refused)
+    python.reset_configs([PyConfigResource("BROKER", "1", configs=["max.connections"])])
+    assert "brokers/1/max.connections" not in log.refresh(force=True).configs
 
 
 def test_kafka_python_log_dirs(python: KafkaAdminClient, log: SparkLog, name: str) -> None:

@@ -37,6 +37,23 @@ def test_configs(tool: Tool, new_topic: Callable[..., str]) -> None:
     assert "num.partitions=1 " in text
 
 
+def test_configs_of_running_brokers(tool: Tool) -> None:
+    """Kafka's precedence, and how its tool shows it."""
+    brokers, key = ("--entity-type", "brokers"), "max.connections"
+    for words, value in ((("--entity-name", "1"), "700"), (("--entity-default",), "800")):
+        tool("kafka-configs", "--alter", *brokers, *words, "--add-config", f"{key}={value}")
+    text = tool("kafka-configs", "--describe", *brokers, "--entity-name", "1")
+    layers = f"BROKER_CONFIG:{key}=700, DYNAMIC_DEFAULT_BROKER_CONFIG:{key}=800, DEFAULT_CONFIG:{key}=10000"
+    assert f"{key}=700 sensitive=false synonyms={{DYNAMIC_{layers}}}" in text
+    assert "num.io.threads" not in text
+    assert f"{key}=800 " in tool("kafka-configs", "--describe", *brokers, "--entity-default")
+    assert "num.io.threads=8 " in tool("kafka-configs", "--describe", *brokers, "--entity-name", "1", "--all")
+    tool("kafka-configs", "--alter", *brokers, "--entity-name", "1", "--delete-config", key)
+    assert f"{key}=800 " in tool("kafka-configs", "--describe", *brokers, "--entity-name", "1", "--all")
+    tool("kafka-configs", "--alter", *brokers, "--entity-default", "--delete-config", key)
+    assert key not in tool("kafka-configs", "--describe", *brokers, "--entity-default")
+
+
 def test_consumer_groups(tool: Tool, log: SparkLog, new_topic: Callable[..., str]) -> None:
     topic, group = new_topic(2), "audited"
     for partition in (0, 1):

@@ -103,10 +103,10 @@ def test_resources_have_outcomes_of_their_own(asker: WireClient, log: sparklog.S
         resource(TOPIC, "u", change), resource(TOPIC, "u", change), resource(LOGGER, "1", change),
     )  # fmt: skip
     assert [code for code, _ in found] == [
-        "none", "unknown_topic_or_partition", "invalid_request", "invalid_request", "invalid_request",
+        "none", "unknown_topic_or_partition", "invalid_config", "invalid_request", "invalid_request",
         "invalid_request",
     ]  # fmt: skip
-    assert "server.properties" in str(found[2][1])
+    assert "write 'log.retention.ms'" in str(found[2][1])
     assert found[3][1] == "Each resource must appear at most once."
     assert log.describe_topic("t").configs == {"retention.ms": "5"}
     assert log.describe_topic("u").configs == {}

@@ -72,3 +72,12 @@ def test_without_waiting(share: float) -> None:
     for _ in range(3):
         broker.works(15_000, share)
         assert broker.moments.may_begin()
+
+
+def test_how_long_it_waits_can_change_meanwhile() -> None:
+    broker = Broker()
+    broker.works(15_000, 0.9)
+    assert not broker.moments.may_begin()
+    broker.moments.change(10_000)
+    broker.works(10_000, 0.9)
+    assert broker.moments.may_begin()

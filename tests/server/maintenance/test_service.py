@@ -63,12 +63,13 @@ def maintained(
     membership: Membership,
     metrics: Metrics | None = None,
     root: Any = None,
+    settings: dict[str, str] = SOON,
 ) -> Any:
     root = root or Root(look)
     return MaintenanceService(
         root,
         membership,  # type: ignore[arg-type]
-        ServerConfig.parse(SOON),
+        ServerConfig.parse(settings),
         is_controller=lambda: True,
         clock=ManualClock(),
         metrics=metrics or Metrics(),
@@ -202,6 +203,54 @@ def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pyt
 
     asyncio.run(run())
     assert asked == []
+
+
+def test_it_stops_also_while_settings_change() -> None:
+    async def run(turns: int) -> None:
+        maintenance = maintained(lambda: ((), "", Dirtiness()), Membership(), settings={})
+        await maintenance.start()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        maintenance.change(ServerConfig.parse(SOON | {"log.cleaner.backoff.ms": "3600000"}).maintenance)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await maintenance.stop()
+
+    for turns in range(5):
+        asyncio.run(run(turns))
+
+
+def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the next look was to be in a day, and for what is asked of the round."""
+    asked: list[RoundRequest] = []
+    over = asyncio.Event()
+
+    def noted(request: RoundRequest) -> bytes:
+        asked.append(request)
+        over.set()
+        return encode_request(request)
+
+    monkeypatch.setattr(service, "encode_request", noted)
+    monkeypatch.setattr(service, "command", lambda: ["true"])
+    waits = {**SOON, "log.cleaner.backoff.ms": "86400000", "log.retention.check.interval.ms": "86400000"}
+    changed = {
+        **SOON,
+        "log.cleaner.io.max.bytes.per.second": "77",
+        "log.cleaner.dedupe.buffer.size": "1048577",
+    }
+
+    async def run() -> None:
+        maintenance = maintained(lambda: (("merge",), "", Dirtiness()), Membership(), settings=waits)
+        await maintenance.start()
+        await asyncio.sleep(0)
+        maintenance.change(ServerConfig.parse(changed).maintenance)
+        await asyncio.wait_for(over.wait(), 30)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert asked[0].bytes_per_second == 77
+    assert asked[0].dedupe_buffer_bytes == 1_048_577
 
 
 SETTINGS = {

@@ -144,3 +144,28 @@ def test_connections_are_counted_per_address_and_in_all() -> None:
         assert quota.count == 3
 
     asyncio.run(scenario())
+
+
+def test_other_limits_count_at_once_and_for_who_waits() -> None:
+    async def scenario() -> None:
+        quota = ConnectionQuota(1, 1, {})
+        assert quota.try_add("10.0.0.1")
+        waiting = asyncio.create_task(quota.wait_for_room())
+        await settle()
+        quota.change(1, 1, {})
+        await settle()
+        assert not waiting.done()
+        quota.change(2, 2, {"10.0.0.2": 0})
+        await asyncio.wait_for(waiting, 30)
+        assert quota.try_add("10.0.0.1")
+        assert not quota.try_add("10.0.0.2")
+        quota.change(1, 1, {})
+        assert quota.count == 2, "those that are too many go on"
+        waiting = asyncio.create_task(quota.wait_for_room())
+        quota.remove("10.0.0.1")
+        await settle()
+        assert not waiting.done()
+        quota.remove("10.0.0.1")
+        await asyncio.wait_for(waiting, 30)
+
+    asyncio.run(scenario())

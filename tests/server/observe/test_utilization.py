@@ -4,7 +4,7 @@ from sparklog_server.observe.utilization import WINDOW_SAMPLES, Sample, Utilizat
 
 
 def test_utilization_is_that_of_the_last_minute() -> None:
-    utilization = Utilization(storage_threads=4)
+    utilization = Utilization(storage_threads=lambda: 4)
     assert (utilization.loop_idle, utilization.storage_idle) == (1.0, 1.0)
     utilization.add(Sample(0.0, 0.0, 0.0))
     utilization.add(Sample(10.0, 2.5, 10.0))

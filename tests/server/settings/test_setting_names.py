@@ -3,7 +3,7 @@
 from sparklog.log.config import TopicConfig
 from sparklog.log.root_config import AGREEMENTS, RootConfig
 from sparklog.log.setting import declared_settings
-from sparklog_server.admin.setting_names import BROKER_NAMES, ROOT_KEYS
+from sparklog_server.settings.setting_names import BROKER_NAMES, ROOT_KEYS
 
 
 def test_every_topic_setting_has_one_name_at_the_broker() -> None:

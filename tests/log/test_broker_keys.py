@@ -1,0 +1,29 @@
+"""Settings of brokers among those of their root."""
+
+from sparklog.log.broker_keys import broker_configs, broker_key, is_broker_key, nodes_with_configs
+from sparklog.log.config import TopicConfig
+from sparklog.log.root_config import RootConfig
+from sparklog.log.setting import declared_settings
+
+CONFIGS = {
+    "brokers/1/a": "1", "brokers/10/a": "10", "brokers/default/a": "all", "brokers/1/b": "2",
+    "brokers/x/a": "3", "brokers/2": "4", "retention.ms": "5",
+}  # fmt: skip
+
+
+def test_each_broker_has_its_own() -> None:
+    assert broker_configs(CONFIGS, 1) == {"a": "1", "b": "2"}
+    assert broker_configs(CONFIGS, 10) == {"a": "10"}
+    assert broker_configs(CONFIGS, None) == {"a": "all"}
+    assert broker_configs(CONFIGS, 2) == broker_configs(CONFIGS, -1) == {}
+    assert broker_configs({broker_key(7, "c"): "8", broker_key(None, "c"): "9"}, 7) == {"c": "8"}
+
+
+def test_who_has_some_of_its_own() -> None:
+    assert nodes_with_configs(CONFIGS) == [1, 2, 10]
+
+
+def test_no_setting_of_a_topic_or_a_root_is_taken_for_a_brokers() -> None:
+    declared = [*declared_settings(TopicConfig), *declared_settings(RootConfig)]
+    assert not any("/" in key for key in declared)
+    assert [key for key in CONFIGS if not is_broker_key(key)] == ["retention.ms"]
