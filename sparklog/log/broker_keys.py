@@ -3,7 +3,7 @@
 `brokers/1/max.connections` is broker 1's; `brokers/default/max.connections` is that of every broker that has
 none of its own. A root keeps what brokers were told, and gives it to them when they start. Nobody but a
 broker acts on it, and whoever does not know such a key leaves it as it is, so that no document says more than
-one of an older version could (adr/0031).
+one of an older version could (adr/0032).
 Defaults of topics, and the root's own settings, have no such keys: they are the root's, and count for every
 process that uses it (config.py, root_config.py).
 Invariants: no key of a topic or of a root has a slash, so that none is taken for a broker's.
