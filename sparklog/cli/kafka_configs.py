@@ -1,7 +1,7 @@
 """`sparklog kafka-configs`: Kafka's grammar for settings, of topics and of the cluster-wide broker, our root.
 
-Not here: the commands whose meaning it has (topics.py, root.py); settings of single brokers, which are in
-their server.properties, and of users, clients and addresses, which there are none of.
+Not here: the commands whose meaning it has (topics.py, root.py); settings of single brokers, which only a
+broker can check (Kafka's own tool asks it), and of users, clients and addresses, which there are none of.
 """
 
 from __future__ import annotations
