@@ -15,6 +15,7 @@ from sparklog.storage import MemoryStore
 from sparklog.storage.s3_options import parse_storage_options
 from tests.hooked_s3 import HookedS3Store
 from tests.seaweed import SeaweedServer
+from tests.support.leftovers import Leftovers
 from tests.support.told import Told
 
 if TYPE_CHECKING:
@@ -66,6 +67,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{one.nodeid}: {one.outcome}, {one.duration:.0f} s")
         for text in texts:
             terminalreporter.write_line("    " + text.replace("\n", "\n    "))
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves behind is the bad luck of others; SPARKLOG_LEFTOVERS=1 looks for threads, too."""
+    before = Leftovers()
+    yield
+    assert before.loggers() == []
+    if "SPARKLOG_LEFTOVERS" in os.environ and "spark" not in request.fixturenames:  # its session goes on
+        assert before.threads() == []
 
 
 @pytest.fixture
