@@ -1,10 +1,14 @@
 """A streaming query from topic in to topic out, in a process of its own, to be killed.
 
+Until it is killed: a query that fails is started again, from its checkpoint. With --once it ends with what is
+there.
+
 Usage: python streaming_job.py ROOT CHECKPOINT MAX_OFFSETS [--once]
 """
 
 import sys
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import sparklog.spark
@@ -23,9 +27,13 @@ def main(root: str, checkpoint: str, max_offsets: str, *flags: str) -> None:
     writer = rows.select("key", "value").writeStream.format("sparklog").option("topic", "out")
     writer = writer.option("num.partitions", "3").option("checkpointLocation", checkpoint)
     if "--once" in flags:
-        writer = writer.trigger(availableNow=True)
-    writer.start(root).awaitTermination()
-    spark.stop()
+        writer.trigger(availableNow=True).start(root).awaitTermination()
+        spark.stop()
+    while "--once" not in flags:
+        try:
+            writer.start(root).awaitTermination()
+        except StreamingQueryException as error:
+            print(error, flush=True)
 
 
 if __name__ == "__main__":

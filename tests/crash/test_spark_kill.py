@@ -3,7 +3,8 @@
 A bystander reads the topic all the while, and the history checker judges what it has seen.
 
 SPARKLOG_CHAOS_ROUNDS sets the number of kills (make chaos: 4), SPARKLOG_SEED repeats a run.
-Odd rounds kill the driver with everything below it, even ones a Python worker under a living driver.
+Even rounds kill a Python worker: the driver lives, and starts the query again if it fails by that. Odd ones
+kill the driver with everything below it.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from tests.history.verdict import Name
 JOB = Path(__file__).with_name("streaming_job.py")
 ROUNDS = int(os.environ.get("SPARKLOG_CHAOS_ROUNDS", "2"))
 KEYS = 50
-ROWS = 100_000 + 20_000 * ROUNDS
+ROWS = 30_000 + 20_000 * ROUNDS
 MAX_OFFSETS = 1_000
 
 # Only what hangs is meant: on a machine that others use a job may take minutes to start.
@@ -90,7 +91,7 @@ def children(process: Job) -> list[psutil.Process]:
 
 
 def kill_a_worker(process: Job, rng: random.Random) -> None:
-    """One of Spark's Python processes; the query fails, and so the job ends."""
+    """One of Spark's Python processes; the query may fail by it."""
     workers = [p for p in children(process) if is_worker(cmdline(p))]
     if workers:
         rng.choice(workers).kill()
@@ -194,20 +195,22 @@ def test_killed_at_random_moments_every_row_arrives_once_and_in_order(
     bystander = Bystander(root, histories)
     interrupted = 0
     try:
-        for number in range(ROUNDS):
-            before = written(log)
+        for lives in range(0, ROUNDS, 2):
             process = start(root, checkpoint, said, str(MAX_OFFSETS))
             try:
-                going = wait_for(partial(grown, log, before), process)
-                assert going, f"the query makes no progress: {said.read_text()[-3000:]}"
-                signal.sigtimedwait([], rng.uniform(0, 1.5))
-                if number % 2:
-                    kill_a_worker(process, rng)
-                    wait_for(lambda: False, process, seconds=5)
+                for number in range(lives, min(lives + 2, ROUNDS)):
+                    before = written(log)
+                    going = wait_for(partial(grown, log, before), process)
+                    assert going, f"the query makes no progress: {said.read_text()[-3000:]}"
+                    signal.sigtimedwait([], rng.uniform(0, 1.5))
+                    if number % 2:
+                        kill_group(process)
+                    else:
+                        kill_a_worker(process, rng)
+                    interrupted += before < written(log) < ROWS
+                    report(f"round {number}: killed at {written(log)} of {ROWS} rows")
             finally:
                 kill_group(process)
-            interrupted += before < written(log) < ROWS
-            report(f"round {number}: killed at {written(log)} of {ROWS} rows")
         assert interrupted == ROUNDS, "a kill came too late to interrupt anything"
         process = start(root, checkpoint, said, "20000", "--once")
         try:
