@@ -147,6 +147,13 @@ MUTANTS = (
         "tests/server/api/test_add_partitions_to_txn.py",
     ),
     Mutant(
+        "transactions: an abort that is refused harms no other of its request",
+        "sparklog_server/transactions/coordinator.py",
+        "                if isinstance(found, str):\n",
+        "                if isinstance(found, str) and refused == [None] * len(refused):\n",
+        "tests/server/transactions/test_coordinator.py",
+    ),
+    Mutant(
         "transactions: an administrator does not commit",
         f"{API}/write_txn_markers.py",
         "    if marker.transaction_result:\n",

@@ -24,7 +24,7 @@ After a crash: begin again; what was answered is in the log.
 Sources: Kafka TransactionCoordinator; docs/adr/0028; tests/models/transactions.py; KIP-98, KIP-360, KIP-890.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sparklog.clock import Clock
@@ -50,6 +50,15 @@ class Producer(NamedTuple):
 
     producer_id: int
     producer_epoch: int
+
+
+class Marked(NamedTuple):
+    """Whose transaction an administrator wants aborted, and in which partitions, of which it must have one
+    at least.
+    """
+
+    producer: Producer
+    partitions: Collection[TopicPartition]
 
 
 class TransactionCoordinator:
@@ -188,41 +197,57 @@ class TransactionCoordinator:
 
     # --- what administrators ask -----------------------------------------------------------------------
 
-    async def abort(self, producer: Producer, partitions: Collection[TopicPartition]) -> None:
-        """Abort what this producer has open, and fence it. Nothing happens if nothing is.
+    async def abort(self, marked: Sequence[Marked]) -> list[SparklogError | None]:
+        """Abort what these producers have open, and fence them, in one commit.
 
-        Args:
-            partitions: where, of which the transaction must have one at least.
+        Returns: what each is refused for, which harms no other. FencedError PRODUCER_FENCED: the producer is
+            in another epoch by now; InvalidRequestError TRANSACTION_STATE: none of the partitions is in the
+            transaction. Where nothing is open nothing happens, and nothing is refused.
 
         Raises:
-            FencedError: PRODUCER_FENCED, the producer is in another epoch by now.
-            InvalidRequestError: TRANSACTION_STATE, none of these partitions is in it.
+            SparklogError: the commit failed, and none is aborted by it.
         """
         now_ms = self._clock.now_ms()
 
-        def decide(image: Image) -> Decision[bool]:
-            known = image.transactions.of_producer(producer.producer_id)
-            if known is None or not known.is_ongoing:
-                return (), False
-            if known.producer_epoch != producer.producer_epoch:
-                raise FencedError(
-                    "PRODUCER_FENCED",
-                    f"transactional id {known.transactional_id!r}: found epoch {producer.producer_epoch} of "
-                    f"producer {producer.producer_id}, expected {known.producer_epoch}",
-                    fix="look which transaction is meant (`sparklog transactions describe`)",
-                )
-            if not any(place in known.partitions for place in partitions):
-                raise InvalidRequestError(
-                    "TRANSACTION_STATE",
-                    f"transactional id {known.transactional_id!r}: found none of these partitions in its "
-                    f"transaction {known.number}",
-                    fix="`sparklog transactions describe` shows which partitions it has",
-                )
-            return plan_abort_transactions(image, [known.transactional_id], now_ms=now_ms), True
+        def decide(image: Image) -> Decision[tuple[list[SparklogError | None], int]]:
+            refused: list[SparklogError | None] = []
+            names: set[str] = set()
+            for one in marked:
+                found = _to_abort(image, one)
+                refused.append(found if isinstance(found, SparklogError) else None)
+                if isinstance(found, str):
+                    names.add(found)
+            actions = plan_abort_transactions(image, sorted(names), now_ms=now_ms) if names else []
+            return actions, (refused, len(names))
 
-        # Who has it is known only when it is decided: the operation is by itself in its commit.
-        if await self.gathering.submit(f"producer {producer.producer_id}", decide, weight=MOST_WEIGHT):
-            self._counters.aborted_by_administrators += 1
+        # Who has them is known only when it is decided: the operation is by itself in its commit.
+        name = f"producers {marked[0].producer.producer_id} ..."
+        refused, count = await self.gathering.submit(name, decide, weight=MOST_WEIGHT)
+        self._counters.aborted_by_administrators += count
+        return refused
+
+
+def _to_abort(image: Image, marked: Marked) -> str | SparklogError | None:
+    """The transactional id; None: nothing is open."""
+    producer = marked.producer
+    known = image.transactions.of_producer(producer.producer_id)
+    if known is None or not known.is_ongoing:
+        return None
+    if known.producer_epoch != producer.producer_epoch:
+        return FencedError(
+            "PRODUCER_FENCED",
+            f"transactional id {known.transactional_id!r}: found epoch {producer.producer_epoch} of "
+            f"producer {producer.producer_id}, expected {known.producer_epoch}",
+            fix="look which transaction is meant (`sparklog transactions describe`)",
+        )
+    if not any(place in known.partitions for place in marked.partitions):
+        return InvalidRequestError(
+            "TRANSACTION_STATE",
+            f"transactional id {known.transactional_id!r}: found none of these partitions in its "
+            f"transaction {known.number}",
+            fix="`sparklog transactions describe` shows which partitions it has",
+        )
+    return known.transactional_id
 
 
 def _validate_number(image: Image, transactional_id: str, producer: Producer, number: int) -> None:

@@ -1,5 +1,6 @@
 """What APIs of transactions are asked, with what a producer mostly says; and a batch of one to produce."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.server.publish.asking import ProducingClient
@@ -59,20 +60,23 @@ class TransactionClient(ProducingClient):
         self, producer: tuple[int, int], *partitions: tuple[str, int], commits: bool = False, version: int = 1
     ) -> list[str]:
         """WriteTxnMarkers, as Kafka's admin client sends it: an error for each partition."""
-        marker = {
-            "_": "WritableTxnMarker",
-            "producer_id": producer[0],
-            "producer_epoch": producer[1],
-            "transaction_result": commits,
-            "coordinator_epoch": 0,
-            "topics": [
-                {"_": "WritableTxnMarkerTopic", "name": topic, "partition_indexes": [number]}
-                for topic, number in partitions
-            ],
-        }
-        (answer,) = self.ask(MARKERS, version, markers=[marker]).markers
-        assert answer.producer_id == producer[0]
-        return [one.error_code.name for topic in answer.topics for one in topic.partitions]
+        (errors,) = self.mark_all([(producer, partitions)], commits=commits, version=version)
+        return errors
+
+    def mark_all(
+        self,
+        marked: Sequence[tuple[tuple[int, int], Sequence[tuple[str, int]]]],
+        *,
+        commits: bool = False,
+        version: int = 1,
+    ) -> list[list[str]]:
+        """WriteTxnMarkers with a marker for each producer and its partitions."""
+        markers = [_marker(producer, partitions, commits=commits) for producer, partitions in marked]
+        answers = self.ask(MARKERS, version, markers=markers).markers
+        assert [one.producer_id for one in answers] == [producer[0] for producer, _ in marked]
+        return [
+            [one.error_code.name for topic in answer.topics for one in topic.partitions] for answer in answers
+        ]
 
     def listed(self, version: int = 2, **filters: Any) -> dict[str, tuple[int, str]]:
         """Producer id and state by transactional id."""
@@ -82,6 +86,22 @@ class TransactionClient(ProducingClient):
             one.transactional_id: (one.producer_id, one.transaction_state)
             for one in answer.transaction_states
         }
+
+
+def _marker(
+    producer: tuple[int, int], partitions: Sequence[tuple[str, int]], *, commits: bool
+) -> dict[str, Any]:
+    return {
+        "_": "WritableTxnMarker",
+        "producer_id": producer[0],
+        "producer_epoch": producer[1],
+        "transaction_result": commits,
+        "coordinator_epoch": 0,
+        "topics": [
+            {"_": "WritableTxnMarkerTopic", "name": topic, "partition_indexes": [number]}
+            for topic, number in partitions
+        ],
+    }
 
 
 def _producer(producer: tuple[int, int], name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
 from sparklog.metadata import TransactionPhase
-from sparklog_server.transactions.coordinator import Producer, TransactionCoordinator
+from sparklog_server.transactions.coordinator import Marked, Producer, TransactionCoordinator
 from tests.server.transactions.conftest import Root
 
 T = TypeVar("T")
@@ -215,32 +215,55 @@ def in_thread(work: Any) -> None:
 # --- administrators ----------------------------------------------------------------------------------
 
 
+def aborted(root: Root, *marked: tuple[Producer, int]) -> list[str | None]:
+    """In a partition each; with what code each is refused."""
+    asked = [Marked(producer, [(root.topic_id(), partition)]) for producer, partition in marked]
+    return [None if one is None else one.code for one in run(root.coordinator.abort(asked))]
+
+
 def test_an_administrator_aborts_all_of_it_and_fences_the_producer(root: Root) -> None:
     producer = begun(root)
     opened(root, producer)
     root.stage(producer)
-    run(root.coordinator.abort(producer, [(root.topic_id(), 1), (root.topic_id(), 0)]))
+    both = [(root.topic_id(), 1), (root.topic_id(), 0)]
+    assert run(root.coordinator.abort([Marked(producer, both)])) == [None]
     assert root.transaction().phase is TransactionPhase.ABORTED
     with pytest.raises(FencedError, match="PRODUCER_FENCED"):
         ended(root, producer)
     assert root.ends() == [0, 0]
     assert root.metrics.transactions.aborted_by_administrators == 1
     before = root.commits.count
-    run(root.coordinator.abort(producer, [(root.topic_id(), 0)]))  # it is not open any more
+    assert aborted(root, (producer, 0)) == [None]  # it is not open any more
     assert root.commits.count == before
+    assert root.metrics.transactions.aborted_by_administrators == 1
 
 
 def test_an_administrator_means_one_transaction(root: Root) -> None:
     producer = begun(root)
     opened(root, producer)
-    with pytest.raises(InvalidRequestError, match="TRANSACTION_STATE"):
-        run(root.coordinator.abort(producer, [(root.topic_id(), 1)]))
+    assert aborted(root, (producer, 1)) == ["TRANSACTION_STATE"]
     for epoch in (-1, 1):
         named = Producer(producer.producer_id, producer.producer_epoch + epoch)
-        with pytest.raises(FencedError, match="PRODUCER_FENCED"):
-            run(root.coordinator.abort(named, [(root.topic_id(), 0)]))
-    run(root.coordinator.abort(Producer(77, 0), [(root.topic_id(), 0)]))  # whom nobody knows
+        assert aborted(root, (named, 0)) == ["PRODUCER_FENCED"]
+    assert aborted(root, (Producer(77, 0), 0)) == [None]  # whom nobody knows
     assert root.transaction().is_ongoing
+
+
+def test_many_that_an_administrator_aborts_are_one_commit(root: Root) -> None:
+    a, b, c = (run(root.coordinator.initialise(name, 60_000, None)) for name in ("a", "b", "c"))
+    for name, producer in {"a": a, "b": b, "c": c}.items():
+        run(root.coordinator.add_partitions(name, producer, [(root.topic_id(), 0)]))
+    before = root.commits.count
+    asked = [(a, 0), (b, 1), (a, 0), (Producer(77, 0), 0), (c, 0)]
+    assert aborted(root, *asked) == [None, "TRANSACTION_STATE", None, None, None]
+    assert root.commits.count == before + 1
+    phases = {name: root.transaction(name).phase for name in ("a", "b", "c")}
+    assert phases == {
+        "a": TransactionPhase.ABORTED,
+        "b": TransactionPhase.ONGOING,
+        "c": TransactionPhase.ABORTED,
+    }
+    assert root.metrics.transactions.aborted_by_administrators == 2
 
 
 def test_a_commit_that_fails_is_told_to_all_who_wait_for_it(root: Root) -> None:
