@@ -3,8 +3,11 @@
 What a producer makes of them (Java's; others alike):
 
     PRODUCER_FENCED, INVALID_PRODUCER_EPOCH   another process has its transactional id: it ends
-    INVALID_PRODUCER_ID_MAPPING               the id is not known any more, or another's: it ends, or begins
-    anew INVALID_TXN_STATE                         it asks for what does not follow: a fault, it ends
+    INVALID_PRODUCER_ID_MAPPING               the id is not known any more, or another's: it ends, or
+                                              begins anew
+    INVALID_TXN_STATE                         it asks for what does not follow: a fault, it ends
+    POLICY_VIOLATION                          there is no room for its id: it ends; librdkafka asks again,
+                                              for as long as it may take
     CONCURRENT_TRANSACTIONS                   it asks again in a moment, here
     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE   it looks for the coordinator, and asks again there
 
