@@ -1,4 +1,5 @@
-"""What stands beside us, fetched by Maven into a cache outside the repository: Kafka, the connector, Delta.
+"""What stands beside us, fetched by Maven into a cache outside the repository: Kafka and what is built on it,
+the connector, Delta.
 
 Versions: Kafka's is fixed here; the connector's is that of the installed PySpark where it is published, else
 the newest before it (CONNECTORS), and the report says which. Spark's connector also wants its module for
@@ -89,6 +90,17 @@ def kafka() -> Jars:
         Artifact(group="org.slf4j", name="slf4j-simple", version="1.7.36"),
     )
     return Jars(version=KAFKA_VERSION, files=_fetch(f"kafka-{KAFKA_VERSION}", artifacts))
+
+
+def kafka_applications() -> Jars:
+    """Kafka Streams, and Connect with its connectors for files; beside what `kafka` has."""
+    artifacts = (
+        Artifact(group="org.apache.kafka", name="kafka-streams", version=KAFKA_VERSION),
+        Artifact(group="org.apache.kafka", name="connect-file", version=KAFKA_VERSION),
+    )
+    files = {one.name: one for one in _fetch(f"kafka-applications-{KAFKA_VERSION}", artifacts)}
+    files |= {one.name: one for one in kafka().files}
+    return Jars(version=KAFKA_VERSION, files=tuple(files.values()))
 
 
 def connector() -> Jars:

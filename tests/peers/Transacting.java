@@ -1,5 +1,5 @@
 // A transactional producer of Kafka's Java client that does what it is told, a line each, and says how it went.
-// Run from its source: java -cp ... Transacting.java BOOTSTRAP TRANSACTIONAL_ID TIMEOUT_MS
+// Run from its source: java -cp ... Transacting.java BOOTSTRAP TRANSACTIONAL_ID TIMEOUT_MS [SETTING=VALUE ...]
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -29,6 +29,9 @@ public class Transacting {
         settings.put("linger.ms", "0");
         settings.put("max.block.ms", "20000");
         settings.put("retry.backoff.ms", "10");
+        for (int i = 3; i < words.length; i++) {
+            settings.put(words[i].substring(0, words[i].indexOf('=')), words[i].substring(words[i].indexOf('=') + 1));
+        }
         producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -16,6 +16,8 @@ from benchmarks.peers import fetching
 from benchmarks.peers.fetching import Jars, NotFetchedError
 from benchmarks.peers.kafka_tools import run_tool
 from sparklog.client import SparkLog
+from sparklog.log.root_config import TRANSACTION_VERSION_KEY
+from tests.peers.transacting import Producer, franz_command, java_command
 from tests.support.broker_process import BrokerProcess, serving
 
 if os.environ.get("SPARKLOG_PEERS") != "1":
@@ -39,6 +41,14 @@ class Tool(Protocol):
 def kafka_jars() -> Jars:
     try:
         return fetching.kafka()
+    except NotFetchedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka_application_jars() -> Jars:
+    try:
+        return fetching.kafka_applications()
     except NotFetchedError as error:
         pytest.skip(str(error))
 
@@ -85,3 +95,40 @@ def new_topic(log: SparkLog) -> Callable[..., str]:
         return name
 
     return create
+
+
+# --- transactional producers of other clients ---------------------------------------------------------
+
+
+@pytest.fixture(params=[1, 2], ids=["first-protocol", "second-protocol"])
+def protocol(request: pytest.FixtureRequest, log: SparkLog) -> Iterator[int]:
+    log.alter_root({TRANSACTION_VERSION_KEY: str(request.param)})
+    yield request.param
+    log.alter_root({}, [TRANSACTION_VERSION_KEY])
+
+
+@pytest.fixture(scope="session")
+def java_program(kafka_jars: Jars) -> list[str]:
+    return java_command(kafka_jars)
+
+
+@pytest.fixture(scope="session")
+def franz_program() -> list[str]:
+    return franz_command()
+
+
+@pytest.fixture(params=["java", "franz"])
+def start(
+    request: pytest.FixtureRequest, server: BrokerProcess, protocol: int
+) -> Iterator[Callable[..., tuple[Producer, str]]]:
+    started: list[Producer] = []
+    program: list[str] = request.getfixturevalue(f"{request.param}_program")
+
+    def start_one(name: str | None = None, **settings: int) -> tuple[Producer, str]:
+        name = name or f"{request.param}-{protocol}-{next(_numbers)}"
+        started.append(Producer(program, server.bootstrap, name, **settings))
+        return started[-1], name
+
+    yield start_one
+    for one in started:
+        one.close()

@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from sparklog.client import SparkLog
 from sparklog.metadata import METADATA_VERSION_KEY, VERSION
 from tests.peers.conftest import Tool, numbered
@@ -111,6 +113,12 @@ def test_features(tool: Tool) -> None:
         }
         for name, version in ((METADATA_VERSION_KEY, str(VERSION)), ("transaction.version", "2"))
     ]
+
+
+@pytest.mark.parametrize("direction", ["upgrade", "downgrade"])
+def test_features_are_the_owners(tool: Tool, direction: str) -> None:
+    with pytest.raises(RuntimeError, match="The node does not support UPDATE_FEATURES"):
+        tool("kafka-features", direction, "--feature", "transaction.version=1")
 
 
 def test_metadata_quorum(tool: Tool, log: SparkLog) -> None:

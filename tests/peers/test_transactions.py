@@ -1,127 +1,24 @@
 """Transactions by Kafka's Java client and franz-go, in both protocols, and by Kafka's own tool for them."""
 
-import itertools
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import sparklog
-from benchmarks.peers.fetching import Jars, cache
+from benchmarks.peers.fetching import Jars
 from benchmarks.peers.kafka_process import QUICK_START, java
 from benchmarks.peers.kafka_tools import HEAP
 from sparklog.client import SparkLog
-from sparklog.closing import Closing
-from sparklog.log.root_config import TRANSACTION_VERSION_KEY
-from sparklog.metadata import Transaction
 from tests.compat.clients import CLIENTS
 from tests.compat.clients.transactional import transactional
-from tests.compat.embedded import stored_records
 from tests.peers.conftest import Tool, numbered
+from tests.peers.transacting import Producer, state, values
 from tests.support.broker_process import BrokerProcess, serving, until
 
-PROGRAM = Path(__file__).with_name("Transacting.java")
-FRANZ = Path(__file__).with_name("franz")
-BUILD_SECONDS = 300
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 COPIED = 4_000
-_names = itertools.count(1)
-
-
-class Producer(Closing):
-    """A process with another client; `tell` gives a step, and its answer."""
-
-    def __init__(self, command: list[str], bootstrap: str, name: str, timeout_ms: int = 60_000) -> None:
-        self.process = subprocess.Popen(
-            [*command, bootstrap, name, str(timeout_ms)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self.tell("init") == ""
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(60)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-
-    def ask(self, *words: object) -> tuple[bool, str]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        for line in self.process.stdout:
-            outcome, _, text = line.strip().partition(" ")
-            if outcome in {"ok", "error"}:
-                return outcome == "ok", text
-        pytest.fail("the client has ended")
-
-    def tell(self, *words: object) -> str:
-        went_well, text = self.ask(*words)
-        assert went_well, text
-        return text
-
-
-@pytest.fixture(params=[1, 2], ids=["first-protocol", "second-protocol"])
-def protocol(request: pytest.FixtureRequest, log: SparkLog) -> Iterator[int]:
-    log.alter_root({TRANSACTION_VERSION_KEY: str(request.param)})
-    yield request.param
-    log.alter_root({}, [TRANSACTION_VERSION_KEY])
-
-
-@pytest.fixture(scope="session")
-def java_program(kafka_jars: Jars) -> list[str]:
-    return java(kafka_jars, str(PROGRAM), heap=HEAP, jvm=QUICK_START)
-
-
-@pytest.fixture(scope="session")
-def franz_program() -> list[str]:
-    """Built by Go, which fetches franz-go."""
-    if shutil.which("go") is None:
-        pytest.skip("there is no Go here")
-    program = cache() / "franz-transacting"
-    words = ["go", "build", "-o", str(program), "."]
-    done = subprocess.run(
-        words, cwd=FRANZ, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip(f"franz-go could not be built: {done.stderr[-300:]}")
-    return [str(program)]
-
-
-@pytest.fixture(params=["java", "franz"])
-def start(
-    request: pytest.FixtureRequest, server: BrokerProcess, protocol: int
-) -> Iterator[Callable[..., tuple[Producer, str]]]:
-    started: list[Producer] = []
-    program: list[str] = request.getfixturevalue(f"{request.param}_program")
-
-    def start_one(name: str | None = None, **settings: int) -> tuple[Producer, str]:
-        name = name or f"{request.param}-{protocol}-{next(_names)}"
-        started.append(Producer(program, server.bootstrap, name, **settings))
-        return started[-1], name
-
-    yield start_one
-    for one in started:
-        one.close()
-
-
-def values(log: SparkLog, topic: str, partition: int = 0) -> list[str]:
-    log.refresh(force=True)
-    return [(one.value or b"").decode() for one in stored_records(log, topic, partition)]
-
-
-def state(log: SparkLog, name: str) -> Transaction:
-    return log.refresh(force=True).transactions[name]
 
 
 def test_commits_aborts_and_offsets(
