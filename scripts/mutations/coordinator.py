@@ -37,15 +37,15 @@ MUTANTS = (
     Mutant(
         "transactions: an administrator means a producer in one epoch",
         COORDINATOR,
-        "            if known.producer_epoch != producer.producer_epoch:\n",
-        "            if False:\n",
+        "    if known.producer_epoch != producer.producer_epoch:\n",
+        "    if False:\n",
         OF_COORDINATOR,
     ),
     Mutant(
         "transactions: and a transaction with one of these partitions",
         COORDINATOR,
-        "            if not any(place in known.partitions for place in partitions):\n",
-        "            if False:\n",
+        "    if not any(place in known.partitions for place in marked.partitions):\n",
+        "    if False:\n",
         OF_COORDINATOR,
     ),
     Mutant(

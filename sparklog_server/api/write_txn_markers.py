@@ -26,7 +26,7 @@ from sparklog_server.transactions.coordinator import Marked, Producer
 from sparklog_server.transactions.refusals import refusal_of
 
 _log = logging.getLogger("sparklog_server.coordinator")
-_MOST_MARKERS = 1_000  # of a request, and so of its commit; Kafka's admin client sends one
+MOST_MARKERS = 1_000  # of a request, and so of its commit; Kafka's admin client sends one
 _TOO_MANY = ErrorCode.invalid_request
 
 
@@ -40,7 +40,7 @@ async def handle_write_txn_markers(request: Any, context: RequestContext, servic
 
     await services.root.look(force=True)  # once: each abort is planned against the newest image by itself
     found = [
-        _checked(marker, services.root.image) if number < _MOST_MARKERS else _all(marker, _TOO_MANY)
+        _checked(marker, services.root.image) if number < MOST_MARKERS else _all(marker, _TOO_MANY)
         for number, marker in enumerate(request.markers)
     ]
     await _abort(found, services)
