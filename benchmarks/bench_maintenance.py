@@ -39,7 +39,7 @@ def rows(first: int, count: int, partitions: int) -> pa.Table:
         {
             "value": pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(values)]),
             "timestamp": pa.array(np.arange(first, first + count) + START_MS),
-            "partition": pa.array(np.arange(count, dtype=np.int32) % partitions),
+            "partition": pa.array((np.arange(first, first + count) % partitions).astype(np.int32)),
         }
     )
 

@@ -80,7 +80,9 @@ def look(root: Path) -> dict[str, float]:
         retained = sum(int(state.extents.columns_between(0, count).column("size").sum())
                        for state, count in zip(states, extents, strict=True))  # fmt: skip
         commit = log.image.commit
+    cpu = time.process_time()
     again = min(timed(lambda: sparklog.open(root, create=False)) for _ in range(5))
+    cpu = (time.process_time() - cpu) / 5
     segments, indexes, metadata = files_of(root)
     return {
         "commit": commit,
@@ -93,6 +95,7 @@ def look(root: Path) -> dict[str, float]:
             (sum(segments) + sum(indexes)) / max(1, retained), 3
         ),
         "open ms": round(again * 1000, 1),
+        "open, CPU ms": round(cpu * 1000, 1),
         "first open ms": round(first * 1000, 1),
         "RSS MB": round(memory, 1),
     }
