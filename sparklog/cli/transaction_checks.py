@@ -36,8 +36,9 @@ def check_transactions(image: Image, now_ms: int) -> Finding | None:
     )
     if not late:
         return Finding(CHECK, Status.OK, detail)
+    oldest = sorted(late, key=lambda one: (one.started_ms, one.transactional_id))[:MAX_NAMED]
     named = ", ".join(
-        f"{one.transactional_id!r} (begun {human_age(now_ms - one.started_ms)})" for one in late[:MAX_NAMED]
+        f"{one.transactional_id!r} (begun {human_age(now_ms - one.started_ms)})" for one in oldest
     )
     staged = human_bytes(sum(one.staged_bytes for one in late))
     return Finding(
