@@ -169,7 +169,7 @@ def find_hanging(minutes: int, topic: str | None) -> None:
     now_ms = log.clock.now_ms()
     rows: list[Row] = [
         row
-        for one in image.transactions.values()
+        for one in sorted(image.transactions.values(), key=lambda one: one.transactional_id)
         if one.is_timed_out(now_ms) and now_ms - one.started_ms > minutes * _MINUTE_MS
         for row in _hanging_rows(image, one, now_ms)
         if topic in (None, row["topic"])
