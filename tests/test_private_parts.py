@@ -22,6 +22,7 @@ NOT_OURS = {
     "_active_spark_context",
     "_taskContext",
     "_scheduled",  # asyncio's
+    "_set_running_loop",
     "_TIMED_OUT",  # an error's of confluent-kafka
 }
 # What does so with reason.
@@ -36,6 +37,7 @@ REACHES = {
     },
     "simulation/compaction_mutants.py": {"_cleanable"},
     "simulation/broker_mutants.py": {"_leaderless"},
+    "simulation/coordinator_mutants.py": {"_publish"},
 }
 PATCHES = ("setattr", "getattr", "patch", "patch.object")
 

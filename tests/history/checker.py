@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable
 
 from tests.history.columns import build_history
 from tests.history.events import Event, completed
+from tests.history.made import check_made
 from tests.history.moments import check_epochs, check_groups, check_log_ends, measure_lag
 from tests.history.order import check_cycles, check_polls, check_sends
 from tests.history.records import check_records, find_versions, find_writers
@@ -38,6 +39,7 @@ def check(events: Iterable[Event], *, compacted: Collection[str] = ()) -> Verdic
     check_cycles(history, writers, versions, verdict)
     check_epochs(done, verdict)
     check_groups(history, verdict)
+    check_made(history, verdict)
     check_log_ends(history, verdict)
     measure_lag(history, versions, verdict)
     return verdict

@@ -7,7 +7,7 @@ operation cut short by SIGKILL is known to be open.
     field   meaning
     i       number of the operation within its process
     proc    the process, renamed after every unknown outcome ("writer", "writer.1", ...)
-    f       send, poll, seek, truncate, commit, fetch-committed, end, txn; others are ignored
+    f       send, poll, seek, truncate, commit, fetch-committed, make, end, txn; others are ignored
     type    invoke; ok = done; fail = proven not done; info = unknown (timeouts, resets, crashes)
     key     "topic-partition", or "topic" where the partition is not known yet
     value   the values, each unique in the whole history and beginning with "topic/";
@@ -15,14 +15,16 @@ operation cut short by SIGKILL is known to be open.
     offset  the values' offsets; for seek, truncate, commit, fetch-committed and end: one offset, or null
     t_inv   when the operation was called; integer microseconds of one clock that all processes share
     t_done  when it returned; null: never
-    final   of a poll: one of the last, by fresh readers, that together read everything there is
+    final   of a poll: one of the last, by fresh readers, that together read everything there is; of a
+            fetch-committed: where the group is after all
     txn     of a send or txn: the atomic unit ("app/batch") it belongs to
     count   of a txn: how many records it must have
     t_commit  of a send: when its publish was called, if that was later than t_inv
     epoch, broker, group, error   where they apply
 
 f by f: `seek` forgets a reader's position in `key` (null: in all); `truncate` moved the log start to
-`offset`; `commit` and `fetch-committed` are a `group`'s offset; `end` is the log end a process saw.
+`offset`; `commit` and `fetch-committed` are a `group`'s offset; `end` is the log end a process saw; `make`
+says that `value` is about to be sent, and was made of the record at `offset` of `key`, which `group` reads.
 """
 
 from collections.abc import Iterable

@@ -223,6 +223,51 @@ def an_offset_that_nobody_committed(h: HistoryBuilder) -> None:
     h.other("fetch-committed", "s", group="g", key="t-0", offset=6)
 
 
+def made(h: HistoryBuilder, *offsets: int, end: int) -> None:
+    """Of source records, one after the other; the group is at `end`."""
+    for offset in offsets:
+        h.other("make", "p", group="g", key="s-0", offset=offset, value=[f"t/{offset}"])
+        h.send("p", {"t-0": [(f"t/{offset}", offset)]})
+    h.other("commit", "p", group="g", key="s-0", offset=end)
+    h.other("fetch-committed", "last", group="g", key="s-0", offset=end, final=True)
+
+
+@planted("offset-without-record")
+def a_group_is_past_a_record_that_was_made_of_nothing(h: HistoryBuilder) -> None:
+    made(h, 0, 1, end=3)
+    h.final({"t-0": [("t/0", 0), ("t/1", 1)]})
+
+
+@planted("offset-without-record")
+def the_offset_of_an_aborted_transaction_counts(h: HistoryBuilder) -> None:
+    h.other("make", "p", group="g", key="s-0", offset=2, value=["t/2"])
+    h.send("p", {"t-0": [("t/2", -1)]}, type="fail")
+    made(h, 0, 1, end=3)
+    h.final({"t-0": [("t/0", 0), ("t/1", 1)]})
+
+
+@planted("record-without-offset")
+def a_record_is_there_and_its_group_is_not_past_it(h: HistoryBuilder) -> None:
+    made(h, 0, 1, end=1)
+    h.final({"t-0": [("t/0", 0), ("t/1", 1)]})
+
+
+@planted("record-without-offset")
+def nothing_is_committed_and_a_record_is_there(h: HistoryBuilder) -> None:
+    h.other("make", "p", group="g", key="s-0", offset=0, value=["t/0"])
+    h.send("p", {"t-0": [("t/0", 0)]})
+    h.other("fetch-committed", "last", group="g", key="s-0", offset=None, final=True)
+    h.final({"t-0": [("t/0", 0)]})
+
+
+@planted("duplicate")
+def two_members_have_made_something_of_one_record(h: HistoryBuilder) -> None:
+    h.other("make", "q", group="g", key="s-0", offset=0, value=["t/again"])
+    h.send("q", {"t-0": [("t/again", -1)]}, type="info")
+    made(h, 0, end=1)
+    h.final({"t-0": [("t/0", 0), ("t/again", 1)]})
+
+
 @planted("log-end-regression")
 def a_log_gets_shorter(h: HistoryBuilder) -> None:
     h.other("end", "r", key="t-0", offset=5)

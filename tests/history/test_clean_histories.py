@@ -126,3 +126,16 @@ def test_an_offset_fetched_while_it_is_committed_may_be_old_or_new() -> None:
         h.other("fetch-committed", "s", group="g", key="t-0", offset=offset, t_inv=11_000, t_done=12_000)
         h.other("fetch-committed", "u", group="h", key="t-0", offset=None)
         assert not check(h.events).names
+
+
+def test_what_was_made_again_after_an_abort_is_there_once() -> None:
+    h = HistoryBuilder()
+    for attempt, outcome in (("a", "fail"), ("b", "ok")):
+        h.other("make", "p", group="g", key="s-0", offset=0, value=[f"t/{attempt}"])
+        h.send("p", {"t-0": [(f"t/{attempt}", 0 if outcome == "ok" else -1)]}, type=outcome)
+    h.other("make", "p", group="g", key="s-0", offset=1, value=["t/c"])
+    h.send("p", {"t-0": [("t/c", -1)]}, type="fail")
+    h.other("commit", "p", group="g", key="s-0", offset=1)
+    h.other("fetch-committed", "last", group="g", key="s-0", offset=1, final=True)
+    h.final({"t-0": [("t/b", 0)]})
+    assert not check(h.events).counts

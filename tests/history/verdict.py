@@ -35,6 +35,8 @@ class Name(StrEnum):
     COMMITTED_OFFSET_REGRESSION = "committed-offset-regression"  # a group's offset went back or vanished
     LOG_END_REGRESSION = "log-end-regression"  # one process saw a log get shorter
     VISIBLE_BEFORE_COMMIT = "visible-before-commit"  # read before its publish was called
+    OFFSET_WITHOUT_RECORD = "offset-without-record"  # a group is past a record of which nothing was made
+    RECORD_WITHOUT_OFFSET = "record-without-offset"  # something was made of a record that a group is not past
     PARTIAL_BATCH = "partial-batch"  # some records of an atomic unit are there, others are not
 
 

@@ -18,8 +18,8 @@ from sparklog.format.schema import RecordColumns
 from sparklog.metadata import NO_NODE
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from tests.history.recorder import History, Operation
+from tests.simulation.broker_life import Node, Sent
 from tests.simulation.processes import Role, key_of
-from tests.simulation.serving import Sent, ServingBroker
 from tests.simulation.setting import TOPICS
 from tests.simulation.world import SimProcess
 
@@ -55,7 +55,7 @@ class Client(Role):
     """See the module's docstring."""
 
     producer_id: int = 0
-    brokers: list[ServingBroker] = field(default_factory=list)
+    brokers: list[Node] = field(default_factory=list)
     lanes: dict[int, _Lane] = field(default_factory=dict)
     sent: int = 0
 
@@ -92,7 +92,7 @@ class Client(Role):
         """Everything that it has sent is acknowledged, and something was since the last fault."""
         return super().has_recovered and not any(lane.open for lane in self.lanes.values())
 
-    def _leader(self, partition: int) -> ServingBroker | None:
+    def _leader(self, partition: int) -> Node | None:
         """As any broker says, which may be wrong by now."""
         node = self.setting.dice.choice(self.brokers).believed_leader(partition)
         return next((one for one in self.brokers if one.node == node != NO_NODE), None)

@@ -5,11 +5,15 @@ it is compacted until nothing is left to do, and read again.
 """
 
 from sparklog.client import SparkLog
+from sparklog.client.groups import OFFSETS_TOPIC, partition_for_group
 from sparklog.format.batch_table import scan_batches
+from sparklog.format.consumer_offsets import OffsetKey, decode_key, decode_offset_value
 from sparklog.maintenance import compact
 from sparklog.metadata import PartitionState, mergeable
 from tests.history.recorder import History
 from tests.simulation.compacted import Look, State
+from tests.simulation.coordinators import OFFSETS_PARTITIONS
+from tests.simulation.in_group import GROUP, SOURCE
 from tests.simulation.keyed import KEYED, texts_in
 from tests.simulation.processes import Role, key_of
 from tests.simulation.setting import HOUR_MS, TOPICS, Setting
@@ -63,8 +67,31 @@ def _read(setting: Setting, process: SimProcess) -> None:
             start, end = log.log_start_offset(*place), log.log_end_offset(*place)
             assert offsets == list(range(start, end)), f"{key_of(place)}: {start} to {end}, found {offsets}"
             polling.ok({key_of(place): (values, offsets)})
+    if setting.members:
+        _look_at_offsets(setting, log, history)
     if setting.compaction is not None:
         _read_compacted(setting, log, history, process)
+
+
+def _look_at_offsets(setting: Setting, log: SparkLog, history: History) -> None:
+    """Where the group is, and that it never went back on the way there."""
+    committed = log.committed_offsets(GROUP)
+    for partition in range(setting.partitions):
+        place = SOURCE, partition
+        asking = history.begin("fetch-committed", group=GROUP, key=key_of(place), final=True)
+        asking.ok(offset=committed.get(place))
+    newest: dict[OffsetKey, int] = {}
+    if OFFSETS_TOPIC not in log.topics():
+        return
+    for arrow_batch in log.read_batches(OFFSETS_TOPIC, partition_for_group(GROUP, OFFSETS_PARTITIONS)):
+        pairs = zip(arrow_batch["key"].to_pylist(), arrow_batch["value"].to_pylist(), strict=True)
+        for key, value in pairs:
+            found = decode_key(key, where="a record")
+            if isinstance(found, OffsetKey) and value is not None:
+                offset = decode_offset_value(value, where="a record").offset
+                if offset < newest.get(found, 0):
+                    setting.problems.append(f"{found} fell from {newest[found]} to {offset}")
+                newest[found] = offset
 
 
 def _read_compacted(setting: Setting, log: SparkLog, history: History, process: SimProcess) -> None:

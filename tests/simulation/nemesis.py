@@ -228,7 +228,10 @@ class Nemesis:
     def _restore_checkpoint(self) -> None:
         """A query is stopped, and goes on from an older copy of its checkpoint."""
         dice = self._world.dice
-        role = dice.choice([role for role in self.roles if isinstance(role, Writer)])
+        writers = [role for role in self.roles if isinstance(role, Writer)]
+        if not writers:
+            return
+        role = dice.choice(writers)
         self.processes[role.name].kill()
         if role.query.restore(dice.choice((1, 1, 2, 3))):
             self._world.faults["checkpoint restored"] += 1

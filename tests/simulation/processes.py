@@ -55,6 +55,7 @@ class Role:
     log: SparkLog | None = None  # of the life that goes on
     resumes: SparkLog | None = None  # a copy of another's memory, to go on with
     is_clone: bool = False
+    rest_ms: float = 0  # after each operation, besides
 
     def live(self, process: SimProcess) -> None:
         self.lives += 1
@@ -89,7 +90,7 @@ class Role:
         if self.done_before is not None:
             return setting.think_ms[0]
         idle_ms = max(0, setting.idle_until_us - setting.world.now_us) / 1000
-        return idle_ms + setting.dice.choice(setting.think_ms)
+        return idle_ms + self.rest_ms + setting.dice.choice(setting.think_ms)
 
     @property
     def has_recovered(self) -> bool:

@@ -17,6 +17,7 @@ TOPICS = ("a", "b")
 DIRECTORY, OBJECTS = "directory", "remote"
 BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS = "directory-brokers", "remote-brokers"
 TRANSACTIONS_ON_DIRECTORY, TRANSACTIONS_ON_OBJECTS = "directory-transactions", "remote-transactions"
+GROUPS_ON_DIRECTORY, GROUPS_ON_OBJECTS = "directory-groups", "remote-groups"
 KINDS = (
     DIRECTORY,
     OBJECTS,
@@ -24,6 +25,8 @@ KINDS = (
     BROKERS_ON_OBJECTS,
     TRANSACTIONS_ON_DIRECTORY,
     TRANSACTIONS_ON_OBJECTS,
+    GROUPS_ON_DIRECTORY,
+    GROUPS_ON_OBJECTS,
 )
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -88,7 +91,9 @@ class Setting:
     witness: Witness
     brokers: int = 0  # that have joined; else nobody leads anything
     clients: int = 0  # of theirs
+    members: int = 0  # of a group, whose coordinators are those brokers
     transactors: tuple[bool, ...] = ()  # processes with transactions: do they speak the second protocol?
+    mixes_protocols: bool = False  # with one transactional id
     transaction_timeout_ms: int = 60_000
     unused_since_ms: dict[str, int] = field(default_factory=dict)  # segments, when a sweep saw it first
     operations: int = 0
@@ -96,6 +101,7 @@ class Setting:
     idle_until_us: int = 0  # nobody begins anything until then
     has_damage: bool = False  # a snapshot's
     events: list[Event] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -139,7 +145,7 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
     """The setting that a seed means, for a kind of history: KINDS."""
     dice = world.dice
     expires = dice.random() < 0.5
-    is_directory = kind in {DIRECTORY, BROKERS_ON_DIRECTORY, TRANSACTIONS_ON_DIRECTORY}
+    is_directory = kind.startswith(DIRECTORY)
     merges = world.seed % 2 == 0
     compaction = _compaction(world.seed) if world.seed // 4 % 2 else None
     setting = Setting(
@@ -177,24 +183,47 @@ def throw(world: World, kind: str, *, target: int | None) -> Setting:
             publish_timeout_ms=dice.choice((5_000, 60_000)),
         ),
     )
-    if kind in {BROKERS_ON_DIRECTORY, BROKERS_ON_OBJECTS}:
-        setting.brokers, setting.clients = dice.choice((2, 3)), dice.choice((1, 2, 3))
-        # What their clients do not know of: records that expire, producers that are forgotten.
-        setting.expires, setting.forgets, setting.producers = False, False, 0
-        setting.producers_remembered = 4096
-        setting.writers, setting.readers = 1, 1
-        setting.target = target or 4 * setting.target
-        setting.think_ms = dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100), (5, 1000)))
-    if kind in {TRANSACTIONS_ON_DIRECTORY, TRANSACTIONS_ON_OBJECTS}:
-        # Producers that are forgotten, and records that expire, are in the other histories.
-        setting.expires, setting.forgets, setting.producers_remembered = False, False, 4096
-        setting.writers, setting.producers = dice.choice((1, 2)), 0  # those have ids that nobody gave them
-        setting.compaction, setting.witness = None, Witness(Rules(0, 0))
-        setting.transactors = tuple(dice.random() < 0.5 for _ in range(dice.choice((2, 2, 3, 4))))
-        setting.transaction_timeout_ms = dice.choice((20, 500, 60_000, 10 * HOUR_MS))
-        setting.target = target or 4 * setting.target
-        setting.think_ms = dice.choice(((0, 1), (0, 1, 5), (1, 50), (0, 1, 100), (5, 1000)))
+    if setting_of := _KINDS.get(kind.partition("-")[2]):
+        setting_of(setting, dice)
+        setting.target = target or setting.target
     return setting
+
+
+def _with_brokers(setting: Setting, dice: random.Random) -> None:
+    setting.brokers, setting.clients = dice.choice((2, 3)), dice.choice((1, 2, 3))
+    # What their clients do not know of: records that expire, producers that are forgotten.
+    setting.expires, setting.forgets, setting.producers = False, False, 0
+    setting.producers_remembered = 4096
+    setting.writers, setting.readers = 1, 1
+    setting.target *= 4
+    setting.think_ms = dice.choice(_BUSY)
+
+
+def _with_groups(setting: Setting, dice: random.Random) -> None:
+    _with_brokers(setting, dice)
+    setting.clients = dice.choice((1, 2))
+    setting.writers = 0  # what is made of records is in another topic, where nobody else writes
+    setting.compaction, setting.witness = None, Witness(Rules(0, 0))
+    setting.members = dice.choice((1, 2, 2, 3))
+    setting.target *= 2
+    shortest_ms = 2_000 if setting.is_directory else 10_000
+    setting.transaction_timeout_ms = dice.choice((shortest_ms, 20_000, 60_000))
+
+
+def _with_transactions(setting: Setting, dice: random.Random) -> None:
+    # Producers that are forgotten, and records that expire, are in the other histories.
+    setting.expires, setting.forgets, setting.producers_remembered = False, False, 4096
+    setting.writers, setting.producers = dice.choice((1, 2)), 0  # those have ids that nobody gave them
+    setting.compaction, setting.witness = None, Witness(Rules(0, 0))
+    setting.transactors = tuple(dice.random() < 0.5 for _ in range(dice.choice((2, 2, 3, 4))))
+    setting.mixes_protocols = setting.world.seed % 2 == 1
+    setting.transaction_timeout_ms = dice.choice((20, 500, 60_000, 10 * HOUR_MS))
+    setting.target *= 4
+    setting.think_ms = dice.choice(_BUSY)
+
+
+_BUSY = ((0, 1), (0, 1, 5), (1, 50), (0, 1, 100), (5, 1000))
+_KINDS = {"brokers": _with_brokers, "groups": _with_groups, "transactions": _with_transactions}
 
 
 def _compaction(seed: int) -> Compaction:

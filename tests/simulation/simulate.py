@@ -4,6 +4,7 @@ Judged by the history checker, by what compaction promises (compacted.py), and b
     commit numbers   none is ever taken by two different commits that both could be relied on
     roles            of brokers: what audit.py says, commit by commit
     progress         after the last fault every process gets something done within PROGRESS_US
+    offsets          a group's never fall, in the order of the log
     errors           none but those that the faults explain
 """
 
@@ -16,6 +17,7 @@ from tests.history.events import Event
 from tests.history.verdict import Verdict
 from tests.simulation.asking import Client
 from tests.simulation.audit import audit
+from tests.simulation.broker_life import Node
 from tests.simulation.compacted import problems_of
 from tests.simulation.determinism import deterministic
 from tests.simulation.directory_store import Disk
@@ -23,6 +25,7 @@ from tests.simulation.keeper import Keeper
 from tests.simulation.keyed import KEYED
 from tests.simulation.last_looks import create_compacted, read_everything
 from tests.simulation.limits import small_limits
+from tests.simulation.members import Member
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.processes import Reader, Role
 from tests.simulation.producers import Producer
@@ -33,7 +36,9 @@ from tests.simulation.transactors import Transactor
 from tests.simulation.world import HOUR_US, StuckError, World
 from tests.simulation.writers import Writer
 
+_REST_MS = 100
 PROGRESS_US = 30_000_000
+_IDS = 1_000  # above those that transactional producers are given
 _DAY_US = 24 * HOUR_US
 
 
@@ -81,6 +86,7 @@ def simulate(seed: int, kind: str, *, target: int | None = None, focus: Sequence
             with small_limits(setting):
                 _run(setting, outcome, focus)
                 outcome.problems += _store(setting).violations
+                outcome.problems += setting.problems
                 if setting.brokers:
                     outcome.problems += audit(_store(setting).commits)
         finally:
@@ -101,20 +107,29 @@ def _store(setting: Setting) -> Disk | Server:
     return store
 
 
-def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
-    world = setting.world
+def _roles_of(setting: Setting) -> list[Role]:
     roles: list[Role] = [Writer(f"w{number}", setting) for number in range(setting.writers)]
     roles += [Reader(f"r{number}", setting) for number in range(setting.readers)]
     roles += [Producer(f"p{number}", setting, producer_id=number) for number in range(setting.producers)]
     nodes, clients = range(1, setting.brokers + 1), range(setting.clients)
-    brokers = [ServingBroker(f"b{number}", setting, node=number) for number in nodes]
-    roles += [Client(f"c{number}", setting, producer_id=number, brokers=brokers) for number in clients]
+    brokers: list[Node] = [ServingBroker(f"b{number}", setting, node=number) for number in nodes]
+    roles += [Client(f"c{number}", setting, producer_id=_IDS + number, brokers=brokers) for number in clients]
     roles += brokers
+    roles += [
+        Member(
+            f"m{number}",
+            setting,
+            brokers=brokers,
+            second=setting.dice.random() < 0.5,
+            timeout_ms=setting.transaction_timeout_ms,
+        )
+        for number in range(setting.members)
+    ]
     roles += [
         Transactor(
             f"t{number}",
             setting,
-            application=f"app{int(second)}",  # a transactional id has one protocol
+            application="app" if setting.mixes_protocols else f"app{int(second)}",
             second=second,
             timeout_ms=setting.transaction_timeout_ms,
         )
@@ -123,6 +138,16 @@ def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
     roles.append(Keeper("k0", setting))
     if setting.compaction is not None:
         roles.append(Keeper("k1", setting))
+    if setting.members:  # their operations take several requests to brokers: others do less meanwhile
+        for role in roles:
+            role.rest_ms = _REST_MS if isinstance(role, Keeper | Reader | Client) else 0
+    return roles
+
+
+def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
+    world = setting.world
+    roles = _roles_of(setting)
+    if setting.compaction is not None:
         create_compacted(setting)
     nemesis = Nemesis(setting, roles, focus)
     nemesis.start()
@@ -136,7 +161,7 @@ def _run(setting: Setting, outcome: Outcome, focus: Sequence[str]) -> None:
         healed_us = world.now_us
         world.run(
             lambda: world.failed or all(role.has_recovered for role in roles),
-            deadline_us=healed_us + PROGRESS_US,
+            deadline_us=healed_us + PROGRESS_US * (4 if setting.members else 1),  # rebalances, sessions
         )
         outcome.recovery_us = world.now_us - healed_us
         setting.is_over = True

@@ -5,12 +5,13 @@ import logging
 import pytest
 
 from tests.simulation.broker_mutants import BROKER_MUTANTS
+from tests.simulation.coordinator_mutants import COORDINATOR_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.simulate import simulate
 from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
 HISTORIES = 150
-ALL = (*MUTANTS, *BROKER_MUTANTS, *TRANSACTION_MUTANTS)
+ALL = (*MUTANTS, *BROKER_MUTANTS, *TRANSACTION_MUTANTS, *COORDINATOR_MUTANTS)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])

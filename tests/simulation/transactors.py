@@ -8,7 +8,8 @@ become of their transaction. Anybody aborts what takes too long.
 
 Some speak the first protocol of Kafka's clients, in which one goes on behind what it aborted, and has itself
 initialised again when it does not know whether a record arrived; some the second, in which each end raises
-the epoch. The plans are those of brokers.
+the epoch. In half of the histories both are spoken with one id, and a process may go on with the other one.
+The plans are those of brokers.
 """
 
 from collections.abc import Callable, Sequence
@@ -95,6 +96,9 @@ class Transactor(Role):
                     return False
                 self._begin(log, process)
             elif self.open is None:
+                if self.setting.mixes_protocols and self.setting.dice.random() < 0.1:
+                    self.second = not self.second
+                    self.setting.world.met["went on with the other protocol"] += 1
                 self._open(history)
             elif self.open.left and self.open.commits is None:
                 self._stage(log, self.open, process)

@@ -119,6 +119,7 @@ class SimProcess:
         self.dead = False
         self.failure: BaseException | None = None
         self.on_end: Callable[[], None] = lambda: None
+        self.between: Callable[[], None] | None = None  # what goes on in it while it waits
         self.paused_until_us = 0
         self.clock_ahead_ms = clock_ahead_ms
         self.stood_still_us = 0  # for so long CLOCK_MONOTONIC did, in all
@@ -149,6 +150,8 @@ class SimProcess:
         self._wake_in(duration_us)
         self.world._hub.switch()
         self.refuse_if_dead()
+        if self.between is not None:
+            self.between()
 
     def think_ms(self, duration_ms: float) -> None:
         """Sleep, unless somebody calls."""

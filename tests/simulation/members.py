@@ -1,0 +1,319 @@
+"""Members of a group that consume, transform and produce, each of its transactions with the group's offsets.
+
+A role is a process of an application; all are members of one group, and have a transactional id each, which
+the next process takes over. What a member is given it reads from where the group has committed, as far as
+that is stable, makes one record of each, and commits those with its new offset. It may be given up, and come
+back, in the midst of all that. Each speaks one of Kafka's protocols.
+
+Invariants, for tests/history: a record of the source has one record that was made of it, however often that
+    was tried; and it is there if, and only if, the group's offset is above.
+Not here: the coordinators, which are real (coordinators.py).
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.client import SparkLog
+from sparklog.errors import FencedError, InvalidRequestError, SparklogError, UnknownTopicError
+from sparklog.format.encode import EncodeOptions, encode_batches
+from sparklog.format.schema import RecordColumns
+from sparklog.metadata import NEVER_OPENS, NO_NODE, plan_abort_transactions, timed_out
+from sparklog_server.coordination.staging import StagedBy
+from sparklog_server.groups.offsets_to_commit import OffsetToCommit
+from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.publish.parts import AppendPart, InTransaction, PartOutcome
+from sparklog_server.transactions.coordinator import Producer
+from tests.history.recorder import History, Operation
+from tests.simulation.broker_life import Sent
+from tests.simulation.in_group import (
+    ANOTHERS,
+    GROUP,
+    MADE,
+    OVER,
+    REBALANCE_MS,
+    SESSION_MS,
+    SOURCE,
+    Grouped,
+    NoAnswerError,
+    Place,
+)
+from tests.simulation.processes import key_of
+from tests.simulation.world import SimProcess
+
+
+@dataclass
+class _Open:
+    """A transaction, and how far it is."""
+
+    source: int  # partition
+    end: int  # offset to be committed
+    values: dict[Place, list[str]]
+    left: list[tuple[Place, list[str]]]
+    history: History
+    sending: Operation
+    is_added: bool = False
+    has_offsets: bool = False
+    commits: bool | None = None
+    committing: Operation | None = None  # of the offset, once a commit was asked for
+
+
+@dataclass
+class Member(Grouped):
+    """See the module's docstring."""
+
+    second: bool = False
+    timeout_ms: int = 60_000
+    producer: Producer | None = None
+    sequences: dict[Place, int] = field(default_factory=dict)
+    open: _Open | None = None
+    attempts: int = 0
+    settled: bool = False  # has committed, or found nothing to do, since the last fault
+
+    def live(self, process: SimProcess) -> None:
+        self.member_id, self.producer, self.open = "", None, None
+        self.rejoin()
+        super().live(process)
+
+    @property
+    def has_recovered(self) -> bool:
+        """It has its partitions, and has caught up, or made something of what is there."""
+        return self.done_before is not None and self.settled
+
+    def act(self, log: SparkLog, history: History, process: SimProcess) -> bool:
+        image = log.refresh()
+        if SOURCE not in image.topics or MADE not in image.topics:
+            return False
+        self._abort_what_takes_too_long(log, process)
+        try:
+            return self._step(log, history, process)
+        except NoAnswerError:
+            return False
+
+    def _step(self, log: SparkLog, history: History, process: SimProcess) -> bool:
+        if self.producer is None:
+            self.producer = self.ask(
+                process,
+                self.any_broker(),
+                lambda c: c.transactions.initialise(self.name, self.timeout_ms, None),
+            )
+            self.sequences = {}
+            return True
+        if self.open is not None:
+            return self._go_on(self.open, log, process)
+        if self.generation < 0:
+            return self.join(process)
+        if self.setting.dice.random() < 0.3 and not self.is_still_member(process):
+            return False
+        missing = [one for one in self.assigned if one not in self.positions]
+        if missing:
+            return self.find_position(history, process, missing[0])
+        return self._begin(log, history)
+
+    # --- a transaction -----------------------------------------------------------------------------------
+
+    def _begin(self, log: SparkLog, history: History) -> bool:
+        dice = self.setting.dice
+        ends = {one: log.log_end_offset(SOURCE, one) for one in self.assigned}
+        behind = [one for one in self.assigned if self.positions[one] < ends[one]]
+        if not behind:
+            self.settled = self.settled or self.done_before is not None
+            return False
+        source = dice.choice(behind)
+        start = self.positions[source]
+        table = log.read(SOURCE, source, start, max_records=dice.choice((1, 2, 5, 50)))
+        offsets = table["offset"].to_pylist()
+        assert offsets == list(range(start, start + len(offsets))), (source, start, offsets)
+        self.attempts += 1
+        values: dict[Place, list[str]] = {}
+        for offset in offsets:
+            text = f"{MADE}/{self.name}-{self.lives}-{self.attempts}/{source}/{offset}"
+            values.setdefault((MADE, dice.randrange(self.setting.partitions)), []).append(text)
+            history.begin("make", group=GROUP, key=key_of((SOURCE, source))).ok(offset=offset, value=[text])
+        sending = history.send({key_of(place): texts for place, texts in values.items()})
+        self.open = _Open(source, offsets[-1] + 1, values, list(values.items()), history, sending)
+        return True
+
+    def _go_on(self, opened: _Open, log: SparkLog, process: SimProcess) -> bool:
+        assert self.producer is not None
+        if opened.commits is None and self.setting.dice.random() < 0.03:
+            if not self.second and not opened.is_added:  # there is nothing to be aborted
+                opened.sending.fail("not begun")
+                self.open = None
+                return True
+            opened.commits = False
+        try:
+            if opened.commits is not None:
+                return self._end(opened, self.producer, process)
+            if not self.second and not opened.is_added:
+                places = [(log.image.topic(topic).topic_id, number) for topic, number in opened.values]
+                producer = self.producer
+                self.ask(
+                    process,
+                    self.any_broker(),
+                    lambda c: c.transactions.add_partitions(self.name, producer, places),
+                )
+                self.ask(
+                    process, self.any_broker(), lambda c: c.transactions.add_group(self.name, producer, GROUP)
+                )
+                opened.is_added = True
+            elif opened.left:
+                self._send(opened, self.producer, process)
+            elif not opened.has_offsets:
+                self._stand_still(process)
+                self._send_offset(opened, self.producer, process)
+            else:
+                self._stand_still(process)
+                opened.commits = True
+        except NoAnswerError:
+            if opened.commits is None and not self.second:
+                opened.commits = False  # it does not know whether something arrives late
+                self.setting.world.met["aborted in doubt"] += 1
+            raise
+        except (FencedError, InvalidRequestError, UnknownTopicError) as error:
+            self._lose(opened, error)
+        return True
+
+    def _stand_still(self, process: SimProcess) -> None:
+        """Perhaps for longer than it is waited for."""
+        if process.world.chance(0.1, "member stands still"):
+            process.sleep_ms(self.setting.dice.choice((SESSION_MS, 2 * SESSION_MS + REBALANCE_MS)))
+
+    def _send(self, opened: _Open, producer: Producer, process: SimProcess) -> None:
+        place, texts = opened.left[0]
+        sequence = self.sequences.get(place, 0)
+        opens_ms = process.now_ms() if self.second else NEVER_OPENS
+        part = partial(_part, self.name, producer, place, texts, sequence, opens_ms)
+        node = self.any_broker().believed_leader(place[1], MADE)
+        broker = next((one for one in self.brokers if one.node == node != NO_NODE), None)
+        if broker is None:
+            process.sleep_ms(20)
+            return
+        answers: list[PartOutcome] = []
+
+        def told(outcome: PartOutcome) -> None:
+            answers.append(outcome)
+            process.call()
+
+        self.wait(process, broker, Sent(part, place[1], told, MADE), answers)
+        error = answers[0].error
+        if error is None:
+            opened.left.pop(0)
+            self.sequences[place] = sequence + len(texts)
+        elif (
+            isinstance(error, FencedError | InvalidRequestError | UnknownTopicError)
+            and error.code not in ANOTHERS
+        ):
+            raise error
+
+    def _send_offset(self, opened: _Open, producer: Producer, process: SimProcess) -> None:
+        by = StagedBy(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction=InTransaction(
+                transactional_id=self.name,
+                opens_ms=process.now_ms() if self.second else NEVER_OPENS,
+                group=None if self.second else GROUP,
+            ),
+        )
+        offset = OffsetToCommit(topic=SOURCE, partition=opened.source, offset=opened.end)
+        member_id, generation = self.member_id, self.generation
+        error = self.ask(
+            process,
+            self.coordinator(),
+            lambda c: c.groups.staged.commit(
+                GROUP, [offset], by, member_id=member_id, generation_id=generation
+            ),
+        )
+        if not error:
+            opened.has_offsets = True
+        elif error in OVER:
+            if error == ErrorCode.unknown_member_id:
+                self.member_id = ""
+            self.rejoin()
+            opened.commits = False
+            self.setting.world.met["offsets refused, of a member that was given up"] += 1
+
+    def _end(self, opened: _Open, producer: Producer, process: SimProcess) -> bool:
+        commits = opened.commits is True
+        if commits and opened.committing is None:
+            opened.committing = opened.history.commit(GROUP, key_of((SOURCE, opened.source)), opened.end)
+        try:
+            self.producer = self.ask(
+                process,
+                self.any_broker(),
+                lambda c: c.transactions.end(self.name, producer, commits=commits, raises=self.second),
+            )
+        except (FencedError, InvalidRequestError):
+            raise
+        except SparklogError:
+            return False  # it may have been done; asked again
+        self.open = None
+        if self.second:
+            self.sequences = {}
+        if commits:
+            opened.sending.ok({key_of(place): (texts, None) for place, texts in opened.values.items()})
+            assert opened.committing is not None
+            opened.committing.ok()
+            if opened.source in self.positions:
+                self.positions[opened.source] = opened.end
+            self.settled = self.settled or self.done_before is not None
+            self.setting.world.met["transaction committed, with offsets"] += 1
+        else:
+            opened.sending.fail("aborted")
+            self.producer = self.producer if self.second else None
+            self.positions.pop(opened.source, None)
+            self.setting.world.met["transaction aborted"] += 1
+        return True
+
+    def _lose(self, opened: _Open, error: SparklogError) -> None:
+        """It was aborted by others; unless its commit was asked for before, and not answered."""
+        if opened.committing is not None:
+            opened.sending.info(error)
+            opened.committing.info(error)
+        else:
+            opened.sending.fail(error)
+        self.setting.world.met[f"producer lost its transaction ({error.code})"] += 1
+        self.open, self.producer = None, None
+        self.positions.pop(opened.source, None)
+
+    def _abort_what_takes_too_long(self, log: SparkLog, process: SimProcess) -> None:
+        now_ms = process.now_ms()
+        if timed_out(log.image, now_ms) and self.setting.dice.random() < 0.3:
+            log.metadata.publish(
+                lambda image: plan_abort_transactions(image, timed_out(image, now_ms), now_ms=now_ms)
+            )
+            self.setting.world.met["transaction that took too long"] += 1
+
+
+def _part(
+    transactional_id: str,
+    producer: Producer,
+    place: Place,
+    texts: list[str],
+    sequence: int,
+    opens_ms: int,
+    topic_id: str,
+    leader_epoch: int,
+) -> AppendPart:
+    ids = EncodeOptions(
+        producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=sequence
+    )
+    columns = RecordColumns(
+        key=None,
+        value=pa.array([one.encode() for one in texts], pa.binary()),
+        timestamp_ms=np.zeros(len(texts), np.int64),
+    )
+    return AppendPart(
+        topic_id=topic_id,
+        topic=place[0],
+        partition=place[1],
+        encoded=encode_batches(columns, ids),
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=sequence,
+        leader_epoch=leader_epoch,
+        transaction=InTransaction(transactional_id=transactional_id, opens_ms=opens_ms),
+    )
