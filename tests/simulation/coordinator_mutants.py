@@ -55,20 +55,20 @@ COORDINATOR_MUTANTS = (
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(StagedCommits, "unstable", _nothing_is),
         focus=("pause", "kill"),
-        first=10,
+        first=3,
     ),
     Mutant(
         "a member that was given up commits its offsets",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(Group, "check_staged_commit", _whoever_asks),
         focus=("pause",),
-        first=11,
+        first=13,
     ),
     Mutant(
         "offsets of a transaction are appended when they come",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(StateLog, "stage", _append),
-        first=3,
+        first=5,
     ),
     Mutant(
         "the end of a transaction leaves out the offsets",
@@ -79,5 +79,6 @@ COORDINATOR_MUTANTS = (
         "a coordinator does not know what another has staged",
         GROUPS_ON_DIRECTORY,
         lambda: mock.patch.object(staging, "replay_staged", _nothing_there),
+        first=14,
     ),
 )

@@ -68,12 +68,12 @@ def _read(setting: Setting, process: SimProcess) -> None:
             assert offsets == list(range(start, end)), f"{key_of(place)}: {start} to {end}, found {offsets}"
             polling.ok({key_of(place): (values, offsets)})
     if setting.members:
-        _look_at_offsets(setting, log, history)
+        look_at_offsets(setting, log, history)
     if setting.compaction is not None:
         _read_compacted(setting, log, history, process)
 
 
-def _look_at_offsets(setting: Setting, log: SparkLog, history: History) -> None:
+def look_at_offsets(setting: Setting, log: SparkLog, history: History) -> None:
     """Where the group is, and that it never went back on the way there."""
     committed = log.committed_offsets(GROUP)
     for partition in range(setting.partitions):
@@ -81,7 +81,7 @@ def _look_at_offsets(setting: Setting, log: SparkLog, history: History) -> None:
         asking = history.begin("fetch-committed", group=GROUP, key=key_of(place), final=True)
         asking.ok(offset=committed.get(place))
     newest: dict[OffsetKey, int] = {}
-    if OFFSETS_TOPIC not in log.topics():
+    if OFFSETS_TOPIC not in log.image.topics:
         return
     for arrow_batch in log.read_batches(OFFSETS_TOPIC, partition_for_group(GROUP, OFFSETS_PARTITIONS)):
         pairs = zip(arrow_batch["key"].to_pylist(), arrow_batch["value"].to_pylist(), strict=True)
@@ -89,9 +89,10 @@ def _look_at_offsets(setting: Setting, log: SparkLog, history: History) -> None:
             found = decode_key(key, where="a record")
             if isinstance(found, OffsetKey) and value is not None:
                 offset = decode_offset_value(value, where="a record").offset
-                if offset < newest.get(found, 0):
-                    setting.problems.append(f"{found} fell from {newest[found]} to {offset}")
-                newest[found] = offset
+                before, newest[found] = newest.get(found, 0), offset
+                if offset < before:
+                    where = f"{found.topic}-{found.partition} of {found.group}"
+                    setting.problems.append(f"{where} fell from {before} to {offset}")
 
 
 def _read_compacted(setting: Setting, log: SparkLog, history: History, process: SimProcess) -> None:

@@ -6,6 +6,7 @@ from unittest import mock
 import pytest
 
 from sparklog.client import SparkLog
+from sparklog.client.groups import OFFSETS_TOPIC
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import MetadataLog, MetadataSettings
@@ -13,8 +14,12 @@ from sparklog.metadata.documents.paths import REQUESTS
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.model import publishers
 from sparklog.storage import IndefinitePutError
+from tests.history.recorder import History
 from tests.simulation.cloning import clone_of
+from tests.simulation.coordinators import OFFSETS_PARTITIONS
 from tests.simulation.damage import damage_newest_snapshot
+from tests.simulation.in_group import GROUP, SOURCE
+from tests.simulation.last_looks import look_at_offsets
 from tests.simulation.limits import small_limits
 from tests.simulation.queries import Query
 from tests.simulation.remote_store import RemoteStore
@@ -225,6 +230,23 @@ def test_a_snapshot_is_damaged_once_and_the_root_still_opens(world: World, setti
         assert opened(setting, process).image.commit == log.image.commit
 
     run(world, main)
+
+
+# --- what is looked at in the end ---------------------------------------------------------------------
+
+
+def test_an_offset_that_fell_is_noticed(world: World, setting: Setting) -> None:
+    def main(process: SimProcess) -> None:
+        log = opened(setting, process)
+        log.create_topic(OFFSETS_TOPIC, OFFSETS_PARTITIONS)
+        for offset in (3, 7, 7, 5):
+            assert not setting.problems
+            log.commit_offsets(GROUP, {(SOURCE, 0): offset})
+        look_at_offsets(setting, log, History("last", setting.events.extend))
+
+    run(world, main)
+    assert setting.problems == ["a-0 of g fell from 7 to 5"]
+    assert [event.offset for event in setting.events if event.final and event.key == "a-0"] == [5]
 
 
 # --- small things ------------------------------------------------------------------------------------
