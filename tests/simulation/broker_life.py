@@ -140,7 +140,7 @@ class Life:
         self._accept()
         if self._coordinators is not None:
             self._coordinate(self._coordinators, registration)
-        if self._accepted and self._dice.random() < 0.6:
+        if self._accepted and self._dice.random() < (0.6 if self._setting.members else 0.2):
             self._publish()
         self._role.done += 1
         return self._stop(registration)

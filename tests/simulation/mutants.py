@@ -275,6 +275,7 @@ MUTANTS = (
         "remote",
         lambda: mock.patch.object(RemoteFollower, "is_confirmed", _by_one_clock),
         focus=("oversleep",),
+        first=18,
     ),
     Mutant(
         "behind a proxy, a lost answer is taken for a request that was never sent",
@@ -339,6 +340,7 @@ MUTANTS = (
         "segments are swept at once",
         "directory",
         lambda: mock.patch.object(setting, "SWEEP_AFTER_MS", 0),
+        first=44,
     ),
     Mutant(
         "a tombstone goes with the next round, however soon",
