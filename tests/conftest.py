@@ -28,7 +28,10 @@ settings.load_profile("steady")
 
 # For each Spark that a test starts, in whatever process. They live for a minute, beside others, on few cores;
 # what the JVM's second compiler and a collector in many threads are good for comes after they have ended.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# One that lives longer runs hundreds of queries: it has room for their code and classes, as with both.
+_SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=128m"
+)
 for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_variable, _SHORT_LIVED)
 

@@ -140,6 +140,8 @@ class SeaweedServer:
                     *("-s3", f"-s3.config={config}", f"-s3.localSocket={directory / 's3.sock'}"),
                     *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-iam=false"),
                     *("-s3.autoCreateBucket=false", "-master.telemetry=false", "-volume.preStopSeconds=0"),
+                    # After a restart it waits for its own election, by default for ten seconds and more.
+                    *("-master.electionTimeout=1s", "-master.heartbeatInterval=100ms"),
                     *("-volume.max=100", "-master.volumeSizeLimitMB=256", "-volume.minFreeSpace=1"),
                 ],
                 cwd=directory,

@@ -24,6 +24,7 @@ from tests.crash.matrix import Children, Matrix
 from tests.crash.matrix_worker import FATAL, FENCED, PARTITIONS, values_of
 from tests.seaweed import SeaweedServer
 from tests.storage.http_proxies import proxied
+from tests.support.broker_process import until
 from tests.support.roots import for_one_broker
 
 CHAOS = "SPARKLOG_CHAOS_KILLS" in os.environ
@@ -119,8 +120,7 @@ def test_a_leader_that_was_paused_publishes_nothing_after_another_took_over(
     # The first passes are its registration.
     passes = 1 if point.startswith("broker.") else 2
     paused = matrix.start("broker", operations=1, fail=f"{point}:{passes}:pause={go}")
-    while not Path(f"{go}.reached").exists():
-        os.sched_yield()
+    until(Path(f"{go}.reached").exists)
     with sparklog.open(matrix.root, create=False) as log:
         before = found(log, "broker")
         epoch = Alone.register(log.metadata, node_id=8)
@@ -152,8 +152,7 @@ def test_a_task_that_wakes_up_after_its_batch_was_committed_adds_nothing(
 ) -> None:
     go = tmp_path / "go"
     zombie = matrix.start("sink", operations=1, fail=f"task.staged:2:pause={go}")
-    while not Path(f"{go}.reached").exists():
-        os.sched_yield()
+    until(Path(f"{go}.reached").exists)
     assert matrix.children.wait(matrix.start("sink", operations=3)) == 0
     go.touch()
     assert matrix.children.wait(zombie) == 0
@@ -170,8 +169,7 @@ def test_writers_wait_for_a_store_that_is_killed_and_comes_back(
         for _ in range(RESTARTS):
             before = len(matrix.acked(role))
             writer = matrix.start(role, operations=8)
-            while len(matrix.acked(role)) < before + 2:
-                os.sched_yield()
+            until(lambda: len(matrix.acked(role)) >= before + 2)  # noqa: B023 - asked at once
             s3_server.restart(kill=True)
             assert matrix.children.wait(writer, lambda: len(matrix.acked(role))) == 0
             assert len(matrix.acked(role)) == before + 8

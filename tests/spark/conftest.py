@@ -84,7 +84,7 @@ def copy_stream(spark: SparkSession, root: str, tmp_path: Path) -> CopyStream:
             .trigger(availableNow=True)
         )
         query = writer.start(root)
-        query.awaitTermination(120)
+        query.awaitTermination(200)
         assert not query.isActive, "the query did not end"
         return query
 
@@ -96,7 +96,7 @@ def until() -> Until:
     """until(condition, query): wait for a streaming query to bring something about."""
 
     def wait(condition: Callable[[], bool], query: StreamingQuery) -> None:
-        end = time.monotonic() + 90
+        end = time.monotonic() + 200
         while not condition():
             if query.exception() is not None and query.isActive is False:
                 raise AssertionError(f"the query died: {query.exception()}")

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import sparklog
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.executor.memory", "512m")
+builder = builder.config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 spark = sparklog.spark.configure(builder).getOrCreate()
 sparklog.register(spark)
 root = sys.argv[1]

@@ -1,5 +1,6 @@
 """What a sink has started does not outlive its driver, however that ends."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import sparklog
 from tests.support.broker_process import until
 
 DUE = 256  # small extents
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
@@ -43,6 +44,15 @@ def rounds(gate: Path) -> list[psutil.Process]:
     return found
 
 
+def end(descendants: list[psutil.Process], driver: "subprocess.Popen[bytes]") -> None:
+    """At once: a JVM whose driver is gone takes its time."""
+    driver.kill()
+    for process in descendants:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(descendants, timeout=60)
+
+
 def fill(root: str) -> None:
     with sparklog.open(root) as log:
         log.create_topic("t", 1)
@@ -59,14 +69,10 @@ def test_a_round_outlives_the_worker_that_has_begun_it(root: str, tmp_path: Path
         sparklog.open(root) as log,
         subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as driver,
     ):
-        descendants: list[psutil.Process] = []
         try:
-            until(lambda: len(log.refresh().partition("t", 0).extents) < DUE // 2, 120)
-            descendants = psutil.Process(driver.pid).children(recursive=True)
+            until(lambda: len(log.refresh().partition("t", 0).extents) < DUE // 2, 400)
         finally:
-            driver.kill()
-            for process in psutil.wait_procs(descendants, timeout=60)[1]:
-                process.kill()
+            end(psutil.Process(driver.pid).children(recursive=True), driver)
 
 
 @pytest.mark.parametrize("reuse", ["true", "false"])
@@ -79,14 +85,12 @@ def test_kill_9_of_the_driver_leaves_no_round_behind(root: str, tmp_path: Path, 
         descendants: list[psutil.Process] = []
         try:
             told = psutil.Process(driver.pid)
-            (round_,) = until(lambda: rounds(gate), 240)
+            (round_,) = until(lambda: rounds(gate), 400)
             until(Path(f"{gate}.reached").exists, 60)
             descendants = told.children(recursive=True)
             driver.kill()
             _, alive = psutil.wait_procs([round_], timeout=60)
             assert not alive
         finally:
-            driver.kill()
-            for process in psutil.wait_procs(descendants, timeout=60)[1]:
-                process.kill()
+            end(descendants, driver)
     assert len(sparklog.open(root).image.partition("t", 0).extents) >= DUE  # nothing was published
