@@ -15,7 +15,8 @@ COMMITS_PER_SECOND = 5
 DEBUG = os.environ.get(
     "SPARKLOG_RD_DEBUG", ""
 )  # "cgrp,topic,fetch": why librdkafka does not get on, on stderr
-KP_DEBUG = "SPARKLOG_KP_DEBUG" in os.environ  # all that kafka-python does, on stderr
+# What kafka-python goes through is on stderr; with this all that it does, which makes it slow.
+KP_LEVEL = logging.DEBUG if "SPARKLOG_KP_DEBUG" in os.environ else logging.INFO
 Records = Mapping[int, tuple[Sequence[bytes], Sequence[int]]]  # partition -> values, offsets
 
 
@@ -117,8 +118,7 @@ class KafkaPython:
 
         from tests.compat.clients.kafka_python import subscribe
 
-        if KP_DEBUG:
-            logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(name)s %(message)s")
+        logging.basicConfig(level=KP_LEVEL, format="%(asctime)s %(name)s %(message)s")
         self._kafka = kafka
         self.assignment = Assignment()
         self._client = kafka.KafkaConsumer(

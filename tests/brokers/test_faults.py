@@ -20,6 +20,7 @@ from tests.brokers.cluster import Brokers, brokers
 from tests.brokers.faults import Nemesis, Struck, faults_of
 from tests.brokers.judging import CommittedOffsets, judge
 from tests.brokers.pauses import felt, summary
+from tests.brokers.stuck import explain
 from tests.brokers.working import PARTITIONS, PATIENCE_SECONDS, TOPIC, Worker, working
 from tests.seaweed import SeaweedServer
 from tests.support.broker_process import until
@@ -66,8 +67,7 @@ def wait_until_all_get_on(workers: list[Worker], servers: Brokers, commits: Comm
             raise
         servers.check()
         stuck = [one for one in workers if one.size() == sizes[one.name]]
-        texts = [f"{one.name}: {one.errors()[-300:]}" for one in stuck]
-        raise AssertionError("\n".join(["stuck:", *texts])) from error
+        raise AssertionError(explain(stuck, servers.bootstrap)) from error
     for one in workers:
         one.check()
     servers.check()
@@ -88,7 +88,13 @@ def finish(servers: Brokers, workers: list[Worker]) -> None:
 
     members = [one for one in workers if one.script == "consuming"]
     for group in sorted({one.name.partition(".")[0] for one in members}):
-        until(partial(has_committed, group), PATIENCE_SECONDS, f"{group} has read and committed everything")
+        try:
+            until(partial(has_committed, group), PATIENCE_SECONDS, f"{group} has committed everything")
+        except AssertionError as error:
+            stuck = [one for one in members if one.name.partition(".")[0] == group]
+            lags = {place: (end, log.committed_offsets(group).get(place)) for place, end in ends.items()}
+            told = f"{error}: ends and what is committed: {lags}\n{explain(stuck, servers.bootstrap)}"
+            raise AssertionError(told) from error
     for one in members:
         one.ask_to_end()
     for one in members:

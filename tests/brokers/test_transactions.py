@@ -16,6 +16,7 @@ import pytest
 from tests.brokers.cluster import Brokers, brokers
 from tests.brokers.faults import Nemesis, faults_of
 from tests.brokers.judging import judge
+from tests.brokers.stuck import explain
 from tests.brokers.test_faults import PAUSE_SECONDS, ROUNDS, SEED, WORDS
 from tests.brokers.transforming import OUT
 from tests.brokers.working import PARTITIONS, PATIENCE_SECONDS, TOPIC, Worker, working
@@ -67,8 +68,7 @@ class Clients:
             until(lambda: who_moved() == expected, PATIENCE_SECONDS, "all clients get on")
         except AssertionError:
             stuck = [one for one in self.alive if one.size() == sizes[one.name]]
-            texts = [f"{one.name}: {one.where()}" for one in stuck]
-            raise AssertionError("\n".join(["stuck:", *texts])) from None
+            raise AssertionError(explain(stuck, self._bootstrap)) from None
         for one in self.alive:
             one.check()
 

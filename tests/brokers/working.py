@@ -23,6 +23,7 @@ RECORDS_PER_SECOND = 60  # of each producer: the load is there to be interrupted
 PATIENCE_SECONDS = 90  # within which a client that is not stuck has ended what it has begun
 STEP_SECONDS = 20  # of a transaction, after which its process begins anew
 REQUEST_TIMEOUT_MS = 3_000  # a broker that stands still says nothing, and clients wait as long as this
+STACKS = "SPARKLOG_WORKER_STACKS"  # where a worker tells where it stands
 _FOLDER = Path(__file__).parent
 
 
@@ -60,7 +61,12 @@ class Ending:
     def __init__(self) -> None:
         self.now = False
         signal.signal(signal.SIGTERM, self._end)
-        faulthandler.register(signal.SIGUSR1)  # tells on stderr where it stands
+        # Not on stderr: a client that is told to say all that it does would push it out of sight.
+        path = Path(os.environ[STACKS])
+        unready = path.with_suffix(".unready")
+        self._stacks = unready.open("w")  # faulthandler's, to the end
+        faulthandler.register(signal.SIGUSR1, file=self._stacks)
+        unready.rename(path)  # from now on the signal does not end it
 
     def _end(self, *_: object) -> None:
         self.now = True
@@ -94,6 +100,7 @@ class Worker:
         self.script = script
         self.history = directory / f"{name}.jsonl"
         self._errors = directory / f"{name}.err"
+        self._stacks = directory / f"{name}.stacks"
         self.history.touch()
         words = [sys.executable, "-W", "ignore", str(_FOLDER / f"{script}.py"), client, target, name]
         with self._errors.open("w") as errors:
@@ -103,7 +110,7 @@ class Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 cwd=_FOLDER.parents[1],
-                env={**os.environ, "PYTHONPATH": str(_FOLDER.parents[1])},
+                env={**os.environ, "PYTHONPATH": str(_FOLDER.parents[1]), STACKS: str(self._stacks)},
             )
 
     def size(self) -> int:
@@ -112,10 +119,18 @@ class Worker:
 
     def where(self) -> str:
         """Where its threads stand."""
-        before = self._errors.stat().st_size
+        if not self._stacks.exists():
+            return "it has not begun"
+        sizes = [self._stacks.stat().st_size]
         self.process.send_signal(signal.SIGUSR1)
-        until(lambda: self._errors.stat().st_size > before, PATIENCE_SECONDS, f"{self.name} says where")
-        return self.errors()
+
+        def is_told() -> bool:
+            """It writes word by word."""
+            sizes.append(self._stacks.stat().st_size)
+            return sizes[-1] == sizes[-2] > sizes[0]
+
+        until(is_told, PATIENCE_SECONDS, f"{self.name} says where")
+        return self._stacks.read_text()[sizes[0] :]
 
     def kill(self) -> None:
         """SIGKILL, whatever it has begun."""
