@@ -231,16 +231,16 @@ MUTANTS = (
     ),
     Mutant(
         "an image's age counts a suspend",
-        "sparklog/metadata/log.py",
-        "        return max(now.monotonic_ms - looked.monotonic_ms, now.wall_ms - looked.wall_ms)\n",
-        "        return now.monotonic_ms - looked.monotonic_ms\n",
+        "sparklog/metadata/looks.py",
+        "        return max(now.monotonic_ms - last.monotonic_ms, now.wall_ms - last.wall_ms)\n",
+        "        return now.monotonic_ms - last.monotonic_ms\n",
         "tests/metadata/test_image_age.py",
     ),
     Mutant(
         "an image's age is that of a look that succeeded",
         "sparklog/metadata/log.py",
-        "                self._refresh_locked()\n                self._note_look(asked)\n",
-        "                self._note_look(asked)\n                self._refresh_locked()\n",
+        "                self._refresh_locked()\n                self._looks.note(asked)\n",
+        "                self._looks.note(asked)\n                self._refresh_locked()\n",
         "tests/metadata/test_image_age.py",
     ),
     Mutant(

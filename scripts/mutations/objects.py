@@ -9,6 +9,7 @@ LIVE_ROOT, OF_READING = "sparklog_server/root/live_root.py", "tests/server/coord
 ATTENTION = "sparklog_server/root/attention.py"
 OF_ATTENTION = "tests/server/root/test_attention.py tests/server/cluster/test_following.py"
 OF_AGE = "tests/metadata/test_image_age.py"
+LOOKS = "sparklog/metadata/looks.py"
 NODE_LOCK, OF_NODE_LOCK = "sparklog_server/cluster/node_lock.py", "tests/server/cluster/test_node_lock.py"
 OF_SPOOL = "tests/maintenance/test_spool.py"
 
@@ -134,24 +135,38 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "metadata: a publish makes no image older",
-        "sparklog/metadata/log.py",
-        "        if asked.monotonic_ms >= self._looked.monotonic_ms:\n",
+        LOOKS,
+        "        if asked.monotonic_ms >= self._last.monotonic_ms:\n",
         "        if True:\n",
         OF_AGE,
     ),
     Mutant(
         "metadata: looks that wait are made once",
         "sparklog/metadata/log.py",
-        "            if self._has_looked_since(began):\n                return self._image\n"
+        "            if self._looks.has_since(began):\n                return self._image\n"
         "            if max_age_ms",
         "            if max_age_ms",
         OF_AGE,
     ),
     Mutant(
         "metadata: who looks does not wait for a publish that looks",
+        LOOKS,
+        "        while not lock.acquire(timeout=PEEK_SECONDS):\n",
+        "        while not lock.acquire():\n",
+        OF_AGE,
+    ),
+    Mutant(
+        "metadata: who looks beside a publish knows the end only if nothing can have been cleaned",
+        "sparklog/metadata/following.py",
+        "if error is None and self.is_confirmed(image.commit) else None\n",
+        "if error is None else None\n",
+        OF_AGE,
+    ),
+    Mutant(
+        "metadata: a look beside a publish takes no image back",
         "sparklog/metadata/log.py",
-        "        while not self._lock.acquire(timeout=PEEK_SECONDS):\n",
-        "        while not self._lock.acquire():\n",
+        "            if image.commit >= self._image.commit:\n                self._image = image\n",
+        "            if True:\n                self._image = image\n",
         OF_AGE,
     ),
     Mutant(

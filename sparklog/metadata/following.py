@@ -11,7 +11,8 @@ Invariants: the image only goes forward; moments are taken before the requests t
 clocks again after each answer: the earlier time counts. An hour is the larger of what the monotonic clock
 and the wall clock say, so a suspended machine trusts nothing.
 Not here: reading and applying commits (loading.py), showing an image durably (log.py).
-Concurrency: used under the metadata log's lock, but for the guards, which a store may ask in its threads.
+Concurrency: used under the metadata log's lock, but for the guards, which a store may ask in its threads, and
+looks beside a publish.
 """
 
 from collections.abc import Callable
@@ -68,6 +69,12 @@ class Follower(Protocol):
         """May the successor of `commit` be tried without looking?"""
         ...
 
+    def look_beside(self, image: Image) -> tuple[Image, Moment] | None:
+        """What follows `image`, and a moment at which the result was the newest; None if that is not known.
+        Any thread, whatever the others do.
+        """
+        ...
+
     def now(self) -> Moment:
         """The moment before what follows."""
         ...
@@ -113,6 +120,10 @@ class LookingFollower:
 
     def step(self, image: Image) -> tuple[Image, SparklogError | None]:
         return self.newest(image)
+
+    def look_beside(self, image: Image) -> None:
+        """Who publishes has the lock for as long as a look of its own would wait for the file system."""
+        del image
 
     def guard(self, commit: int) -> Callable[[], bool]:
         return lambda: not commit_was_cleaned(self._store, commit - 1)
@@ -165,6 +176,13 @@ class RemoteFollower:
                 self._on_end(image, asked)
                 return image, None
             image = reload_image(self._store, image)
+
+    def look_beside(self, image: Image) -> tuple[Image, Moment] | None:
+        asked = self.now()
+        image, _, error = follow(self._store, image, max_window=_MAX_WINDOW)
+        asked = self._not_later_than_now(asked)
+        # Not confirmed: the commit after it may have been cleaned. An error is for who looks next.
+        return (image, asked) if error is None and self.is_confirmed(image.commit) else None
 
     def guard(self, commit: int) -> Callable[[], bool]:
         return lambda: self.is_confirmed(commit - 1)

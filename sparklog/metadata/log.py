@@ -37,6 +37,7 @@ from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.documents.properties import open_properties
 from sparklog.metadata.following import Moment, make_follower
 from sparklog.metadata.loading import reload_image
+from sparklog.metadata.looks import Looks
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
 from sparklog.metadata.model.ids import new_id
@@ -50,7 +51,6 @@ from sparklog.storage import Store
 
 # A publisher that has seen others publish looks for their commits before it plans, for this long.
 _COMPANY_MS = 600_000
-PEEK_SECONDS = 0.01
 _BACKOFF_MS, _REMOTE_BACKOFF_MS = 2.0, 50.0
 
 
@@ -82,7 +82,8 @@ class MetadataLog:
         self.combiner = Combiner(store, clock, self._random, self._follower, self._creator)
         self._company_until_ms: int | None = None
         self._refreshed_ms: int | None = None
-        self._looked = self._follower.now()  # before the look that found the image's commit to be the last
+        self._looks = Looks(self._follower, self._note_end)
+        self._showing = threading.Lock()
         store.sync_directory("")  # meta.properties, perhaps by a creator that is not done yet
         self._image = empty_image(cluster_id)
         self._show_durably(reload_image(store, self._image))
@@ -131,12 +132,8 @@ class MetadataLog:
 
     @property
     def image_age_ms(self) -> int:
-        """How long ago the image is known to have been the newest: by a look, or a publish of this process.
-
-        The larger of what both clocks say, so that a machine that was suspended knows that it was.
-        """
-        looked, now = self._looked, self._follower.now()
-        return max(now.monotonic_ms - looked.monotonic_ms, now.wall_ms - looked.wall_ms)
+        """How long ago the image was known to be the newest: by a look, or a publish of this process."""
+        return self._looks.age_ms
 
     def refresh(self, *, force: bool = False, max_age_ms: int = 0) -> Image:
         """Follow the log to its end. Nothing new: two lookups of file names, or one GET, no more.
@@ -152,19 +149,18 @@ class MetadataLog:
         """
         interval_ms, began = self._store.traits.refresh_interval_ms, self._follower.now()
         # A publish may have the lock for long, and looks meanwhile, for all who wait to look.
-        while not self._lock.acquire(timeout=PEEK_SECONDS):
-            if self._has_looked_since(began):
-                return self._image
+        if not self._looks.wait_for(self._lock, began, lambda: self._image):
+            return self._image
         try:
             now_ms = self._clock.monotonic_ms()
-            if self._has_looked_since(began):
+            if self._looks.has_since(began):
                 return self._image
             if max_age_ms and self._follower.is_confirmed(self._image.commit, within_ms=max_age_ms):
                 return self._image
             if force or self._refreshed_ms is None or now_ms - self._refreshed_ms >= interval_ms:
                 asked = self._follower.now()
                 self._refresh_locked()
-                self._note_look(asked)
+                self._looks.note(asked)
                 self._refreshed_ms = now_ms
             return self._image
         finally:
@@ -189,7 +185,7 @@ class MetadataLog:
             before, asked = self._image, self._follower.now()
             result, made = self._publish_locked(plan, shared)
             image = self._image
-            self._note_look(asked)  # a commit made since, or a look
+            self._looks.note(asked)  # a commit made since, or a look
             if image.commit > before.commit + made:
                 self._note_company()
         if made:
@@ -223,21 +219,14 @@ class MetadataLog:
 
     # --- following -----------------------------------------------------------------------------------
 
-    def _has_looked_since(self, began: Moment) -> bool:
-        return self._looked.monotonic_ms > began.monotonic_ms
-
     def _note_end(self, image: Image, asked: Moment) -> None:
-        """A look of a publish that goes on, too. Who loses one race after the other, or waits for others to
-        publish, is in touch with the log all the time, and must not be taken for cut off by its own process.
+        """A look of a publish that goes on, or beside one, too. Who loses one race after the other, or waits
+        for others to publish, is in touch with the log all the time, and must not be taken for cut off by its
+        own process.
         """
         if image.commit >= self._image.commit:
             self._show_durably(image)
-            self._note_look(asked)
-
-    def _note_look(self, asked: Moment) -> None:
-        """The image was the newest at this moment, or later."""
-        if asked.monotonic_ms >= self._looked.monotonic_ms:
-            self._looked = asked
+            self._looks.note(asked)
 
     def _refresh_locked(self) -> None:
         before = self._image
@@ -254,7 +243,13 @@ class MetadataLog:
             return
         if image.commit != NO_COMMIT:
             self._store.sync_directory(DIRECTORY)
-        self._image = image
+        self._show(image)
+
+    def _show(self, image: Image) -> None:
+        """Unless a look beside a publish has shown a newer one meanwhile, or the publish has."""
+        with self._showing:
+            if image.commit >= self._image.commit:
+                self._image = image
 
     def _before_linking(self, image: Image) -> None:
         """A commit gets its name behind durable ones only.
@@ -343,7 +338,7 @@ class MetadataLog:
             raced_ms = self._clock.monotonic_ms()
             if self._creator.create(candidate, deadline_ms):
                 self.combiner.note_fenced()
-                self._image = candidate.image  # and all before it: the put has synced the directory
+                self._show(candidate.image)  # and all before it: the put has synced the directory
                 return result(candidate.image.commit, actions, image), True
             losses, look = losses + 1, True
             self._note_company()
@@ -382,7 +377,8 @@ class MetadataLog:
 
     def _after_fork(self) -> None:
         """In the child: another thread of the parent may have held the lock. The image is whole."""
-        self._lock = threading.RLock()
+        self._lock, self._showing = threading.RLock(), threading.Lock()
+        self._looks.start_anew()
         self._random.seed()  # else all children would wait for the same moments
         self._creator.forget_open_put()
         self.combiner.start_anew()

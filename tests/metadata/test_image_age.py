@@ -9,8 +9,9 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
-from sparklog.metadata import Image, MetadataLog, SetConfigs, SharedPlan
-from sparklog.metadata import log as log_module
+from sparklog.metadata import Image, MetadataLog, SetConfigs, SharedPlan, looks
+from sparklog.metadata.documents.paths import commit_name
+from sparklog.metadata.following import TRUST_MS, RemoteFollower
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.metadata.combining_publishers import interpret, leave_request
 
@@ -194,7 +195,7 @@ def test_who_wants_to_look_does_not_wait_for_a_publish_that_looks(
 ) -> None:
     """It may wait for others to publish, for seconds; and ten who wait would look one after the other."""
     if waits_to_the_end:
-        monkeypatch.setattr(log_module, "PEEK_SECONDS", SECONDS)
+        monkeypatch.setattr(looks, "PEEK_SECONDS", SECONDS)
     clock = Asked()
     contended = Contended(clock)
     log = contended.log
@@ -241,3 +242,90 @@ def count_opens(store: MemoryStore) -> Counter[str]:
 
     store.hook = hook
     return opened
+
+
+@pytest.mark.parametrize("others", [0, 1, 3])
+def test_who_wants_to_look_looks_beside_a_publish_that_waits_for_the_store(others: int) -> None:
+    """One PUT may take longer than a session: of a store that is busy, or lets those wait who lose a race."""
+    clock = Clocks()
+    contended = Contended(clock)
+    log, store = contended.log, contended.store
+    contended.others_commit()
+    log.refresh()
+    putting, may_go_on = threading.Event(), threading.Event()
+
+    def hook(operation: str, _name: str) -> None:
+        if operation == "put_if_absent" and threading.current_thread().name.startswith("publish"):
+            store.hook = None
+            putting.set()
+            assert may_go_on.wait(SECONDS)
+
+    store.hook = hook
+    with ThreadPoolExecutor(1, "publish") as publisher, ThreadPoolExecutor(1) as looker:
+        publishing = publisher.submit(log.publish, lambda _: [SetConfigs(configs={"retention.bytes": "1"})])
+        try:
+            assert putting.wait(SECONDS)
+            for _ in range(others):
+                contended.others_commit()
+            clock.advance_ms(5_000)
+            assert log.image_age_ms >= 5_000
+            found = looker.submit(log.refresh).result(SECONDS)
+            assert log.image_age_ms == 0
+            assert found is log.image
+            assert found.commit == contended.newest
+            assert not publishing.done()
+        finally:
+            may_go_on.set()
+        published = publishing.result(SECONDS)
+    assert published.commit == contended.newest + 1 == log.image.commit
+    assert log.image.configs == {"retention.ms": str(others + 1), "retention.bytes": "1"}
+
+
+def test_a_look_beside_a_publish_never_takes_an_image_back() -> None:
+    """What it is about to show is older than what the publish has made meanwhile."""
+    clock = Clocks()
+    contended = Contended(clock)
+    log, store = contended.log, contended.store
+    contended.others_commit()
+    log.refresh()
+    putting, about_to_show = threading.Event(), threading.Event()
+
+    def hook(operation: str, _name: str) -> None:
+        name = threading.current_thread().name
+        if name.startswith("publish") and operation == "put_if_absent" and not putting.is_set():
+            putting.set()
+            assert about_to_show.wait(SECONDS)
+        if name.startswith("look") and operation == "sync_directory":
+            about_to_show.set()
+            publishing.result(SECONDS)
+
+    store.hook = hook
+    with ThreadPoolExecutor(1, "publish") as publisher, ThreadPoolExecutor(1, "look") as looker:
+        publishing = publisher.submit(log.publish, lambda _: [SetConfigs(configs={"retention.bytes": "1"})])
+        assert putting.wait(SECONDS)
+        contended.others_commit()
+        clock.advance_ms(5_000)
+        refreshing = looker.submit(log.refresh)
+        made = publishing.result(SECONDS)
+        refreshing.result(SECONDS)
+    assert about_to_show.is_set()
+    assert log.image.commit == made.commit == contended.newest + 1
+
+
+def test_a_look_beside_a_publish_says_nothing_of_what_may_have_been_cleaned_or_is_broken(
+    clock: Clocks,
+) -> None:
+    store = MemoryStore(clock=clock, traits=StoreTraits(is_remote=True, appends_after_sync=False))
+    log = MetadataLog.open(store, clock, create=True)
+    log.publish(lambda _: [SetConfigs(configs={"retention.ms": "1"})])
+    image = log.image
+    follower = RemoteFollower(store, clock, lambda *_: None)
+    assert follower.look_beside(image) is None, "nothing is known of the end"
+    follower.newest(image)
+    assert follower.look_beside(image) == (image, follower.now())
+    clock.set_ms = TRUST_MS
+    assert follower.look_beside(image) is None, "it has slept"
+    follower.newest(image)
+    assert follower.look_beside(image) is not None
+    store.put_if_absent(commit_name(image.commit + 1), b"no commit")
+    assert follower.look_beside(image) is None

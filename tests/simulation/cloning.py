@@ -17,7 +17,7 @@ from sparklog.storage import Store
 def clone_of(log: SparkLog, store: Store, clock: Clock) -> SparkLog:
     """What another process holds of `log`, which was given its writer, with its own way to the files."""
     memo: dict[int, object] = {id(log.store): store, id(log.clock): clock, id(log.image): log.image}
-    lock = type(threading.RLock())
-    with mock.patch.dict(copyreg.dispatch_table, {lock: lambda _: (threading.RLock, ())}):
+    free = {type(make()): lambda _, make=make: (make, ()) for make in (threading.RLock, threading.Lock)}
+    with mock.patch.dict(copyreg.dispatch_table, free):
         metadata, writer = copy.deepcopy(log.metadata, memo), copy.deepcopy(log.writer, memo)
     return SparkLog(store, metadata, clock, writer=writer)

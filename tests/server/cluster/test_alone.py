@@ -60,9 +60,8 @@ def test_overtaken_while_registering(log: SparkLog, store: MemoryStore, clock: M
             log.refresh()
 
     store.hook = hook
-    Alone.register(log.metadata, 1)
-    with pytest.raises(FencedError):
-        Alone(node_id=1, broker_epoch=0, incarnation_id="x" * 22).validate(newer.refresh())
+    with pytest.raises(FencedError, match="broker 2 with epoch 1 is"):
+        Alone.register(log.metadata, 1)
 
 
 # --- the lock ----------------------------------------------------------------------------------------

@@ -1,0 +1,77 @@
+"""Looking at the log while somebody publishes: when was the image known to be the newest, and who looks now?
+
+A publish has the metadata log's lock until its commit is made, or lost. On an object store that is busy one
+PUT may take seconds, and longer where the store lets the losers of a race wait; meanwhile the publish looks
+at nothing. A process whose image counts as old must give up what it answers for, although the log is within
+its reach: so who waits to look while a publish waits looks itself, beside it.
+
+1. broker A puts commit 8, and the store answers after five seconds;
+2. A's follower waits for the lock; what A knows of the log is from before the put;
+3. after a session, A would resign its groups and partitions, which nobody took from it.
+
+Invariants: a look beside a publish changes nothing that the publish goes by: it shows an image, if that is
+    newer than the one shown, and says when it was the newest. One at a time, and seldom.
+Not here: what a look is (following.py), showing (log.py).
+Concurrency: any thread.
+After a crash: nothing is kept.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.metadata.following import Follower, Moment
+from sparklog.metadata.model.image import Image
+
+PEEK_SECONDS = 0.01
+BESIDE_MS: Final = 500  # so old an image is while a publish has the lock, and is looked at beside it
+
+
+class Looks:
+    """See the module's docstring."""
+
+    def __init__(self, follower: Follower, show: Callable[[Image, Moment], None]) -> None:
+        """`show`: an image, and a moment at which it was the newest, or newer."""
+        self._follower = follower
+        self._show = show
+        self._last = follower.now()  # before the look that finds the first image
+        self._beside = threading.Lock()
+
+    def start_anew(self) -> None:
+        """In a forked child: another thread of the parent may be looking."""
+        self._beside = threading.Lock()
+
+    @property
+    def age_ms(self) -> int:
+        """How long ago the image was known to be the newest: by both clocks, so that a machine that was
+        suspended knows that it was.
+        """
+        last, now = self._last, self._follower.now()
+        return max(now.monotonic_ms - last.monotonic_ms, now.wall_ms - last.wall_ms)
+
+    def note(self, asked: Moment) -> None:
+        """The image was the newest at this moment, or later."""
+        if asked.monotonic_ms >= self._last.monotonic_ms:
+            self._last = asked
+
+    def has_since(self, began: Moment) -> bool:
+        """Has anybody looked, beginning after that?"""
+        return self._last.monotonic_ms > began.monotonic_ms
+
+    def wait_for(self, lock: threading.RLock, began: Moment, shown: Callable[[], Image]) -> bool:
+        """Until the lock is had (True), or somebody who has it, or this thread beside it, has looked since.
+
+        Raises: StorageError, of a look beside it.
+        """
+        while not lock.acquire(timeout=PEEK_SECONDS):
+            if self.has_since(began):
+                return False
+            if self.age_ms >= BESIDE_MS and self._beside.acquire(blocking=False):
+                try:
+                    seen = self._follower.look_beside(shown())
+                finally:
+                    self._beside.release()
+                if seen is not None:
+                    self._show(*seen)
+                    return False
+        return True
