@@ -11,11 +11,14 @@ from tests.history import worker
 from tests.history.recorder import HistoryWriter
 
 PER_SECOND = {"writer": 5, "reader": 20}
+# Where each commit is a race with three brokers, and each look a request.
+PER_SECOND_ON_OBJECTS = {"writer": 2, "reader": 4}
 
 
 def main(role: str, root: str, name: str, path: str) -> None:
     """Append or read until SIGTERM."""
-    ending, pace, pause = Ending(), Pace(PER_SECOND[role]), threading.Event()
+    per_second = PER_SECOND_ON_OBJECTS if root.startswith("s3:") else PER_SECOND
+    ending, pace, pause = Ending(), Pace(per_second[role]), threading.Event()
     positions: dict[int, int] = {}
     dice = random.Random(name)
     with sparklog.open(root, create=False) as log, HistoryWriter(path, name) as history:

@@ -34,6 +34,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
 }
 START_SECONDS = 60
+LOOK_SECONDS = 0.25  # looks are requests to the store, which has enough to do
 
 
 class Brokers:
@@ -83,7 +84,7 @@ class Brokers:
                 self.live() == set(self.processes) and self.controller() != NO_NODE and NO_NODE not in leaders
             )
 
-        until(serve, seconds, "all brokers serve")
+        until(serve, seconds, "all brokers serve", every_seconds=LOOK_SECONDS)
 
     # --- what happens to them ---------------------------------------------------------------------------
 

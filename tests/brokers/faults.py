@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparklog.metadata import NO_NODE
-from tests.brokers.cluster import SESSION_MS, START_SECONDS, Brokers
+from tests.brokers.cluster import LOOK_SECONDS, SESSION_MS, START_SECONDS, Brokers
 from tests.history.recorder import monotonic_us
 from tests.support.broker_process import until
 
@@ -83,7 +83,8 @@ class Nemesis:
         def is_replaced() -> bool:
             return not {node, NO_NODE} & {*brokers.leaders(), brokers.controller()}
 
-        until(is_replaced, START_SECONDS, f"others have taken over from broker {node}")
+        what = f"others have taken over from broker {node}"
+        until(is_replaced, START_SECONDS, what, every_seconds=LOOK_SECONDS)
 
     def _some_leader(self) -> int:
         return self._dice.choice(self._brokers.leaders())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.cluster import Brokers, brokers
+from tests.brokers.cluster import LOOK_SECONDS, Brokers, brokers
 from tests.brokers.faults import Nemesis, Struck, faults_of
 from tests.brokers.judging import CommittedOffsets, judge
 from tests.brokers.pauses import felt, summary
@@ -61,7 +61,7 @@ def wait_until_all_get_on(workers: list[Worker], servers: Brokers, commits: Comm
         return moved == {one.name.partition(".")[0] for one in workers}
 
     try:
-        until(got_on, PATIENCE_SECONDS, "all clients get on")
+        until(got_on, PATIENCE_SECONDS, "all clients get on", every_seconds=LOOK_SECONDS)
     except AssertionError as error:
         if not str(error).startswith("not within"):
             raise
@@ -89,7 +89,8 @@ def finish(servers: Brokers, workers: list[Worker]) -> None:
     members = [one for one in workers if one.script == "consuming"]
     for group in sorted({one.name.partition(".")[0] for one in members}):
         try:
-            until(partial(has_committed, group), PATIENCE_SECONDS, f"{group} has committed everything")
+            what = f"{group} has committed everything"
+            until(partial(has_committed, group), PATIENCE_SECONDS, what, every_seconds=LOOK_SECONDS)
         except AssertionError as error:
             stuck = [one for one in members if one.name.partition(".")[0] == group]
             lags = {place: (end, log.committed_offsets(group).get(place)) for place, end in ends.items()}

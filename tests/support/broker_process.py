@@ -19,8 +19,10 @@ from tests.support.ports import lasting_port
 END_SECONDS = 60
 
 
-def until(condition: Callable[[], Any], seconds: float = 60, what: str = "") -> Any:
-    """Ask until the answer is true, and return it."""
+def until(
+    condition: Callable[[], Any], seconds: float = 60, what: str = "", *, every_seconds: float = 0.02
+) -> Any:
+    """Ask until the answer is true, and return it. `every_seconds`: more, where asking is work for others."""
     end = time.monotonic() + seconds
     pause = threading.Event()
     while True:
@@ -28,7 +30,7 @@ def until(condition: Callable[[], Any], seconds: float = 60, what: str = "") -> 
         if answer:
             return answer
         assert time.monotonic() < end, f"not within {seconds} s: {what or condition}"
-        pause.wait(0.02)
+        pause.wait(every_seconds)
 
 
 class BrokerProcess:
