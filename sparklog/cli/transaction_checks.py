@@ -29,10 +29,7 @@ def check_transactions(image: Image, now_ms: int) -> Finding | None:
     if not known:
         return None
     is_open = [one for one in known.values() if one.is_ongoing]
-    late = sorted(
-        (one for one in is_open if one.is_timed_out(now_ms - LATE_MS)),
-        key=lambda one: (one.started_ms, one.transactional_id),
-    )
+    late = [one for one in is_open if one.is_timed_out(now_ms - LATE_MS)]
     detail = (
         f"ids: {len(known):,}; open: {len(is_open):,}, {known.staged_extents:,} extents staged, "
         f"{human_bytes(known.staged_bytes)}"
