@@ -16,6 +16,7 @@ from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.root.settings_in_force import SettingsInForce
 from sparklog_server.settings.config import ServerConfig
 from tests.support.roots import opened
+from tests.support.told import Told
 
 
 @pytest.fixture
@@ -57,15 +58,13 @@ def test_who_listens_is_told_of_what_has_changed_for_this_broker(root: LiveRoot,
     assert told == [80, 10_000]
 
 
-def test_what_cannot_be_is_told_of_once(
-    root: LiveRoot, log: SparkLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_is_told_of_once(root: LiveRoot, log: SparkLog, told: Told) -> None:
     settings = SettingsInForce(ServerConfig.parse({}), root)
     for connections in ("none", "no", "70"):
         for name in ("t", "u"):
             store(log, (1, "max.connections", connections), (1, name, connections))
             root.show()
-    warnings = [one for one in caplog.messages if "passed over" in one]
+    warnings = [one for one in told("sparklog_server") if "passed over" in one]
     assert [one.split("found ")[1].split(",")[0] for one in warnings] == ["'none'", "'no'"]
     assert settings.current.network.max_connections == 70
 
