@@ -33,7 +33,7 @@ def test_the_first_write_of_a_group_imports_no_pandas() -> None:
     script = """
 import sys
 from sparklog_server.coordination.records import encode_records
-encode_records([(b"key", b"value")] * 3, 0)
+encode_records([(b"key", b"value"), (b"key", None)], 0)
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
