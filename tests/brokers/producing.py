@@ -50,7 +50,9 @@ class Librdkafka:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 2,
-                "batch.num.messages": 20,
+                # Several requests for what has gathered in an outage, but not so many that a slow store,
+                # which answers five a broker at a time, takes longer for them than they may wait.
+                "batch.num.messages": 200,
                 "compression.type": "lz4",
                 "socket.timeout.ms": REQUEST_TIMEOUT_MS,
                 "reconnect.backoff.ms": 20,
