@@ -2,6 +2,11 @@
 and writing, between the data and the commit, between a commit and its answer. Clients retry as Java's does.
 Whatever happened, every record is there once, at the offset that was told, in its producer's order; and no
 client is refused what it cannot repeat.
+
+One thing is left out, which Kafka does not promise either: a partition that knows nothing of a producer takes
+whatever sequence comes first (it may have known it, and forgotten). So a producer that begins while the
+leadership moves may have its second batch taken by the next leader before the first one is refused by the
+last. Clients here wait for their first batch before they send to another broker.
 """
 
 import dataclasses
@@ -37,6 +42,7 @@ class Batch:
     sequence: int
     count: int
     is_in_flight: bool = False
+    sent_to: int = NO_NODE  # the last time
     is_retry: bool = False
     offset: int | None = None  # once acknowledged
 
@@ -59,6 +65,11 @@ class Producer:
             if not batch.is_in_flight:
                 return None if batch.is_retry and number else batch
         return None
+
+    def begins_at_another(self, node_id: int) -> bool:
+        """Its very first batch is in flight to another broker."""
+        first = self.unacknowledged[0]
+        return first.sequence == 0 and first.is_in_flight and first.sent_to != node_id
 
 
 class Node:
@@ -171,9 +182,13 @@ class LeadershipMachine(RuleBasedStateMachine):
             if number == moves_after > 0:
                 self.move_and_back(node_id)
             batch = self.producers[producer].next_to_send()
-            if batch is None or not self.nodes[node_id].accept(batch):
+            if (
+                batch is None
+                or batch.producer.begins_at_another(node_id)
+                or not self.nodes[node_id].accept(batch)
+            ):
                 return
-            batch.is_in_flight = True
+            batch.is_in_flight, batch.sent_to = True, node_id
 
     # --- brokers -------------------------------------------------------------------------------------
 
