@@ -193,6 +193,13 @@ MUTANTS = (
         "tests/storage/test_contract.py",
     ),
     Mutant(
+        "S3: what is sent says its checksum",
+        "sparklog/storage/s3_client.py",
+        'arguments = {**arguments, "ContentMD5": _md5_of(body)}',
+        "pass",
+        "tests/storage/test_s3_torn_puts.py",
+    ),
+    Mutant(
         "S3: a store that lets two writers win is refused",
         "sparklog/storage/s3_probe.py",
         "    if winners > 1:\n",
