@@ -130,15 +130,20 @@ def test_fuzzed_frames_over_a_socket_leave_the_broker_as_it_was(start_process: S
     broker = start_process("--override", "sparklog.logs.level=ERROR")
     process = psutil.Process(broker.process.pid)
     client = WireClient(broker.host, broker.port)
-    assert answers(client)
-    before = process.memory_info().rss
-    for frame in fuzzed_frames(1500, seed=3):
-        sender = WireClient(broker.host, broker.port)
-        sender.send_frame(frame)
-        sender.close()
-    assert answers(client)
+
+    def memory_after(seed: int) -> int:
+        for frame in fuzzed_frames(1500, seed):
+            sender = WireClient(broker.host, broker.port)
+            sender.send_frame(frame)
+            sender.close()
+        assert answers(client)
+        return int(process.memory_info().rss)
+
+    # The first frames import what only some requests need and fill the allocator's arenas (some
+    # 60 MiB, once). Those after them find it there: what they add is what a frame leaves behind.
+    warmed = memory_after(seed=3)
+    assert memory_after(seed=4) - warmed < 24 << 20
     client.close()
-    assert process.memory_info().rss - before < 64 << 20
     code, errors = broker.terminate()
     assert (code, "Traceback" in errors) == (0, False), errors
 
