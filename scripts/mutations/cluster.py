@@ -347,7 +347,7 @@ MUTANTS = (
     Mutant(
         "brokers: a process whose node id is another's does not come back",
         f"{CLUSTER}/membership.py",
-        "        if registration.is_alone or _is_anothers(new, registration):\n",
+        "        if registration.is_alone or _is_anothers(self._root.image, registration):\n",
         "        if registration.is_alone:\n",
         OF_BROKERS,
     ),
@@ -357,12 +357,5 @@ MUTANTS = (
         "                if state not in reached and state not in _NOTHING:\n",
         "                if state not in reached:\n",
         OF_STATES,
-    ),
-    Mutant(
-        "controller: one that has ended by a fault stops its broker",
-        f"{CLUSTER}/controller.py",
-        "exc_info=error)\n            self._on_fatal(error)\n",
-        "exc_info=error)\n",
-        "tests/server/cluster/test_controller_failures.py",
     ),
 )

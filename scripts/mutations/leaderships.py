@@ -36,8 +36,8 @@ MUTANTS = (
     Mutant(
         "several brokers: and what comes behind it in the next bundle does not take its place",
         f"{PUBLISH}/bundle_writer.py",
-        '_DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER"})',
-        '_DOUBTS = frozenset({"UNKNOWN_PRODUCER"})',
+        '_DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER", ',
+        '_DOUBTS = frozenset({"UNKNOWN_PRODUCER", ',
         OF_PUBLISH,
     ),
     Mutant(

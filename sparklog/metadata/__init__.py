@@ -9,6 +9,7 @@ from sparklog.metadata.model.acting import (
     may_append,
     plan_act_as_broker,
 )
+from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.actions import VERSION, Action
 from sparklog.metadata.model.agreed_version import METADATA_VERSION_KEY, WRITERS_VERSION, agreed_version
 from sparklog.metadata.model.apply import apply_actions
@@ -44,6 +45,7 @@ from sparklog.metadata.model.controller import (
     validate_controller,
 )
 from sparklog.metadata.model.ending import (
+    MAX_TIMED_OUT_AT_ONCE,
     Ended,
     EndTransaction,
     plan_abort_transactions,
@@ -179,6 +181,7 @@ __all__ = [
     "LAST_PRODUCER_EPOCH",
     "MAX_PARTITIONS_KEY",
     "MAX_PARTITIONS_OF_ACTION",
+    "MAX_TIMED_OUT_AT_ONCE",
     "MAX_TIMEOUT_MS",
     "MAX_TRANSACTIONAL_ID_LENGTH",
     "MAX_WRITER_TXNS",
@@ -209,6 +212,7 @@ __all__ = [
     "AcceptedPart",
     "ActAsBroker",
     "Action",
+    "ActionRefusedError",
     "AddPartitions",
     "AddToTransaction",
     "AdvanceLogStart",

@@ -22,6 +22,7 @@ in this controller's epoch, or not at all.
    registration fenced, and does nothing. It watches again, and joins again (membership.py).
 
 Invariants: what a controller commits says its epoch. A look at which the storage did not answer is none.
+    What is due waits for one request, not for the queue to be empty.
 Not here: what is due (duties.py), who is dead (observer.py), the rules (selectors.py).
 Concurrency: one task on the event loop, one thread for storage; `submit` on the loop.
 After a crash: another broker takes over; this one starts as a watcher.
@@ -185,12 +186,14 @@ class Controller:
         loop = asyncio.get_running_loop()
         while True:
             event: _Ordered | None = None
+            due = min(self._look_due, self._review_due, self._balance_due)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(min(self._look_due, self._review_due, self._balance_due)):
+                async with asyncio.timeout_at(due):
                     event = await self._queue.get()
             if event is not None:
                 await self._carry_out(event)
-                continue
+                if loop.time() < due:  # else a queue that is never empty would put it off for ever
+                    continue
             dead: Collection[tuple[int, int]] = ()
             if loop.time() >= self._look_due:
                 self._look_due = loop.time() + self._interval_ms / 1000 + _NOT_TOO_EARLY_SECONDS
@@ -271,12 +274,14 @@ class Controller:
         known = (registration.node_id, registration.broker_epoch)
         duties = Duties(registration=known, dead=tuple(dead), assigning=self._assigning)
         try:
-            reviewed = await self._run(self._commit, duties)
+            reviewed, refused = await self._run(self._commit, duties)
         except (SparklogError, OSError) as error:
-            self._tell(f"what is due could not be committed, and is tried again: {error}")
-            self._review_due = asyncio.get_running_loop().time() + _AGAIN_SECONDS
+            self._tell_and_try_again(f"what is due could not be committed, and is tried again: {error}")
             return
-        self._problem = ""
+        if refused:
+            self._tell_and_try_again(f"a part of what is due was refused, and is tried again: {refused[0]}")
+        else:
+            self._problem = ""
         self._reviewed = reviewed
         self._root.show()
         self._note_role(self._root.image, registration)
@@ -296,17 +301,18 @@ class Controller:
             self._tell(f"leaders could not go back to the first of their replicas: {error}")
         self._root.show()
 
-    def _commit(self, duties: Duties) -> int:
-        """As of which change of the cluster nothing is due any more."""
-        seen = NO_COMMIT
+    def _commit(self, duties: Duties) -> tuple[int, list[Exception]]:
+        """As of which change of the cluster nothing is due any more, but for what was refused."""
+        seen, refused = NO_COMMIT, list[Exception]()
 
         def plan(image: Image) -> Sequence[Action]:
             nonlocal seen
             seen = image.cluster_changed
-            return duties.plan(image)
+            refused.clear()
+            return duties.plan(image, refused.append)
 
         result = self._publish(plan)
-        return result.commit if result.actions else seen
+        return result.commit if result.actions else seen, refused
 
     def _publish(self, plan: Plan) -> PublishResult:
         began = time.perf_counter()
@@ -347,6 +353,10 @@ class Controller:
         except FatalStorageError as error:  # to try again would come to the same, for ever
             self._on_fatal(error)
             raise
+
+    def _tell_and_try_again(self, problem: str) -> None:
+        self._tell(problem)
+        self._review_due = asyncio.get_running_loop().time() + _AGAIN_SECONDS
 
     def _tell(self, problem: str) -> None:
         """What is as it was before is not told again."""

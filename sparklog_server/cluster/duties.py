@@ -3,17 +3,26 @@
 Also the commit by which a broker becomes the controller says what is due then, so that after a failure, and
 when the first broker starts, nothing waits for a second commit.
 
-Invariants: pure; each part is planned against the image after the parts before it. Nothing is due twice: what
-    has been applied is not planned again.
+Invariants: pure; each part is planned against the image after the parts before it, and one that is refused is
+    left out: it holds up no failover. Nothing is due twice: what has been applied is not planned again.
 Not here: the parts (elections.py, reassignment.py), who is dead (observer.py), when to look (controller.py).
 Concurrency: pure functions.
 Sources: the controller of Kafka before KRaft: onControllerFailover, and what elections.py names.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sparklog.metadata import NO_NODE, Action, Image, apply_actions, plan_elect_controller
+from sparklog.errors import SparklogError
+from sparklog.metadata import (
+    NO_NODE,
+    Action,
+    ActionRefusedError,
+    Image,
+    apply_actions,
+    plan_elect_controller,
+)
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.elections import (
     plan_failover,
@@ -25,6 +34,12 @@ from sparklog_server.cluster.selectors import usable_brokers
 
 Known = tuple[int, int]  # a registration: node id, broker epoch
 Step = Callable[[Image, int], Sequence[Action]]  # from a controller epoch, too
+_log = logging.getLogger("sparklog_server.controller")
+
+
+def tell_refused(error: Exception) -> None:
+    """For who does not try again."""
+    _log.warning("a part of what is due was refused, and is left out: %s", error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +58,12 @@ class Duties:
     dead: Collection[Known] = ()
     newcomer: int = NO_NODE
 
-    def plan(self, image: Image) -> list[Action]:
-        """Everything that is due; nothing, if another broker is to do it."""
+    def plan(self, image: Image, on_refused: Callable[[Exception], None] = tell_refused) -> list[Action]:
+        """Everything that is due; nothing, if another broker is to do it.
+
+        Args:
+            on_refused: told of each part that is left out, as it was refused.
+        """
         now = (image.controller.node_id, image.controller.broker_epoch)
         if not _stands(image, self.registration):
             return []
@@ -55,7 +74,10 @@ class Duties:
             planned.add([plan_elect_controller(image, *self.registration)])
         epoch = planned.image.controller.controller_epoch
         for step in self._steps():
-            planned.add(step(planned.image, epoch))
+            try:
+                planned.add(step(planned.image, epoch))
+            except (SparklogError, ActionRefusedError) as error:
+                on_refused(error)
         return planned.actions
 
     def _steps(self) -> Iterator[Step]:
@@ -95,10 +117,11 @@ class _Planned:
         self.actions: list[Action] = []
 
     def add(self, actions: Sequence[Action]) -> None:
+        """All of them, or none if one is refused."""
         if actions:
-            self.actions += actions
             after = self.image.commit + 1
             self.image = apply_actions(self.image, actions, commit=after, commit_uuid="planned")
+            self.actions += actions
 
 
 def _stands(image: Image, registration: Known) -> bool:

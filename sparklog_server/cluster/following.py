@@ -1,7 +1,8 @@
 """Following the metadata log: the image is refreshed every so often, whoever commits.
 
-Invariants: a damaged commit stops the broker; any other failure is told once, and tried again. The role is
-    reviewed (membership.py) after every look, and while one takes too long.
+Invariants: a damaged commit, a failed fsync, and a fault of ours stop the broker: its signs of life go on, so
+    that it would lead what it cannot serve for ever. Any other failure is told once, and tried again. The
+    role is reviewed (membership.py) after every look, and while one takes too long.
 While nobody waits for news (root/attention.py), and each look is a request, it is seldom looked.
 Not here: looking because a request may know of something newer (root/live_root.py, `look`).
 Concurrency: one task on the event loop; the looking itself is in a storage thread.
@@ -12,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.attention import Attention
@@ -50,11 +51,18 @@ class Follower:
     def start(self) -> None:
         """Begin to follow."""
         self._task = asyncio.create_task(self._follow())
+        self._task.add_done_callback(self._has_ended)
 
     def stop(self) -> None:
         """Look no more."""
         if self._task is not None:
             self._task.cancel()
+
+    def _has_ended(self, task: "asyncio.Task[None]") -> None:
+        """Not as stop() ends it: by a fault of ours."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("following the log has ended", exc_info=error)
+            self._lifecycle.fail(error)
 
     async def _follow(self) -> None:
         """Look for commits of others."""
@@ -63,7 +71,7 @@ class Follower:
             try:
                 await self._nap()
                 await self._refresh()
-            except CorruptLogError as error:
+            except (CorruptLogError, FatalStorageError) as error:  # it would come to the same, for ever
                 self._lifecycle.fail(error)
                 return
             except (SparklogError, OSError) as error:

@@ -72,6 +72,7 @@ class Membership:
         """Register."""
         self.registration = await self._registering.begin()
         self._root.show()
+        self._join_again_if_lost()  # what was shown before the registration was known
 
     async def hand_over(self, timeout_ms: float) -> None:
         """While clients are still served: have others lead what this broker leads, as far as they can."""
@@ -143,12 +144,23 @@ class Membership:
         for callback in self._resigned_callbacks if has_resigned else self._resumed_callbacks:
             callback()
 
-    def _on_image(self, _old: Image, new: Image) -> None:
+    def _on_image(self, _old: Image, _new: Image) -> None:
+        self._join_again_if_lost()
+
+    def _join_again_if_lost(self) -> None:
+        """Or stop, if the place is another's. Asked with each image, and when a registration becomes known:
+
+        1. the broker joins; a controller that finds no sign of life of that registration yet fences it;
+        2. that commit is shown before `_registering` returns: the registration of before is known to be lost,
+           or there is none yet;
+        3. nobody commits anything after it: unless asked again, the broker would lead nothing, and answer
+           nobody, until somebody does.
+        """
         lost = self.lost()
         if lost is None or self._has_stopped or self._is_joining_again:
             return
         registration = self.current()
-        if registration.is_alone or _is_anothers(new, registration):
+        if registration.is_alone or _is_anothers(self._root.image, registration):
             self._lifecycle.fail(lost)
         elif not self._lifecycle.has_failed:
             _log.error("this broker was fenced, and joins again: %s", lost)
@@ -168,6 +180,7 @@ class Membership:
             return
         self._is_joining_again = False
         self._root.show()
+        self._join_again_if_lost()
         self.review()
 
 

@@ -6,6 +6,7 @@ reassignment stays begun, is listed, and can be called off.
     begun        replicas: the target, and after it those that are to go
     over         every broker of the target is usable: one of them leads, and they are all the replicas
     called off   one of the old replicas leads, if one can, and they are all
+    void         nobody of the target is left, as its brokers were forgotten: called off
 
 Invariants: pure; a leader is one of the replicas before and after each action. What is planned applies in the
     controller's epoch only.
@@ -68,6 +69,11 @@ def plan_completions(image: Image, *, controller_epoch: int) -> list[Action]:
     return _plan(image, {key: _completed(image, one) for key, one in under_way.items()}, controller_epoch)
 
 
+def unless_void(partition: PartitionLeadership) -> PartitionLeadership:
+    """Without a target there is nothing to wait for: those that were to go are the replicas, as before."""
+    return partition if _target(partition) else _ended(partition, partition.replicas)
+
+
 def reassigning(image: Image) -> dict[TopicPartition, PartitionLeadership]:
     """Those that are begun, and not over."""
     return {
@@ -79,15 +85,21 @@ def reassigning(image: Image) -> dict[TopicPartition, PartitionLeadership]:
 
 
 def _original(partition: PartitionLeadership) -> tuple[int, ...]:
-    return tuple(node_id for node_id in partition.replicas if node_id not in partition.adding)
+    """Those of before; all, where the ones of before were forgotten since."""
+    found = tuple(node_id for node_id in partition.replicas if node_id not in partition.adding)
+    return found or partition.replicas
+
+
+def _target(partition: PartitionLeadership) -> tuple[int, ...]:
+    return tuple(node_id for node_id in partition.replicas if node_id not in partition.removing)
 
 
 def _completed(image: Image, partition: PartitionLeadership) -> PartitionLeadership:
     """As it is once it is over, if it can be."""
-    target = tuple(node_id for node_id in partition.replicas if node_id not in partition.removing)
+    target = _target(partition)
     if not selectors.usable_brokers(image).issuperset(target):
         return partition
-    return _ended(partition, target)
+    return _ended(partition, target) if target else unless_void(partition)
 
 
 def _called_off(image: Image, partition: PartitionLeadership) -> PartitionLeadership:

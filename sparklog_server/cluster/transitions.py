@@ -5,7 +5,9 @@ is, and the state is derived; so the tables do not drive anything. They say what
 what did: an image may have taken several steps at once, and the steps between are told as well.
 
     partition   NonExistent -> New -> Online <-> Offline -> NonExistent      New -> Offline
-    replica     NonExistent -> New -> Online <-> Offline -> NonExistent      New -> Offline
+    replica     NonExistent -> New -> Online <-> Offline -> NonExistent      New <-> Offline
+
+A replica is new as long as its reassignment waits, so that one may be new again after its broker was away.
 
 Invariants: pure. A way between two states goes through no other state of what does not exist.
 Not here: telling it (state_log.py).
@@ -73,7 +75,7 @@ NEXT: Mapping[State, frozenset[State]] = {
     Replica.NON_EXISTENT: frozenset({Replica.NEW}),
     Replica.NEW: frozenset({Replica.ONLINE, Replica.OFFLINE}),
     Replica.ONLINE: frozenset({Replica.OFFLINE}),
-    Replica.OFFLINE: frozenset({Replica.ONLINE, Replica.NON_EXISTENT}),
+    Replica.OFFLINE: frozenset({Replica.NEW, Replica.ONLINE, Replica.NON_EXISTENT}),
 }
 _NOTHING: frozenset[State] = frozenset(
     {Broker.UNREGISTERED, TopicState.NON_EXISTENT, Partition.NON_EXISTENT, Replica.NON_EXISTENT}

@@ -3,7 +3,7 @@
 Nothing is copied, so that there is nothing to wait for. In each list of replicas another broker stands where
 it stood: one that has none yet of the partition, of a rack that has none if there is one, each in its turn. A
 partition for which there is no other broker has one replica less; if it had no other, it keeps the name of
-the one that is gone, until it is reassigned.
+the one that is gone, until it is reassigned. A reassignment whose target is gone with it is called off.
 
 Invariants: pure; what is planned applies in the controller's epoch only. A leader stays a replica.
 Not here: whether the broker may be forgotten (admin/), the rules of the registry (sparklog/metadata).
@@ -27,6 +27,7 @@ from sparklog.metadata import (
     plan_unregister_broker,
 )
 from sparklog_server.cluster import selectors
+from sparklog_server.cluster.reassignment import unless_void
 
 
 def plan_unregistering(
@@ -84,6 +85,7 @@ class _Turns:
 
 def _without(before: PartitionLeadership, node_id: int, turns: _Turns) -> PartitionLeadership:
     """A broker that a reassignment was to remove has no successor; one that was to be added has."""
+    before = unless_void(before)
     if len(before.replicas) == 1 and turns.another(before.replicas) == NO_NODE:
         return before
     others = tuple(one for one in before.replicas if one != node_id)
@@ -93,13 +95,14 @@ def _without(before: PartitionLeadership, node_id: int, turns: _Turns) -> Partit
         found = tuple(successor if one == node_id else one for one in nodes)
         return tuple(one for one in found if one != NO_NODE)
 
-    return PartitionLeadership(
+    after = PartitionLeadership(
         replicas=replaced(before.replicas),
         leader=before.leader,
         leader_epoch=before.leader_epoch,
         adding=replaced(before.adding),
         removing=tuple(one for one in before.removing if one != node_id),
     )
+    return unless_void(after)
 
 
 def _batched(

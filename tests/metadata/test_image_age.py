@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 
@@ -11,7 +12,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
 from sparklog.metadata import Image, MetadataLog, SetConfigs, SharedPlan, looks
 from sparklog.metadata.documents.paths import commit_name
-from sparklog.metadata.following import TRUST_MS, RemoteFollower
+from sparklog.metadata.following import TRUST_MS, Follower, Moment, RemoteFollower
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.metadata.combining_publishers import interpret, leave_request
 
@@ -329,3 +330,43 @@ def test_a_look_beside_a_publish_says_nothing_of_what_may_have_been_cleaned_or_i
     assert follower.look_beside(image) is not None
     store.put_if_absent(commit_name(image.commit + 1), b"no commit")
     assert follower.look_beside(image) is None
+
+
+class Vain:
+    """A follower of a store that fails, or of a log whose end is not known."""
+
+    def __init__(self, clock: Clocks) -> None:
+        self._clock = clock
+        self.looks = 0
+
+    def now(self) -> Moment:
+        return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
+
+    def look_beside(self, _image: Image) -> None:
+        self.looks += 1
+
+
+class Held:
+    """A lock that somebody gives back after it was asked for so often; time passes meanwhile."""
+
+    def __init__(self, clock: Clocks, *, times: int, ms: int) -> None:
+        self._clock, self._times, self._ms = clock, times, ms
+
+    def acquire(self, *, timeout: float) -> bool:
+        del timeout
+        self._clock.advance_ms(self._ms)
+        self._times -= 1
+        return self._times < 0
+
+
+@pytest.mark.parametrize(("ms", "looks_made"), [(10, 1), (looks.BESIDE_MS // 2, 10), (looks.BESIDE_MS, 20)])
+def test_who_looks_beside_a_publish_in_vain_does_not_ask_all_the_time(
+    clock: Clocks, ms: int, looks_made: int
+) -> None:
+    follower = Vain(clock)
+    looking = looks.Looks(cast("Follower", follower), lambda *_: None)
+    began = follower.now()
+    clock.advance_ms(looks.BESIDE_MS)
+    lock = cast("threading.RLock", Held(clock, times=20, ms=ms))
+    assert looking.wait_for(lock, began, lambda: cast("Image", None))
+    assert follower.looks == looks_made

@@ -8,11 +8,12 @@ import pytest
 from sparklog.client import SparkLog
 from sparklog.client.founding import FOUNDING
 from sparklog.clock import ManualClock
-from sparklog.errors import FatalStorageError, StorageError
-from sparklog.metadata import MetadataLog
+from sparklog.errors import FatalStorageError, InvalidRequestError, StorageError
+from sparklog.metadata import Action, Image, MetadataLog
 from sparklog.metadata.documents.paths import commit_of
 from sparklog.storage import MemoryStore
 from tests.server.publish.surroundings import Surroundings
+from tests.support.told import Told
 
 FATAL = FatalStorageError("DURABILITY_UNKNOWN", "fsync failed", fix="stop")
 FULL = StorageError("STORAGE_FULL", "no space left", fix="free space")
@@ -50,6 +51,40 @@ def test_a_failed_fsync_of_the_controllers_stops_the_broker(
     asyncio.run(main())
     assert surroundings.failures == ([FATAL] if error is FATAL else [])
     assert failed == (1 if error is FATAL else 2)
+
+
+@pytest.mark.timeout(60)
+def test_a_part_that_is_refused_is_told_once_and_tried_again(
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
+    log = SparkLog(store, MetadataLog.open(store, clock, create=True, founding=FOUNDING), clock)
+    surroundings, planned = Surroundings(log), 0
+
+    async def main() -> None:
+        loop, is_done = asyncio.get_running_loop(), asyncio.Event()
+
+        def refuse_twice(_image: Image, *, controller_epoch: int) -> list[Action]:
+            nonlocal planned
+            planned += controller_epoch
+            if planned <= 2:
+                raise InvalidRequestError("INVALID_ACTIONS", "no such thing", fix="fix it")
+            loop.call_soon_threadsafe(is_done.set)
+            return []
+
+        await surroundings.membership.start()
+        monkeypatch.setattr("sparklog_server.cluster.duties.plan_completions", refuse_twice)
+        log.create_topic("orders", 1)
+        await surroundings.controller.start()
+        (orders,) = surroundings.root.image.topics["orders"].partitions
+        assert orders.leadership.leader > 0, "the other parts are committed"
+        await is_done.wait()
+        await surroundings.controller.stop()
+        await surroundings.membership.stop()
+
+    asyncio.run(main())
+    assert surroundings.failures == []
+    (line,) = [one for one in told("sparklog_server.controller") if "a part of what is due" in one]
+    assert "no such thing" in line
 
 
 @pytest.mark.timeout(60)

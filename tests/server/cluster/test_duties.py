@@ -2,9 +2,11 @@
 
 import pytest
 
+from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
     NO_NODE,
+    ElectLeaders,
     Image,
     empty_image,
     plan_add_partitions,
@@ -135,6 +137,30 @@ def test_partitions_that_a_broker_makes_are_led_in_the_same_commit() -> None:
     assert ASSIGNING.assignments(image, [AGREED]) == ()
     no_controller = fenced(image, 1)
     assert ASSIGNING.assignments(no_controller, [create]) == ()
+
+
+def test_a_part_that_is_refused_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cannot be planned, and what another one planned does not apply."""
+    too_late = ElectLeaders(controller_epoch=1, topics=(TOPIC,), partition=(0,), leader=1, leader_epoch=9)
+    monkeypatch.setattr(
+        "sparklog_server.cluster.duties.plan_takeover", lambda _image, *, controller_epoch: [too_late]
+    )
+
+    def unreadable(_image: Image) -> RootConfig:
+        raise InvalidRequestError("UNKNOWN_CONFIG", "settings of a newer version", fix="upgrade")
+
+    image = led(cluster(), [3, 1, 1])
+    dead = known(image, 3)
+    image = applied(image, plan_create_topic(image, "new", 1, topic_id="B" * 22))
+    image = applied(image, plan_begin_controlled_shutdown(image, 1, epoch_of(image, 1)))
+    refused: list[Exception] = []
+    duties = Duties(registration=known(image, 1), dead=[dead], assigning=Assigning(unreadable))
+    after = applied(image, *duties.plan(image, refused.append))
+    assert after.brokers[3].is_fenced
+    assert leaders(after) == [2, 2, 2]
+    assert [isinstance(one, SparklogError) for one in refused] == [True, False]
+    assert "leader epoch 9, expected 3" in str(refused[1])
+    assert applied(image, *duties.plan(image)).brokers[3].is_fenced  # who enters has nobody to tell
 
 
 def test_how_many_replicas_is_the_roots_to_say() -> None:

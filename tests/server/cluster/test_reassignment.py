@@ -60,6 +60,25 @@ def test_it_is_not_called_off_where_that_would_leave_nobody_to_lead() -> None:
     assert plan_reassignments(waiting, {KEY: None}, controller_epoch=1) == []
 
 
+def test_one_without_a_target_ends_with_the_replicas_of_before() -> None:
+    """Older versions left it so when they forgot a target's only broker."""
+    void = {KEY: PartitionLeadership((1, 2), removing=(1, 2))}
+    image = root(1, 2, leader=2)
+    image = applied(image, plan_assign_replicas(image, void, controller_epoch=1))
+    assert leadership(applied(image, *plan_completions(image, controller_epoch=1))) == PartitionLeadership(
+        (1, 2), 2, 1
+    )
+    assert leadership(reassigned(image, None)) == PartitionLeadership((1, 2), 2, 1)
+    assert leadership(reassigned(image, (3,))) == PartitionLeadership((3,), 3, 2)
+
+
+def test_where_all_of_before_are_forgotten_it_is_called_off_to_those_that_came() -> None:
+    image = root(4, leader=NO_NODE)
+    coming = {KEY: PartitionLeadership((4,), adding=(4,))}
+    image = fenced(applied(image, plan_assign_replicas(image, coming, controller_epoch=1)), 4)
+    assert leadership(reassigned(image, None)) == PartitionLeadership((4,), NO_NODE, 0)
+
+
 def test_another_target_replaces_the_first() -> None:
     waiting = reassigned(fenced(root(1, 2, leader=1), 4), (3, 4))
     again = reassigned(waiting, (2, 4))

@@ -36,14 +36,14 @@ def test_a_table_names_every_state_and_leads_to_every_one(kind: type[Partition])
 
 
 def test_the_ways_that_there_are_none() -> None:
-    """Nothing is new again without having been gone, and nobody registers again without a fence."""
+    """Nothing is new again without having been gone: but a replica that comes with a reassignment, and was
+    offline meanwhile. An online one becomes that by way of it.
+    """
     pairs: list[tuple[State, State]] = [*product(Partition, Partition), *product(Replica, Replica)]
     none = {(before, after) for before, after in pairs if before is not after and way(before, after) is None}
     assert none == {
         (Partition.ONLINE, Partition.NEW),
         (Partition.OFFLINE, Partition.NEW),
-        (Replica.ONLINE, Replica.NEW),
-        (Replica.OFFLINE, Replica.NEW),
     }
 
 
@@ -87,6 +87,19 @@ def test_controllers_stops_topics_and_leaders() -> None:
     image = joined(old, 4)
     moved = applied(image, plan_assign_replicas(image, {(TOPIC, 0): adding}, controller_epoch=1))
     assert told(image, moved) == {"replica 4 of orders-0: NonExistentReplica -> NewReplica"}
+
+
+def test_a_new_replica_that_was_offline_comes_back(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    """The reassignment that it comes with has waited for it."""
+    caplog.set_level(logging.INFO, "sparklog_server.state_change")
+    image = led(joined(cluster(), 4, 5), [1, 1, 1])
+    adding = PartitionLeadership((4, 5, 1), 1, 1, adding=(4, 5), removing=(1,))
+    image = applied(image, plan_assign_replicas(image, {(TOPIC, 0): adding}, controller_epoch=1))
+    gone = fenced(image, 4)
+    tell_changes(gone, joined(gone, 4))
+    records = told.records("sparklog_server.state_change")
+    assert any("replica 4 of orders-0: OfflineReplica -> NewReplica" in one.getMessage() for one in records)
+    assert not [one.getMessage() for one in records if one.levelno >= logging.ERROR]
 
 
 def test_what_is_told_is_bounded_and_says_how_many(

@@ -114,6 +114,46 @@ def test_a_reassignment_goes_on_without_it() -> None:
     assert goes == PartitionLeadership((3, 1), 1, 1, (3,), ())
 
 
+def test_a_reassignment_whose_only_target_is_forgotten_is_called_off() -> None:
+    image = cluster((1, 2, 3), partitions=2)
+    image = assigned(
+        image,
+        PartitionLeadership((3, 1), adding=(3,), removing=(1,)),
+        PartitionLeadership((3, 1, 2), adding=(3,), removing=(1, 2)),
+    )
+    image = led(image, [1, 2])
+    # All others are to go, or about to stop: nobody can stand in its place.
+    image = applied(image, plan_begin_controlled_shutdown(image, 2, epoch_of(image, 2)))
+    after = unregistered(fenced(image, 3), 3)
+    assert leadership(after, 0) == PartitionLeadership((1,), 1, 1)
+    assert leadership(after, 1) == PartitionLeadership((1, 2), 2, 1)
+
+
+def test_a_target_is_lost_with_the_last_of_its_brokers() -> None:
+    image = assigned(
+        cluster((1, 2, 3, 4), partitions=1),
+        PartitionLeadership((3, 4, 1, 2), adding=(3, 4), removing=(1, 2)),
+    )
+    image = fenced(fenced(led(image, [1]), 3), 4)
+    half = unregistered(image, 3)
+    assert leadership(half) == PartitionLeadership((4, 1, 2), 1, 1, (4,), (1, 2))
+    assert leadership(unregistered(half, 4)) == PartitionLeadership((1, 2), 1, 1)
+
+
+@pytest.mark.parametrize(("others", "expected"), [((2,), (2,)), ((), (1,))], ids=["successor", "none"])
+def test_a_list_without_a_target_loses_the_last_broker_as_any_list(
+    others: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    """Roots have such lists from older versions: everybody is to go, and nobody comes."""
+    image = assigned(
+        cluster((1, 3, *others), partitions=1, controller=3), PartitionLeadership((1,), removing=(1,))
+    )
+    image = applied(image, plan_begin_controlled_shutdown(image, 3, epoch_of(image, 3)))
+    after = unregistered(fenced(image, 1), 1)
+    assert leadership(after).replicas == expected
+    assert leadership(after).removing == ()
+
+
 def test_who_is_not_fenced_is_not_forgotten() -> None:
     image = cluster()
     with pytest.raises(InvalidRequestError, match="not fenced"):

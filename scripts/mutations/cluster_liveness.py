@@ -1,0 +1,102 @@
+"""Several brokers over one root: what keeps one that cannot go on from being in the way of all."""
+
+from scripts.mutations.mutant import Mutant
+
+CLUSTER = "sparklog_server/cluster"
+DUTIES, OF_DUTIES = f"{CLUSTER}/duties.py", "tests/server/cluster/test_duties.py"
+REASSIGNMENT = f"{CLUSTER}/reassignment.py"
+OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
+OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
+OF_FOLLOWER = "tests/server/cluster/test_follower_failures.py"
+OF_STATES = "tests/server/cluster/test_state_log.py"
+
+MUTANTS = (
+    Mutant(
+        "brokers: a reassignment without a target ends with the replicas of before",
+        REASSIGNMENT,
+        "    return _ended(partition, target) if target else unless_void(partition)\n",
+        "    return _ended(partition, target)\n",
+        OF_REASSIGNMENT,
+    ),
+    Mutant(
+        "brokers: a reassignment whose target is forgotten is called off",
+        f"{CLUSTER}/unregistering.py",
+        "    return unless_void(after)\n",
+        "    return after\n",
+        OF_UNREGISTERING,
+    ),
+    Mutant(
+        "controller: a part of what is due that is refused holds up no other",
+        DUTIES,
+        "            except (SparklogError, ActionRefusedError) as error:\n",
+        "            except ActionRefusedError as error:\n",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: a part of what is due that is refused leaves nothing in the plan",
+        DUTIES,
+        "            after = self.image.commit + 1\n"
+        '            self.image = apply_actions(self.image, actions, commit=after, commit_uuid="planned")\n'
+        "            self.actions += actions\n",
+        "            self.actions += actions\n"
+        "            after = self.image.commit + 1\n"
+        '            self.image = apply_actions(self.image, actions, commit=after, commit_uuid="planned")\n',
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: what was refused is tried again",
+        f"{CLUSTER}/controller.py",
+        "        self._review_due = asyncio.get_running_loop().time() + _AGAIN_SECONDS\n",
+        "",
+        "tests/server/cluster/test_controller_failures.py",
+    ),
+    Mutant(
+        "brokers: who is fenced while it joins again joins once more",
+        f"{CLUSTER}/membership.py",
+        "        self._root.show()\n        self._join_again_if_lost()\n        self.review()\n",
+        "        self._root.show()\n        self.review()\n",
+        "tests/server/cluster/test_joining_again.py",
+    ),
+    Mutant(
+        "brokers: who is fenced while it joins for the first time joins again",
+        f"{CLUSTER}/membership.py",
+        "        self._join_again_if_lost()  # what was shown before the registration was known\n",
+        "",
+        "tests/server/cluster/test_joining_again.py",
+    ),
+    Mutant(
+        "states: a new replica whose broker was away is new again",
+        f"{CLUSTER}/transitions.py",
+        "    Replica.OFFLINE: frozenset({Replica.NEW, Replica.ONLINE, ",
+        "    Replica.OFFLINE: frozenset({Replica.ONLINE, ",
+        OF_STATES,
+    ),
+    Mutant(
+        "brokers: a failed fsync of the follower's stops its broker",
+        f"{CLUSTER}/following.py",
+        "            except (CorruptLogError, FatalStorageError) as error:",
+        "            except CorruptLogError as error:",
+        OF_FOLLOWER,
+    ),
+    Mutant(
+        "brokers: a follower that has ended by a fault stops its broker",
+        f"{CLUSTER}/following.py",
+        "exc_info=error)\n            self._lifecycle.fail(error)\n",
+        "exc_info=error)\n",
+        OF_FOLLOWER,
+    ),
+    Mutant(
+        "controller: who asks without a pause puts off no look",
+        f"{CLUSTER}/controller.py",
+        "                if loop.time() < due:  #",
+        "                if due:  #",
+        "tests/server/cluster/test_controller_queue.py",
+    ),
+    Mutant(
+        "controller: one that has ended by a fault stops its broker",
+        f"{CLUSTER}/controller.py",
+        "exc_info=error)\n            self._on_fatal(error)\n",
+        "exc_info=error)\n",
+        "tests/server/cluster/test_controller_failures.py",
+    ),
+)

@@ -1,0 +1,57 @@
+"""What clients ask of a controller holds up nothing that it has to do by itself."""
+
+import asyncio
+from collections.abc import Sequence
+
+from sparklog.clock import ManualClock
+from sparklog.metadata import Action, Image
+from sparklog.storage import MemoryStore
+from sparklog_server.cluster.joined import Joined
+from tests.server.publish.surroundings import Surroundings
+from tests.support.roots import founded
+
+SILENT, INTERVAL_MS = 8, 50
+
+
+def test_who_falls_silent_is_fenced_while_clients_ask_without_a_pause(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    """The queue is never empty: each order that is carried out is followed by another one."""
+    log = founded(store, clock)
+    surroundings = Surroundings(
+        log,
+        broker_heartbeat_interval_ms=str(INTERVAL_MS),
+        broker_session_timeout_ms=str(2 * INTERVAL_MS),
+        sparklog_metadata_poll_ms="1",
+    )
+    root, controller = surroundings.root, surroundings.controller
+
+    def order(_image: Image, _epoch: int) -> Sequence[Action]:
+        clock.sleep_ms(INTERVAL_MS)
+        return []
+
+    async def main() -> None:
+        is_fenced = asyncio.Event()
+
+        def ask(*_done: object) -> None:
+            if root.image.brokers[SILENT].is_fenced:
+                is_fenced.set()
+            else:
+                controller.submit(order).add_done_callback(ask)
+
+        await surroundings.membership.start()
+        Joined.join(log.metadata, SILENT)
+        await controller.start()
+        ask()
+        ask()
+        try:
+            async with asyncio.timeout(30):
+                await is_fenced.wait()
+        finally:
+            await controller.stop()
+            await surroundings.membership.stop()
+
+    asyncio.run(main())
+    assert surroundings.failures == []
+    root.close()
+    log.close()
