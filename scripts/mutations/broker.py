@@ -25,6 +25,13 @@ MUTANTS = (
         "tests/server/network/test_receiving.py",
     ),
     Mutant(
+        "broker: records are deleted before DeleteRecords is answered, whatever its time-out",
+        "sparklog_server/api/delete_records.py",
+        "services.changes.make(parts, fenced=",
+        "services.changes.make(parts, timeout_ms=1, fenced=",
+        "tests/server/admin/test_changes.py",
+    ),
+    Mutant(
         "broker: who sets what nothing acts on leaves a line in the log",
         "sparklog_server/admin/changes.py",
         "        warn_of_settings(actions, self._root.image)\n",
@@ -181,7 +188,7 @@ MUTANTS = (
     Mutant(
         "offsets of whole groups have a limit",
         "sparklog_server/api/offset_fetch.py",
-        " if context.answer.fits(_size_of(services, name, topics))",
+        " if context.answer.fits(_PARTITION_BYTES * count)",
         "",
         "tests/server/api/test_repeated_names.py",
     ),

@@ -5,6 +5,7 @@ from scripts.mutations.mutant import Mutant
 AT = "sparklog_server/transactions"
 COORDINATOR, OF_COORDINATOR = f"{AT}/coordinator.py", "tests/server/transactions/test_coordinator.py"
 GATHERING, OF_GATHERING = f"{AT}/gathering.py", "tests/server/transactions/test_gathering.py"
+OF_REFUSALS = "tests/server/api/test_refused_transactions.py"
 SWEEP, OF_SWEEP = f"{AT}/sweep.py", "tests/server/transactions/test_sweep.py"
 API = "sparklog_server/api"
 OF_PRODUCERS = "tests/server/api/test_transactional_producers.py"
@@ -21,10 +22,10 @@ MUTANTS = (
         OF_COORDINATOR,
     ),
     Mutant(
-        "transactions: a broker that sees none open looks at the newest first",
+        "transactions: and not the one that is open by the time of a look",
         COORDINATOR,
-        "            await self._root.look(force=True)  # it may have been opened through another broker\n",
-        "            pass\n",
+        "else self._number_of(transactional_id, producer)\n",
+        "else (await self._root.look(force=True), self._number_of(transactional_id, producer))[1]\n",
         OF_COORDINATOR,
     ),
     Mutant(
@@ -54,6 +55,34 @@ MUTANTS = (
         "            if one.transactional_id in ids:\n",
         "            if False:\n",
         OF_GATHERING,
+    ),
+    Mutant(
+        "transactions: an error that is kept has no frames, which have the operations",
+        GATHERING,
+        "            one.error = as_value(error)\n",
+        "            one.error = error\n",
+        OF_REFUSALS,
+    ),
+    Mutant(
+        "transactions: nor has one that is everybody's",
+        GATHERING,
+        "            _fail(operations, as_value(error))\n        else",
+        "            _fail(operations, error)\n        else",
+        OF_GATHERING,
+    ),
+    Mutant(
+        "transactions: what is raised of an outcome is not kept by the frame that raised it",
+        "sparklog_server/coordination/staging.py",
+        "                    del outcome  # it has the error, whose traceback has this frame\n",
+        "                    pass\n",
+        OF_REFUSALS,
+    ),
+    Mutant(
+        "producers of many partitions are looked at in one call of a thread",
+        f"{API}/describe_producers.py",
+        "_LOOKED_AT_TOGETHER = 64 ",
+        "_LOOKED_AT_TOGETHER = 1 ",
+        "tests/server/api/test_costs.py",
     ),
     Mutant(
         "transactions: those of one commit take different producer ids",
@@ -86,7 +115,7 @@ MUTANTS = (
     Mutant(
         "transactions: what has taken too long is asked of the image of the commit",
         SWEEP,
-        "            late = timed_out(image, now_ms)\n",
+        "            late = _late(image, seen, now_ms, monotonic_ms)\n",
         "            late = [*self._root.image.transactions]\n",
         OF_SWEEP,
     ),
@@ -95,6 +124,34 @@ MUTANTS = (
         SWEEP,
         "        return min(self._clock.now_ms(), self._began_ms + elapsed_ms + _ROUNDING_MS)\n",
         "        return self._clock.now_ms() + 0 * elapsed_ms\n",
+        OF_SWEEP,
+    ),
+    Mutant(
+        "transactions: nor does it keep what was seen open for its time",
+        SWEEP,
+        "            late[name] = None\n",
+        "            pass\n",
+        OF_SWEEP,
+    ),
+    Mutant(
+        "transactions: what was seen is one transaction of its id",
+        SWEEP,
+        "(one.producer_id, one.number) == (seen.producer_id, seen.number)\n",
+        "one.producer_id == seen.producer_id\n",
+        OF_SWEEP,
+    ),
+    Mutant(
+        "transactions: what was seen is over when it is not open any more",
+        SWEEP,
+        "    found: dict[str, _Seen] = {}\n",
+        "    found: dict[str, _Seen] = dict(before)\n",
+        OF_SWEEP,
+    ),
+    Mutant(
+        "transactions: what was seen is as old as that by the monotonic clock",
+        SWEEP,
+        "monotonic_ms - known.monotonic_ms >= one.timeout_ms:\n",
+        "now_ms - one.started_ms >= 0 * monotonic_ms:\n",
         OF_SWEEP,
     ),
     Mutant(

@@ -39,6 +39,27 @@ MUTANTS = (
         "tests/server/groups/test_moving_groups.py",
     ),
     Mutant(
+        "groups: a write that makes the offsets topic makes it as its coordinator does",
+        "sparklog/client/topic_plan.py",
+        "        if name == OFFSETS_TOPIC:  # what the planner was told is for rows' topics\n",
+        "        if False:\n",
+        "tests/client/test_groups.py",
+    ),
+    Mutant(
+        "groups: the offsets topic is made without a retention",
+        "sparklog/client/offsets_topic.py",
+        '    if policy != ("compact",):\n',
+        "    if False:\n",
+        "tests/client/test_groups.py",
+    ),
+    Mutant(
+        "groups: CreateTopics makes the offsets topic as its coordinator does",
+        "sparklog_server/admin/topic_creation.py",
+        "    return configs_of_new(topic.name, configs)\n",
+        "    return configs\n",
+        "tests/server/api/test_create_topics.py",
+    ),
+    Mutant(
         "broker: sessions begin when a group can be reached again",
         "sparklog_server/groups/table.py",
         "                handle.group.begin_sessions(self.now())\n",

@@ -156,6 +156,13 @@ MUTANTS: tuple[Mutant, ...] = (
         OF_AGE,
     ),
     Mutant(
+        "metadata: a store that fails is not looked at all the time beside a publish",
+        LOOKS,
+        "            if self._beside_ms is not None and now_ms - self._beside_ms < BESIDE_MS:\n",
+        "            if False:\n",
+        OF_AGE,
+    ),
+    Mutant(
         "metadata: who looks beside a publish knows the end only if nothing can have been cleaned",
         "sparklog/metadata/following.py",
         "if error is None and self.is_confirmed(image.commit) else None\n",

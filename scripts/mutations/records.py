@@ -159,6 +159,20 @@ MUTANTS = (
         "tests/server/publish/test_tried_at_once.py -k stops",
     ),
     Mutant(
+        "a column that a kernel did not fill is refused",
+        "sparklog/format/kernels.py",
+        "    if code != 0:  # then `out` is not filled\n",
+        "    if False:\n",
+        "tests/format/test_kernels.py -k given_away",
+    ),
+    Mutant(
+        "records that a kernel did not lay out are refused",
+        "sparklog/format/kernels.py",
+        "    if written < 0:  # then `out` is not filled\n",
+        "    if False:\n",
+        "tests/format/test_kernels.py -k given_away",
+    ),
+    Mutant(
         "one record of many headers does not keep the interpreter's lock",
         "sparklog/format/kernels.py",
         "max(rows, len(data) // _BYTES_READ_A_ROW)",

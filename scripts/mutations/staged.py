@@ -4,6 +4,7 @@ from scripts.mutations.mutant import Mutant
 
 _PUBLISH = "sparklog_server/publish"
 _PARTS = "tests/server/publish/test_staged_parts.py"
+_FIRST = "tests/server/publish/test_staged_first_batches.py"
 _CHECKS = "tests/server/publish/test_part_checks.py"
 _OTHERS = "tests/server/publish/test_bundles_by_others.py"
 _PRODUCE = "tests/server/api/test_transactional_produce.py"
@@ -23,6 +24,13 @@ MUTANTS = (
         f"{_COORDINATION}/staging.py",
         "            if records is None or len(records) != extent.record_count:",
         "            if records is None:",
+        _STAGING,
+    ),
+    Mutant(
+        "what ended while it was read is not staged any more",
+        f"{_COORDINATION}/staging.py",
+        "                if staged.end_offset == start and self._by_transaction.get(number) is staged:\n",
+        "                if staged.end_offset == start:\n",
         _STAGING,
     ),
     Mutant(
@@ -145,6 +153,13 @@ MUTANTS = (
         _PARTS,
     ),
     Mutant(
+        "no repetition in a transaction is acknowledged by an old image",
+        f"{_PUBLISH}/staged_parts.py",
+        "        return part.transaction is not None\n",
+        "        return False\n",
+        _PARTS,
+    ),
+    Mutant(
         "who is fenced for good costs no look at the metadata log",
         f"{_PUBLISH}/staged_parts.py",
         "    return found is None or part.producer_epoch >= found.producer_epoch\n",
@@ -186,6 +201,41 @@ MUTANTS = (
         "            == (part.producer_epoch, _number_of(self.image, part))\n",
         "            and floor.producer_epoch == part.producer_epoch\n",
         _PARTS,
+    ),
+    Mutant(
+        "nothing takes the place of a first batch for which there was no room, in the next bundle",
+        f"{_PUBLISH}/bundle_writer.py",
+        '"NOT_LEADER", "TRANSACTIONS_FULL", ',
+        '"NOT_LEADER", ',
+        _FIRST,
+    ),
+    Mutant(
+        "nothing takes the place of a first batch for which there was no room, in its bundle",
+        f"{_PUBLISH}/bundle_plan.py",
+        "                    self._producer(part, state).is_doubted = True  # a smaller one may find room\n",
+        "                    pass\n",
+        _FIRST,
+    ),
+    Mutant(
+        "nothing takes the place of a first batch that could not be judged",
+        f"{_PUBLISH}/bundle_writer.py",
+        ', "TRANSACTION_UNKNOWN"})',
+        "})",
+        _FIRST,
+    ),
+    Mutant(
+        "what could not be judged is of a transaction that is not known yet",
+        f"{_PUBLISH}/bundle_plan.py",
+        "    return found.number if found.is_ongoing else found.number + 1\n",
+        "    return found.number\n",
+        _FIRST,
+    ),
+    Mutant(
+        "what could not be judged may be of a producer's first transaction",
+        f"{_PUBLISH}/bundle_plan.py",
+        "        return _FIRST_NUMBER\n",
+        "        return NO_NUMBER\n",
+        _FIRST,
     ),
     Mutant(
         "what is staged has no offset to be told",

@@ -192,6 +192,27 @@ MUTANTS: tuple[Mutant, ...] = (
         TESTS,
     ),
     Mutant(
+        "partitions that batches add to all open transactions are bounded",
+        STAGING,
+        "        if self._added_of_root >= MAX_ROOT_ADDED and not self._is_added(transaction, part.place):\n",
+        "        if False:\n",
+        TESTS,
+    ),
+    Mutant(
+        "what is added to all open transactions is bounded",
+        "sparklog/metadata/model/transactions.py",
+        "    if added > MAX_ROOT_ADDED:\n",
+        "    if False:\n",
+        "tests/metadata/test_transactions.py",
+    ),
+    Mutant(
+        "what is added is counted as it comes and goes",
+        "sparklog/metadata/model/transaction_draft.py",
+        "        self._added += transaction.added - (0 if before is None else before.added)\n",
+        "        self._added += transaction.added\n",
+        "tests/metadata/test_transactions.py",
+    ),
+    Mutant(
         "producers with something staged in a partition are bounded",
         STAGING,
         "if len(staging) >= MAX_STAGING_PRODUCERS and extent.producer_id not in staging:",

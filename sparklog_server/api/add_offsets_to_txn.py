@@ -17,7 +17,7 @@ from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.transactions.coordinator import Producer
-from sparklog_server.transactions.refusals import masked, refusal_of
+from sparklog_server.transactions.refusals import masked, refusal_once_begun
 
 _log = logging.getLogger("sparklog_server.coordinator")
 _KNOWS_FENCED = 2
@@ -32,5 +32,5 @@ async def handle_add_offsets_to_txn(request: Any, context: RequestContext, servi
         await services.transactions.add_group(request.transactional_id, producer, request.group_id)
     except SparklogError as refused:
         _log.info("no offsets for transactional id %r: %s", request.transactional_id[:100], refused)
-        error = masked(refusal_of(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)
+        error = masked(refusal_once_begun(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)
     return make(context.types.AddOffsetsToTxnResponse, error_code=error)

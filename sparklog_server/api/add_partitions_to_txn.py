@@ -20,7 +20,7 @@ from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.transactions.coordinator import Producer
-from sparklog_server.transactions.refusals import masked, refusal_of
+from sparklog_server.transactions.refusals import masked, refusal_once_begun
 
 _log = logging.getLogger("sparklog_server.coordinator")
 _KNOWS_FENCED = 2
@@ -83,5 +83,5 @@ async def _add(
         await services.transactions.add_partitions(transactional_id, producer, partitions)
     except SparklogError as refused:
         _log.info("no partitions for transactional id %r: %s", transactional_id[:100], refused)
-        return masked(refusal_of(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)
+        return masked(refusal_once_begun(refused), knows_fenced=context.api_version >= _KNOWS_FENCED)
     return ErrorCode.none

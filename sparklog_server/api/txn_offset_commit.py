@@ -10,7 +10,6 @@ Versions: 2 leader epochs; 3 flexible, members (KIP-447); 4 TRANSACTION_ABORTABL
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from sparklog.errors import SparklogError
@@ -25,15 +24,10 @@ from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import InTransaction
-from sparklog_server.transactions.refusals import masked, refusal_of
+from sparklog_server.transactions.refusals import masked, refusal_once_begun
 
 _log = logging.getLogger("sparklog_server.coordinator")
 KNOWS_LOADING_FROM, ABORTABLE_FROM, SECOND_PROTOCOL_FROM = 2, 4, 5
-# A producer gives up at what it does not expect here, or asks again where it will never be answered.
-_TOLD_AS: Mapping[ErrorCode, ErrorCode] = {
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.policy_violation: ErrorCode.coordinator_not_available,
-}
 
 
 @api(ApiKey.TXN_OFFSET_COMMIT, versions=range(6))
@@ -85,14 +79,16 @@ async def _stage(request: Any, version: int, offsets: list[OffsetToCommit], serv
         )
     except SparklogError as why:
         _log.info("offsets of group %r not staged: %s", request.group_id[:100], why)
-        error = _told(refusal_of(why), version)
+        error = _told(refusal_once_begun(why), version)
     if error is ErrorCode.coordinator_load_in_progress and version < KNOWS_LOADING_FROM:
         return ErrorCode.coordinator_not_available  # older clients end at the other one
     return error
 
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:
-    error = masked(_TOLD_AS.get(error, error), knows_fenced=False)  # no version knows PRODUCER_FENCED
+    if error is ErrorCode.not_leader_or_follower:
+        return ErrorCode.not_coordinator  # else it asks again where it will never be answered
+    error = masked(error, knows_fenced=False)  # no version knows PRODUCER_FENCED
     if error is ErrorCode.transaction_abortable and version < ABORTABLE_FROM:
         return ErrorCode.invalid_txn_state
     if error is ErrorCode.invalid_txn_state and version == ABORTABLE_FROM:

@@ -38,7 +38,7 @@ async def handle_write_txn_markers(request: Any, context: RequestContext, servic
     def told(partition: int, error: ErrorCode) -> Any:
         return make(types.WritableTxnMarkerPartitionResult, partition_index=partition, error_code=error)
 
-    await services.root.look(force=True)  # once: each abort is planned against the newest image by itself
+    await services.root.look(force=True)  # what the answers say is known by then; the commit is planned anew
     found = [
         _checked(marker, services.root.image) if number < MOST_MARKERS else _all(marker, _TOO_MANY)
         for number, marker in enumerate(request.markers)

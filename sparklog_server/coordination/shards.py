@@ -171,13 +171,24 @@ class Shards(Generic[RecordT, StateT]):
 
     def error_of(self, name: str) -> ErrorCode:
         """Why nobody is answered for `name` here and now. While there is no topic, nothing is said of it."""
+        return self._error_in(self.find(name))
+
+    def look_up(self, names: Iterable[str]) -> Iterator[tuple[ErrorCode, StateLog[RecordT, StateT] | None]]:
+        """The error of each, and the log in which it lies. To be consumed at once: many share a log."""
+        errors: dict[StateLog[RecordT, StateT] | None, ErrorCode] = {}
+        for name in names:
+            log = self.find(name)
+            if log not in errors:
+                errors[log] = self._error_in(log)
+            yield errors[log], log
+
+    def _error_in(self, log: StateLog[RecordT, StateT] | None) -> ErrorCode:
         if not self._host.role.is_in_charge:
             return ErrorCode.not_coordinator  # every client looks for another one then, at every request
         if not self.is_active:
             return ErrorCode.coordinator_not_available
         if not self.count:
             return ErrorCode.none
-        log = self.find(name)
         if log is None or not self.is_led(log):
             return ErrorCode.not_coordinator
         match log.status:

@@ -120,7 +120,10 @@ class Staging(Generic[RecordT]):
         try:
             (outcome,) = await self._host.publisher.submit([part])
             if outcome.error is not None:
-                raise outcome.error
+                try:
+                    raise outcome.error
+                finally:
+                    del outcome  # it has the error, whose traceback has this frame
             if outcome.place is not None:
                 self._own[outcome.place] = records
                 self._look()
@@ -226,5 +229,6 @@ class Staging(Generic[RecordT]):
                     if transaction is root.image.transactions.of_producer(number[0]):
                         raise
                     continue  # it has ended, or has more: look again
-                if staged.end_offset == start:
+                # Meanwhile it may have ended, and have been let go: nobody would unstage what is added then.
+                if staged.end_offset == start and self._by_transaction.get(number) is staged:
                     self._add(staged, records, extents.end_offset)

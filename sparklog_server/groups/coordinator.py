@@ -52,6 +52,9 @@ MAX_PROTOCOLS: Final = (
 )
 
 
+Committed = tuple[ErrorCode, Mapping[TopicPartition, OffsetValue]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
     """A group in ListGroups."""
@@ -245,12 +248,22 @@ class GroupCoordinator:
             return ErrorCode.invalid_commit_offset_size
         return await shard.write(records)
 
-    def fetch(self, group_id: str) -> tuple[ErrorCode, Mapping[TopicPartition, OffsetValue]]:
+    def fetch(self, group_id: str) -> Committed:
         """OffsetFetch: everything that the group has committed."""
-        error = self._status_error(group_id, named=False)
-        if error or not self.shards.count:
-            return error, {}
-        return ErrorCode.none, self.shards.of(group_id).state.offsets.of(group_id)
+        return next(self.fetch_all([group_id]))
+
+    def fetch_all(self, group_ids: Sequence[str]) -> Iterator[Committed]:
+        """The same of many groups. To be consumed at once, as of one moment."""
+        for name, (error, shard) in zip(group_ids, self.shards.look_up(group_ids), strict=True):
+            if not _fits(name, MAX_GROUP_BYTES):
+                yield ErrorCode.invalid_group_id, {}
+            else:
+                yield error, {} if error or shard is None else shard.state.offsets.of(name)
+
+    def committed_count(self, group_id: str) -> int:
+        """How many offsets a group has, as far as this broker knows."""
+        shard = self.shards.find(group_id)
+        return 0 if shard is None else len(shard.state.offsets.of(group_id))
 
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]

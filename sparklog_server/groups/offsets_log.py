@@ -10,7 +10,8 @@ Sources: FORMAT.md#consumer-offsets; Kafka OffsetMetadataManager.replay, GroupMe
 
 from typing import Final, NamedTuple
 
-from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS, partition_for_group
+from sparklog.client.groups import partition_for_group
+from sparklog.client.offsets_topic import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
 from sparklog.format.consumer_offsets import (
     GroupKey,
     OffsetKey,

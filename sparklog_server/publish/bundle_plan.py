@@ -5,8 +5,8 @@ count as well, so that a producer's pipelined requests may share a commit.
 
 A producer that the partition does not know may start with any sequence number, as in Kafka: retention, or
 a deleted and new topic, may have removed all that was known. But if its first batch has failed a moment ago
-(disk full), the pipelined ones behind it must not take its place: they are out of order until it comes again
-(`floors`; Kafka's VerificationStateEntry does this for transactions).
+(disk full, no room for what is staged), the pipelined ones behind it must not take its place: they are out of
+order until it comes again (`floors`; Kafka's VerificationStateEntry does this for transactions).
 
 A batch that was appended already is answered with the offset that it got, found in the partition's extents:
 Kafka remembers the last five batches of a producer, we find all that are still in the log. What is behind
@@ -80,7 +80,9 @@ ProducerKey = tuple[str, int, int]  # topic id, partition, producer id
 
 
 class Floor(NamedTuple):
-    """The first batch of a producer that failed. `transaction`: the number of the one it was of, if any."""
+    """The first batch of a producer that failed. `transaction`: the number of the one it was of, if any, as
+    far as was known.
+    """
 
     producer_epoch: int
     base_sequence: int
@@ -90,6 +92,7 @@ class Floor(NamedTuple):
 Floors = Mapping[ProducerKey, Floor]
 _NO_FLOORS: Floors = {}
 _WRITE = Write()
+_FIRST_NUMBER = 1  # of a transactional id
 
 
 @dataclass(slots=True)
@@ -97,7 +100,7 @@ class _Producer:
     """A producer in one partition, as this bundle has it so far."""
 
     state: ProducerState | None
-    is_doubted: bool = False  # a batch of it may be a repetition; no later one may take its place
+    is_doubted: bool = False  # a batch of it may be a repetition, or comes again; none may take its place
     written: list[tuple[int, int, int, int]] = field(default_factory=list)  # index, epoch, sequence, count
 
 
@@ -120,8 +123,13 @@ def floor_of(image: Image, part: AppendPart) -> Floor:
 
 
 def _number_of(image: Image, part: AppendPart) -> int:
-    found = None if part.transaction is None else image.transactions.of_producer(part.producer_id)
-    return NO_NUMBER if found is None else found.number
+    """Of its transaction, which another broker may have opened after this image."""
+    if part.transaction is None:
+        return NO_NUMBER
+    found = image.transactions.of_producer(part.producer_id)
+    if found is None:
+        return _FIRST_NUMBER
+    return found.number if found.is_ongoing else found.number + 1
 
 
 @dataclass(slots=True)
@@ -154,6 +162,8 @@ class _Judging:
         if part.transaction is not None or image.transactions:
             refusal = self._refusal(part)
             if refusal is not None:
+                if refusal.code == "TRANSACTIONS_FULL" and part.base_sequence >= 0:
+                    self._producer(part, state).is_doubted = True  # a smaller one may find room
                 return _refuse(refusal, state)
         return self._in_sequence(index, part, state)
 
@@ -164,10 +174,7 @@ class _Judging:
         return plain_refusal(self.image, part.producer_id)
 
     def _in_sequence(self, index: int, part: AppendPart, state: PartitionState) -> Verdict:
-        key = producer_key(part)
-        producer = self.producers.get(key)
-        if producer is None:
-            producer = self.producers[key] = _Producer(last_batch(state, part.producer_id))
+        producer = self._producer(part, state)
         came, part = part, following(part, producer.state)
         match self._check(part, state, producer):
             case SequenceCheck.NEXT:
@@ -187,6 +194,13 @@ class _Judging:
                 return _refuse(_sequence_error(part, producer, check), state)
             case check:
                 assert_never(check)
+
+    def _producer(self, part: AppendPart, state: PartitionState) -> _Producer:
+        key = producer_key(part)
+        producer = self.producers.get(key)
+        if producer is None:
+            producer = self.producers[key] = _Producer(last_batch(state, part.producer_id))
+        return producer
 
     def _check(self, part: AppendPart, state: PartitionState, producer: _Producer) -> SequenceCheck:
         known = producer.state

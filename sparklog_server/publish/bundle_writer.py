@@ -60,7 +60,7 @@ OnAppended = Callable[[str, int, int, EncodedBatches], None]
 _log = logging.getLogger("sparklog_server.publish")
 _ATTEMPTS = 3  # of a bundle whose segment was swept
 MAX_RUN_BYTES = 64 << 20
-_DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER"})
+_DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER", "TRANSACTIONS_FULL", "TRANSACTION_UNKNOWN"})
 MAX_FLOORS = 10_000  # producers whose first batch failed, remembered until it comes again
 
 
@@ -112,8 +112,8 @@ class BundleWriter:
     ) -> tuple[Image, Sequence[AppendPart], list[Verdict]]:
         """The verdicts, and the image and parts that they are about.
 
-        By the newest image, if what refuses a producer may have changed: it may have been initialised, or
-        have begun a transaction, at another broker, a moment ago.
+        By the newest image, if what is to be told may have changed: the producer may have been initialised,
+        or have ended a transaction, or begun one, at another broker, a moment ago. That one is the last word.
         """
         image = self._log.image
         parts, verdicts = self._judge(image, accepted, registration)
@@ -349,17 +349,17 @@ def _succeed(
 
 
 def _is_early(image: Image, part: AppendPart, verdict: Verdict) -> bool:
-    return isinstance(verdict, Answer) and may_be_early(image, part, verdict.outcome.error)
+    return isinstance(verdict, Answer) and may_be_early(image, part, verdict.outcome)
 
 
 def _not_known(error: SparklogError) -> Verdict:
-    """The newest image is not to be had: nobody can say whether the part is to be refused."""
+    """The newest image is not to be had: nobody can say whether the part is there, or to be refused."""
     return Answer(
         PartOutcome(
             error=RetriableError(
                 "TRANSACTION_UNKNOWN",
                 f"the newest state of the transaction cannot be read: {error.message}",
-                fix="send the batch again; nothing of it was published",
+                fix="send the batch again: it is not staged twice",
             )
         )
     )

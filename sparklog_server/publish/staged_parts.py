@@ -5,8 +5,8 @@ transactional id, which must be the producer's; and what coordinators stage of a
 sequence of its own, and needs the group to be added instead of the partition.
 
 Nothing is asked about a transaction when a part is accepted: this broker may not know yet what another has
-done for the producer a moment ago. Nor is a part refused by an image that may be older than that: what
-`may_be_early` is judged by the newest one before anybody is told.
+done for the producer a moment ago. Nor is a part refused by an image that may be older than that, or
+acknowledged as a repetition: what `may_be_early` is judged by the newest one before anybody is told.
 
 Invariants: pure; for the same image the same answers.
 Not here: sequences (bundle_plan.py), what clients are told (api/produce.py).
@@ -28,7 +28,7 @@ from sparklog.metadata import (
     StagingJudge,
     changed_refusal,
 )
-from sparklog_server.publish.parts import AppendPart
+from sparklog_server.publish.parts import AppendPart, PartOutcome
 
 MOST_SHOWN: Final = 100  # characters of what a client calls itself: there is an error for each of its parts
 _EARLY = frozenset(
@@ -114,9 +114,17 @@ def following(part: AppendPart, known: ProducerState | None) -> AppendPart:
     return dataclasses.replace(part, base_sequence=sequence)
 
 
-def may_be_early(image: Image, part: AppendPart, error: Exception | None) -> bool:
-    """May a newer image, in which something has been done for its producer, take what this one refuses?"""
-    if getattr(error, "code", "") not in _EARLY:
+def may_be_early(image: Image, part: AppendPart, outcome: PartOutcome) -> bool:
+    """May a newer image, in which something has been done for its producer, say otherwise?
+
+    It may take what this one refuses, and not have what this one has staged already:
+    1. the answer to a batch of the first protocol is lost, and its transaction is aborted, by another broker;
+    2. the client gives its sequence numbers to other records, in the next transaction and the same epoch;
+    3. who goes by the old image acknowledges these as a repetition: they are staged nowhere, and lost.
+    """
+    if outcome.duplicate:
+        return part.transaction is not None
+    if getattr(outcome.error, "code", "") not in _EARLY:
         return False
     found = image.transactions.of_producer(part.producer_id)
     return found is None or part.producer_epoch >= found.producer_epoch

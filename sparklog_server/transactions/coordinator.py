@@ -11,9 +11,12 @@ An end of the first protocol must say which transaction it ends, since its epoch
 2. the producer repeats it at another broker, is answered, and begins the next transaction in the same epoch;
 3. the first coordinator commits: it would end the next transaction.
 
-So an end names the number of the transaction that was open when it was taken in. A broker whose image shows
-none looks at the newest before it believes that; and where another one is open by the time of the commit, the
-producer is asked to send again (CONCURRENT_TRANSACTIONS): whoever still waits means that one.
+So an end names the number of the transaction that this broker's image showed open when it was taken in, or
+none; and where another one is open by the time of the commit, the producer is asked to send again
+(CONCURRENT_TRANSACTIONS, which all clients do): whoever still waits means that one. The number is never
+taken later, from an image that was looked for since: between step 1 and that look is step 2. So a producer
+whose transaction was opened through another broker a moment ago is asked again as well, once by each broker
+that is behind: what refuses it has looked at the newest, and shows it when the request comes again.
 
 Invariants: no refusal rests on an image that may be an old one: before a plan refuses, the metadata log has
     looked at the newest.
@@ -25,7 +28,7 @@ Sources: Kafka TransactionCoordinator; docs/adr/0028; tests/models/transactions.
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
@@ -43,6 +46,8 @@ from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.transactions import TransactionSettings
 from sparklog_server.transactions.gathering import MOST_WEIGHT, Decision, Gathering, Publishing
+
+_NOTHING_OPEN: Final = 0  # in the place of a transaction's number: they count from 1
 
 
 class Producer(NamedTuple):
@@ -163,7 +168,7 @@ class TransactionCoordinator:
         Args:
             raises: the epoch is raised, as the second protocol has it.
         """
-        number = NO_NUMBER if raises else await self._number_of(transactional_id, producer)
+        number = NO_NUMBER if raises else self._number_of(transactional_id, producer)
         now_ms = self._clock.now_ms()
 
         def decide(image: Image) -> Decision[tuple[bool, Producer]]:
@@ -187,13 +192,12 @@ class TransactionCoordinator:
             self._counters.aborted += 1
         return given
 
-    async def _number_of(self, transactional_id: str, producer: Producer) -> int:
-        """Of the transaction that is open as this request is taken in, or was last."""
+    def _number_of(self, transactional_id: str, producer: Producer) -> int:
+        """Of the transaction that is open as this request is taken in, as far as this broker knows."""
         known = self._root.image.transactions.get(transactional_id)
         if known is None or not known.is_ongoing or not known.is_of(*producer):
-            await self._root.look(force=True)  # it may have been opened through another broker
-            known = self._root.image.transactions.get(transactional_id)
-        return 0 if known is None else known.number  # they count from 1
+            return _NOTHING_OPEN
+        return known.number
 
     # --- what administrators ask -----------------------------------------------------------------------
 
@@ -256,8 +260,8 @@ def _validate_number(image: Image, transactional_id: str, producer: Producer, nu
         return
     raise RetriableError(
         "TRANSACTION_CHANGED",
-        f"transactional id {transactional_id!r}: found transaction {known.number} open, expected {number}, "
-        "which was when its end was asked for",
+        f"transactional id {transactional_id!r}: found transaction {known.number} open, expected "
+        f"{number or 'none'}, as this broker knew when an end was asked for",
         fix="send again",
     )
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
-from sparklog.errors import InvalidRequestError, RetriableError
+from sparklog.errors import InvalidRequestError, RetriableError, as_value
 from sparklog.metadata import Action, AllocateProducerIds, Image, Plan, PublishResult
 from sparklog_server.runtime.background import Background
 
@@ -128,12 +128,12 @@ class Gathering:
         except InvalidRequestError as error:
             # Together they do not apply, or are too large for a document: then each for itself.
             if len(operations) == 1:
-                _fail(operations, error)
+                _fail(operations, as_value(error))
                 return
             for one in operations:
                 await self._commit([one])
         except Exception as error:  # noqa: BLE001 - for whoever waits
-            _fail(operations, error)
+            _fail(operations, as_value(error))
         else:
             for one in operations:
                 _answer(one)
@@ -146,7 +146,7 @@ def _decide(operations: Sequence[_Operation], image: Image) -> list[Action]:
         try:
             wanted, one.outcome = one.decide(image)
         except Exception as error:  # noqa: BLE001 - one that is refused harms no other
-            one.error = error
+            one.error = as_value(error)
         else:
             actions += wanted
             image = _without(image, wanted)

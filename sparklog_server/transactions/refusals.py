@@ -58,6 +58,16 @@ def refusal_of(error: BaseException) -> ErrorCode:
     return error_code(error)
 
 
+def refusal_once_begun(error: BaseException) -> ErrorCode:
+    """The same for what is added to a transaction: while the root has no room, its producer asks again.
+
+    POLICY_VIOLATION would end Java's at AddOffsetsToTxn and TxnOffsetCommit, and its transaction at
+    AddPartitionsToTxn.
+    """
+    code = refusal_of(error)
+    return ErrorCode.coordinator_not_available if code is ErrorCode.policy_violation else code
+
+
 def masked(error: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
     """For clients older than PRODUCER_FENCED: the code by which they knew it."""
     if error is ErrorCode.producer_fenced and not knows_fenced:

@@ -5,11 +5,14 @@ commit answered with success for records that are gone, or end the next transact
 is fenced.
 
 Times are those of whoever opened the transaction, by its clock; who looks has another one. Here no more time
-has passed since the start than the monotonic clock says: a clock that is set forward aborts nothing early. A
-transaction that looks as if it began in the future is left alone until it does not.
-Invariants: of several brokers the controller looks; that two do is harmless, for each finds out by the image
-    that its commit is planned against what has taken too long. A failure is logged, and the next look tries
-    again.
+has passed since the start than the monotonic clock says: a clock that is set forward aborts nothing early. So
+a transaction may look as if it began in the future, for as long as the clock was set forward, or the machine
+was suspended, which the monotonic clock does not count. One that was seen open here for as long as it may be,
+by the monotonic clock alone, is aborted nevertheless: it began no later than it was first seen.
+Invariants: what was seen is of transactions that were open at the last look, each with its number: the next
+    one under its id begins anew. Of several brokers the controller looks; that two do is harmless, for each
+    finds out by the image that its commit is planned against what has taken too long. A failure is logged,
+    and the next look tries again.
 Not here: what an abort does (sparklog/metadata/model).
 Concurrency: event loop; the look at all ids is in a storage thread.
 After a crash: another controller looks; what is due is in the image.
@@ -18,12 +21,13 @@ Sources: Kafka TransactionCoordinator.abortTimedOutTransactions,
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.metadata import (
+    MAX_TIMED_OUT_AT_ONCE,
     Action,
     Image,
     Transaction,
@@ -42,6 +46,14 @@ from sparklog_server.transactions.gathering import Publishing
 
 _ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
 _log = logging.getLogger("sparklog_server.coordinator")
+
+
+class _Seen(NamedTuple):
+    """A transaction that is open, and since when that is known here, by the monotonic clock."""
+
+    producer_id: int
+    number: int
+    monotonic_ms: int
 
 
 class TransactionSweep:
@@ -71,6 +83,12 @@ class TransactionSweep:
         self._alarm: TimerEntry | None = None
         self._began_ms, self._began_monotonic_ms = clock.now_ms(), clock.monotonic_ms()
         self._forgot_monotonic_ms = self._began_monotonic_ms
+        self._seen: Mapping[str, _Seen] = {}
+
+    @property
+    def watched(self) -> int:
+        """How many transactions were open at the last look."""
+        return len(self._seen)
 
     async def start(self) -> None:
         """Look from time to time."""
@@ -88,20 +106,24 @@ class TransactionSweep:
     async def look(self) -> None:
         """Abort what has taken too long; forget what is not used, once in a longer while."""
         if not (self._membership.is_in_charge and self._is_controller()):
+            self._seen = {}
             return
-        now_ms = self._now_ms()
-        if await self._root.run(timed_out, self._root.image, now_ms):
-            await self._abort(now_ms)
+        now_ms, monotonic_ms = self._now_ms(), self._clock.monotonic_ms()
+        image = self._root.image
+        self._seen = await self._root.run(_open, image, self._seen, monotonic_ms)
+        if await self._root.run(_late, image, self._seen, now_ms, monotonic_ms):
+            await self._abort(now_ms, monotonic_ms)
         elapsed_ms = self._clock.monotonic_ms() - self._forgot_monotonic_ms
         if elapsed_ms >= self._settings.remove_expired_interval_ms:
             self._forgot_monotonic_ms = self._clock.monotonic_ms()
             await self._forget(now_ms)
 
-    async def _abort(self, now_ms: int) -> None:
+    async def _abort(self, now_ms: int, monotonic_ms: int) -> None:
         aborted: list[Transaction] = []
+        seen = self._seen
 
         def plan(image: Image) -> Sequence[Action]:
-            late = timed_out(image, now_ms)
+            late = _late(image, seen, now_ms, monotonic_ms)
             aborted[:] = [image.transactions[one] for one in late]
             return plan_abort_transactions(image, late, now_ms=now_ms)
 
@@ -146,3 +168,32 @@ class TransactionSweep:
         """The wall clock, but no further ahead than the monotonic one agrees with."""
         elapsed_ms = self._clock.monotonic_ms() - self._began_monotonic_ms
         return min(self._clock.now_ms(), self._began_ms + elapsed_ms + _ROUNDING_MS)
+
+
+def _open(image: Image, before: Mapping[str, _Seen], monotonic_ms: int) -> dict[str, _Seen]:
+    """What is open, each since when it was first seen. Cost: a look at each."""
+    found: dict[str, _Seen] = {}
+    for name in image.transactions.deadlines:
+        known = before.get(name)
+        if known is None or not _is_same(image.transactions[name], known):
+            one = image.transactions[name]
+            known = _Seen(one.producer_id, one.number, monotonic_ms)
+        found[name] = known
+    return found
+
+
+def _late(image: Image, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: int) -> list[str]:
+    """What takes longer than it may, by the time of day, or since it was first seen; so many at once."""
+    late = dict.fromkeys(timed_out(image, now_ms))
+    for name, known in seen.items():
+        if len(late) >= MAX_TIMED_OUT_AT_ONCE:
+            break
+        one = image.transactions.get(name)
+        if one is not None and _is_same(one, known) and monotonic_ms - known.monotonic_ms >= one.timeout_ms:
+            late[name] = None
+    return list(late)
+
+
+def _is_same(one: Transaction, seen: _Seen) -> bool:
+    """Is it the one that was seen, and open still? A forgotten id counts anew, for another producer."""
+    return one.is_ongoing and (one.producer_id, one.number) == (seen.producer_id, seen.number)

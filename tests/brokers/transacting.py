@@ -19,6 +19,7 @@ from tests.brokers.working import (
     TOPIC,
     Ending,
     Pace,
+    initialise,
     key_of,
 )
 from tests.history.recorder import HistoryWriter
@@ -66,7 +67,7 @@ class Librdkafka:
                 "log_level": 0,
             }
         )
-        self._client.init_transactions(STEP_SECONDS)
+        initialise(self._client)
 
     def begin(self) -> None:
         self._client.begin_transaction()

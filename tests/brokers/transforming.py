@@ -9,7 +9,15 @@ import contextlib
 import sys
 from typing import Any
 
-from tests.brokers.working import PATIENCE_SECONDS, REQUEST_TIMEOUT_MS, STEP_SECONDS, TOPIC, Ending, within
+from tests.brokers.working import (
+    PATIENCE_SECONDS,
+    REQUEST_TIMEOUT_MS,
+    STEP_SECONDS,
+    TOPIC,
+    Ending,
+    initialise,
+    within,
+)
 from tests.history.recorder import HistoryWriter
 
 OUT = "out"
@@ -52,7 +60,7 @@ class Member:
                 "linger.ms": 1,
             }
         )
-        self._producer.init_transactions(STEP_SECONDS)
+        initialise(self._producer)
         self._consumer.subscribe([TOPIC])
 
     def step(self) -> int:

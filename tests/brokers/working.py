@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import confluent_kafka
+
 from tests.support.broker_process import until
 
 TOPIC, PARTITIONS = "t", 6
@@ -53,6 +55,19 @@ def within(seconds: float, step: Callable[[], None]) -> None:
         raise TimeoutError(f"still at it after {seconds} s")
     if failed:
         raise failed[0]
+
+
+def initialise(producer: confluent_kafka.Producer) -> None:
+    """As long as a client may take: librdkafka asks again when a request was not answered in time, and where
+    each commit takes longer than that, as on a store that is overloaded, again and again.
+    """
+    until_s = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return producer.init_transactions(STEP_SECONDS)
+        except confluent_kafka.KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > until_s:
+                raise
 
 
 class Ending:

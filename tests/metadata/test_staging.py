@@ -205,6 +205,24 @@ def test_partitions_are_bounded_when_batches_add_them(root: Root, monkeypatch: p
     root.stage(producer, 1, opens=True, partition=1)
 
 
+def test_partitions_of_all_transactions_are_bounded_when_batches_add_them(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "MAX_ROOT_ADDED", 3)
+    one, two = root.begin("one"), root.begin("two")
+    parts = [root.staging(one, 0, opens=True, partition=number) for number in range(2)]
+    parts += [root.staging(two, 0, opens=True, partition=number) for number in range(2)]
+    with pytest.raises(RetriableError, match="3 partitions and groups added") as raised:
+        plan_stage(root.image, parts)
+    assert raised.value.code == "TRANSACTIONS_FULL"
+    root.apply(plan_stage(root.image, parts[:3]))
+    with pytest.raises(RetriableError):
+        root.stage(two, 0, opens=True, partition=1)
+    root.stage(one, 1, opens=True, partition=1)
+    root.abort("one")
+    root.stage(two, 0, opens=True, partition=1)
+
+
 def test_producers_that_stage_in_a_partition_are_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "MAX_STAGING_PRODUCERS", 2)
     producers = [root.open(str(number), 0, 1) for number in range(3)]

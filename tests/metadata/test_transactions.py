@@ -173,6 +173,24 @@ def test_ids_are_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     assert root.begin("one") == (0, 1)
 
 
+def test_what_open_transactions_have_added_is_bounded(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "MAX_ROOT_ADDED", 4)
+    one, two = root.begin("one"), root.begin("two")
+    root.add(one, 0, 1, name="one")
+    root.add(two, 0, name="two")
+    with pytest.raises(RetriableError, match="5 partitions and groups") as raised:
+        root.add(two, 1, groups=("g",), name="two")
+    assert code(raised) == "TRANSACTIONS_FULL"
+    with pytest.raises(RetriableError):
+        root.add(two, groups=("g" * 128,), name="two")
+    root.add(two, groups=("g" * 127,), name="two")
+    root.add(two, 0, name="two")  # it has that already
+    assert root.image.transactions.added == 4
+    root.end(one, name="one", committed=True)
+    assert root.image.transactions.added == 2
+    root.add(two, 1, groups=("h",), name="two")
+
+
 def test_a_new_producer_is_allocated_in_the_same_commit(root: Root) -> None:
     begun = plan_begin_producer(root.image, "app", timeout_ms=1, now_ms=1)
     assert [type(one) for one in begun.actions] == [AllocateProducerIds, BeginProducer]

@@ -168,7 +168,7 @@ class Both:
         live = naive.live()
         assert [image.refers_to(one) for one in self.segments] == [one in live for one in self.segments]
         derived = transactions_of(image.transactions.values())
-        for field in ("by_producer", "deadlines", "staging", "staged_extents", "staged_bytes"):
+        for field in ("by_producer", "deadlines", "staging", "staged_extents", "staged_bytes", "added"):
             assert getattr(derived, field) == getattr(image.transactions, field)
 
 

@@ -10,11 +10,12 @@ Not here: the node over its lives (serving.py), coordinators (coordinators.py).
 Sources: docs/adr/0026.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.client import SparkLog
-from sparklog.client.groups import OFFSETS_TOPIC
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import FatalStorageError, FencedError, RetriableError, SparklogError, StorageError
 from sparklog.log.config import TopicConfig
 from sparklog.log.root_config import RootConfig
@@ -239,8 +240,9 @@ class Life:
         if dead:
             self._setting.world.met["taken for dead"] += 1
         image = self._log.image
-        if duties.plan(image):
-            self._log.metadata.publish(duties.plan)
+        plan = functools.partial(duties.plan, on_refused=_not_expected)
+        if plan(image):
+            self._log.metadata.publish(plan)
         elif not dead:
             self._planned = image
         self._note_control(registration)
@@ -349,6 +351,11 @@ class Life:
 
 def _nobody(_: PartOutcome) -> None:
     """The connection is gone."""
+
+
+def _not_expected(error: Exception) -> None:
+    """Plans of ours are refused nothing here."""
+    raise error
 
 
 def _some(action: Action | None) -> Sequence[Action]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from sparklog.client.groups import OFFSETS_TOPIC
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.metadata.model import ending
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.extent_list import ExtentList

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparklog.client.groups import OFFSETS_TOPIC, partition_for_group
+from sparklog.client.groups import partition_for_group
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.metadata import NO_NODE
 from sparklog_server.groups.messages import JoinRequest, SyncRequest
 from sparklog_server.protocol.errors import ErrorCode

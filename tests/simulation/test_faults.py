@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.client.groups import OFFSETS_TOPIC
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import MetadataLog, MetadataSettings

@@ -44,6 +44,7 @@ from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 from sparklog.metadata.model.transaction_draft import OpenTransaction
 from sparklog.metadata.model.transaction_refusals import fenced, full, too_large, wrong_state
 from sparklog.metadata.model.transaction_values import (
+    MAX_ROOT_ADDED,
     MAX_ROOT_STAGED_BYTES,
     MAX_ROOT_STAGED_EXTENTS,
     MAX_STAGED_BYTES,
@@ -201,6 +202,7 @@ class StagingJudge:
         self._staging: dict[TopicPartition, set[int]] = {}
         self._of_transaction: dict[int, tuple[int, int, int]] = {}  # extents, bytes, partitions
         self._of_root = image.transactions.staged_extents, image.transactions.staged_bytes
+        self._added_of_root = image.transactions.added
 
     def refusal(self, part: Staging) -> SparklogError | None:
         """Why it may not be staged, whatever its sequence; None: it may.
@@ -235,6 +237,7 @@ class StagingJudge:
         extents, staged_bytes, partitions = self._has(transaction)
         if not self._is_added(transaction, place):
             self._added.add((producer_id, place))
+            self._added_of_root += 1
             partitions += 1
         self._of_transaction[producer_id] = extents + 1, staged_bytes + part.draft.size, partitions
         self._of_root = self._of_root[0] + 1, self._of_root[1] + part.draft.size
@@ -264,6 +267,8 @@ class StagingJudge:
             return full(f"{of_root[0]} extents staged by all transactions, at most {MAX_ROOT_STAGED_EXTENTS}")
         if of_root[1] + part.draft.size > MAX_ROOT_STAGED_BYTES:
             return full(f"{of_root[1]} bytes staged by all transactions, at most {MAX_ROOT_STAGED_BYTES}")
+        if self._added_of_root >= MAX_ROOT_ADDED and not self._is_added(transaction, part.place):
+            return full(f"{self._added_of_root} partitions and groups added, at most {MAX_ROOT_ADDED}")
         before = self._image.transactions.staging_in(*part.place)
         noted = self._staging.get(part.place, set())
         if transaction.producer_id not in before and transaction.producer_id not in noted:

@@ -81,6 +81,7 @@ class TransactionsDraft:
         # In the place of the transactions of these ids, until they are asked for as a whole.
         self._open: dict[str, OpenTransaction] = {}
         self.staged_extents, self.staged_bytes = before.staged_extents, before.staged_bytes
+        self._added = before.added
 
     def get(self, transactional_id: str) -> Transaction | None:
         """As of what has been applied so far."""
@@ -125,6 +126,7 @@ class TransactionsDraft:
                 self._by_producer.remove(before.producer_id)
             self._by_producer[transaction.producer_id] = name
         self._by_id[name] = transaction
+        self._added += transaction.added - (0 if before is None else before.added)
         deadline_ms, before_ms = transaction.deadline_ms, self._deadlines.get(name)
         if deadline_ms is not None and deadline_ms != before_ms:
             self._deadlines[name] = deadline_ms
@@ -212,4 +214,5 @@ class TransactionsDraft:
             staging=self._before.staging if self._staging is None else self._staging,
             staged_extents=self.staged_extents,
             staged_bytes=self.staged_bytes,
+            added=self._added,
         )

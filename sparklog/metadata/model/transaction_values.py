@@ -31,6 +31,7 @@ MAX_STAGED_EXTENTS = 1 << 17  # of one transaction
 MAX_STAGED_BYTES = 1 << 38
 MAX_ROOT_STAGED_EXTENTS = 1 << 20
 MAX_ROOT_STAGED_BYTES = 1 << 42
+MAX_ROOT_ADDED = 1 << 20  # partitions and groups of open transactions, as `Transaction.added` counts
 # That have something staged in one partition; these are not forgotten there (sequences.py).
 MAX_STAGING_PRODUCERS = 1_024
 
@@ -50,6 +51,11 @@ class TransactionPhase(enum.StrEnum):
     ONGOING = "ongoing"
     COMMITTED = "committed"
     ABORTED = "aborted"
+
+
+def added_by(groups: Iterable[str]) -> int:
+    """What groups add to `Transaction.added`."""
+    return sum(1 + len(group) // 128 for group in groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,11 @@ class Transaction:
         """When it has taken longer than it may; None: nothing is open."""
         return self.started_ms + self.timeout_ms if self.is_ongoing else None
 
+    @property
+    def added(self) -> int:
+        """Partitions and groups; a group counts as so many as its name is long, by the 128 characters."""
+        return len(self.partitions) + added_by(self.groups)
+
     def is_timed_out(self, now_ms: int) -> bool:
         """Has it taken longer than it may?"""
         return self.is_ongoing and now_ms - self.started_ms >= self.timeout_ms
@@ -116,7 +127,7 @@ class Transactions(Mapping[str, Transaction]):
         by_producer: producer id -> transactional id.
         deadlines: transactional id -> deadline_ms, of those that are open.
         staging: producers with something staged in a partition; a partition without any is left out.
-        staged_extents, staged_bytes: of all.
+        staged_extents, staged_bytes, added: of all.
     """
 
     by_id: SharedMap[str, Transaction] = field(default_factory=SharedMap)
@@ -125,9 +136,13 @@ class Transactions(Mapping[str, Transaction]):
     staging: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     staged_extents: int = 0
     staged_bytes: int = 0
+    added: int = 0
 
     def __getitem__(self, transactional_id: str) -> Transaction:
         return self.by_id[transactional_id]
+
+    def __contains__(self, transactional_id: object) -> bool:
+        return transactional_id in self.by_id
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.by_id)
@@ -196,6 +211,7 @@ def transactions_of(found: Iterable[Transaction]) -> Transactions:
         staging=staging,
         staged_extents=sum(one.staged_extents for one in by_id.values()),
         staged_bytes=sum(one.staged_bytes for one in by_id.values()),
+        added=sum(one.added for one in by_id.values()),
     )
 
 

@@ -21,7 +21,7 @@ Errors, and what they are to Kafka's clients:
     PRODUCER_UNMAPPED           INVALID_PRODUCER_ID_MAPPING
     TRANSACTION_STATE           INVALID_TXN_STATE
     TRANSACTION_TOO_LARGE       TRANSACTION_ABORTABLE: what this transaction may hold is used up
-    TRANSACTIONS_FULL           the root's ids, or staged bytes and extents, are used up
+    TRANSACTIONS_FULL           the root's ids, what may be staged, or added, is used up
     INVALID_TRANSACTIONAL_ID    INVALID_REQUEST
     INVALID_TRANSACTION_TIMEOUT INVALID_TRANSACTION_TIMEOUT
     TRANSACTION_MISSING         TRANSACTIONAL_ID_NOT_FOUND
@@ -54,6 +54,7 @@ from sparklog.metadata.model.transaction_refusals import (
 )
 from sparklog.metadata.model.transaction_values import (
     LAST_PRODUCER_EPOCH,
+    MAX_ROOT_ADDED,
     MAX_TRANSACTION_GROUP_CHARACTERS,
     MAX_TRANSACTION_GROUPS,
     MAX_TRANSACTION_PARTITIONS,
@@ -64,6 +65,7 @@ from sparklog.metadata.model.transaction_values import (
     TopicPartition,
     Transaction,
     TransactionPhase,
+    added_by,
     why_illegal_transactional_id,
 )
 
@@ -330,6 +332,7 @@ def plan_add_to_transaction(
         UnknownTopicError: no such topic or partition.
         FencedError: PRODUCER_FENCED.
         InvalidRequestError: PRODUCER_UNMAPPED, TRANSACTION_TOO_LARGE.
+        RetriableError: TRANSACTIONS_FULL.
     """
     known = validate_producer(image, transactional_id, producer_id, producer_epoch)
     has = known.partitions if known.is_ongoing else {}
@@ -341,6 +344,9 @@ def plan_add_to_transaction(
     if not new and not new_groups:
         return []
     _validate_room(known, len(has) + len(new), (*has_groups, *new_groups))
+    added = image.transactions.added + len(new) + added_by(new_groups)
+    if added > MAX_ROOT_ADDED:
+        raise full(f"{added} partitions and groups in open transactions, at most {MAX_ROOT_ADDED}")
     topics, topic, partition = named(new) if new else ((), 0, ())
     return [
         AddToTransaction(

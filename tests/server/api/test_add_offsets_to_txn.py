@@ -2,7 +2,10 @@
 
 import pytest
 
+from sparklog.metadata.model import transactions
 from tests.server.api.transacting import TransactionClient, producer_of
+
+BROKER_TOPICS = {"orders": 1}
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -20,3 +23,16 @@ def test_an_older_producer_is_fenced(transactor: TransactionClient, version: int
     error = "producer_fenced" if version >= 2 else "invalid_producer_epoch"
     assert transactor.add_offsets(old, version=version) == error
     assert transactor.add_offsets((5, 0), version=version) == "invalid_producer_id_mapping"
+
+
+def test_where_the_root_has_no_room_the_producer_asks_again(
+    transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's ends at what it does not expect here."""
+    producer = producer_of(transactor.initialise())
+    with monkeypatch.context() as full:
+        full.setattr(transactions, "MAX_ROOT_ADDED", 0)
+        assert transactor.add_offsets(producer) == "coordinator_not_available"
+        assert transactor.add(producer, ("orders", 0)) == ["coordinator_not_available"]
+    assert transactor.add_offsets(producer) == "none"
+    assert transactor.add(producer, ("orders", 0)) == ["none"]

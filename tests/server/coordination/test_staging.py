@@ -8,44 +8,22 @@ from contextlib import contextmanager
 
 import pytest
 
-import sparklog
-from sparklog.client import SparkLog
 from sparklog.errors import SparklogError, StorageError
-from sparklog.metadata import NEVER_OPENS, plan_advance_log_start
-from sparklog_server.coordination.staging import RETRY_READ_MS, StagedBy
+from sparklog.metadata import plan_advance_log_start
+from sparklog_server.coordination.staging import RETRY_READ_MS
 from sparklog_server.coordination.state_log import LogStatus
-from sparklog_server.publish.parts import InTransaction
+from tests.server.coordination.staged_entries import (
+    A,
+    B,
+    begun,
+    elsewhere,
+    held,
+    staged,
+    staged_by_another,
+    stages,
+)
 from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
 from tests.support.transactional_producer import TransactionalProducer
-
-A, B = Entry("a0", 1), Entry("b0", 2)
-
-
-def begun(log: SparkLog, name: str = "app") -> TransactionalProducer:
-    """Its transaction is open, with partition 0."""
-    producer = TransactionalProducer(log, name).begin()
-    producer.add(0, topic=TOPIC)
-    return producer
-
-
-def by(producer: TransactionalProducer, opens_ms: int = NEVER_OPENS) -> StagedBy:
-    said = InTransaction(transactional_id=producer.transactional_id, opens_ms=opens_ms)
-    return StagedBy(producer_id=producer.producer_id, producer_epoch=producer.epoch, transaction=said)
-
-
-def stages(toy: Toy, producer: TransactionalProducer, *entries: Entry) -> "asyncio.Task[None]":
-    return asyncio.ensure_future(toy.log_of(0).stage(entries, by(producer)))
-
-
-def staged(toy: Toy) -> dict[Entry, int]:
-    return dict(toy.log_of(0).state.staged)
-
-
-@contextmanager
-def elsewhere(toys: Toys) -> Iterator[SparkLog]:
-    """The same root, as another broker has it."""
-    with sparklog.open(toys.url, clock=toys.clock) as log:
-        yield log
 
 
 def test_what_is_staged_is_told_until_it_is_committed_and_applied(toys: Toys) -> None:
@@ -196,10 +174,7 @@ def test_until_it_is_read_anything_may_be_staged(toys: Toys) -> None:
     async def scenario(toy: Toy) -> None:
         producer = begun(toy.log)
         with elsewhere(toys) as log:
-            other = Toy(toys.url, toys.clock)
-            other.shards.open()
-            await other.settle()
-            await other.log_of(0).stage([A], by(producer))
+            other = await staged_by_another(toys, producer)
             toy.root.reads = asyncio.Event()
             await toy.look()
             assert toy.log_of(0).is_unsure
@@ -292,10 +267,7 @@ def test_a_partition_in_which_everything_is_staged_is_loaded_as_well(toys: Toys)
 def test_what_ends_while_it_is_read_is_not_missed(toys: Toys) -> None:
     async def scenario(toy: Toy) -> None:
         producer = begun(toy.log)
-        other = Toy(toys.url, toys.clock)
-        other.shards.open()
-        await other.settle()
-        await other.log_of(0).stage([A], by(producer))
+        other = await staged_by_another(toys, producer)
         toy.root.reads = asyncio.Event()
         await toy.look()
         producer.end()
@@ -304,6 +276,28 @@ def test_what_ends_while_it_is_read_is_not_missed(toys: Toys) -> None:
         await toy.settle()
         assert (staged(toy), toy.amounts()) == ({}, {"a0": 1})
         assert not toy.log_of(0).is_unsure
+        other.shards.close()
+        await other.close()
+
+    toys.run(scenario)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_ended_while_it_was_read_is_not_staged_any_more(toys: Toys, commits: bool) -> None:
+    """All that came of it is applied: nobody would ever take it away again."""
+
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        other = await staged_by_another(toys, producer)
+        with held(toy, "replay_staged") as may_go:
+            await toy.look()
+            assert toy.log_of(0).is_unsure
+            producer.end(commits=commits)
+            await toy.look()
+            assert toy.amounts() == ({"a0": 1} if commits else {})
+            may_go.set()
+            await toy.settle()
+        assert (toy.log_of(0).is_unsure, staged(toy)) == (False, {})
         other.shards.close()
         await other.close()
 
@@ -346,10 +340,7 @@ def failing(toy: Toy, reader: str) -> Iterator[None]:
 def test_reading_that_fails_is_done_again_although_nothing_happens(toys: Toys) -> None:
     async def scenario(toy: Toy) -> None:
         producer = begun(toy.log)
-        other = Toy(toys.url, toys.clock)
-        other.shards.open()
-        await other.settle()
-        await other.log_of(0).stage([A], by(producer))
+        other = await staged_by_another(toys, producer)
         with failing(toy, "replay_staged"):
             await toy.look()
             assert toy.log_of(0).is_unsure
@@ -370,10 +361,7 @@ def test_reading_that_fails_is_done_again_although_nothing_happens(toys: Toys) -
 def test_reading_that_fails_is_done_again_with_the_next_image(toys: Toys) -> None:
     async def scenario(toy: Toy) -> None:
         producer = begun(toy.log)
-        other = Toy(toys.url, toys.clock)
-        other.shards.open()
-        await other.settle()
-        await other.log_of(0).stage([A], by(producer))
+        other = await staged_by_another(toys, producer)
         run, failures = toy.root.run_apart, [StorageError("STORAGE_FAILED", "gone", fix="wait")]
 
         async def failing(function: object, *args: object) -> object:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import sparklog
-from sparklog.client.groups import OFFSETS_TOPIC
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.clock import ManualClock
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.groups.messages import JoinRequest, JoinResult, SyncRequest, SyncResult

@@ -6,55 +6,27 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import StorageError
-from sparklog.log.config import TopicConfig
 from sparklog.metadata import NEVER_OPENS, StageExtents
 from sparklog.metadata.loading import read_commit
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.bundle_writer import BundleWriter
-from sparklog_server.publish.parts import AppendPart, InTransaction, PartOutcome
+from sparklog_server.publish.parts import AppendPart, InTransaction
 from tests.server.publish.test_bundle_writer import FULL, failing, offsets, values
-from tests.server.publish.test_bundle_writer import orders as unled_orders
 from tests.server.publish.test_bundle_writer_races import before_first_commit
+from tests.server.publish.transactional_parts import leading, of, orders, refused, unreachable
 from tests.support.roots import opened
-from tests.support.several_brokers import SeveralBrokers
 from tests.support.transactional_producer import TransactionalProducer
 
 
 @pytest.fixture
 def bundles(store: MemoryStore, clock: ManualClock, log: SparkLog) -> BundleWriter:
     """Of a broker that leads all partitions of `orders`."""
-    brokers = SeveralBrokers(store, clock)
-    registration = brokers.join(1, log)
-    for partition in range(3):
-        brokers.lead(1, partition=partition)
-    log.refresh()
-    return BundleWriter(
-        log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
-    )
-
-
-def orders(log: SparkLog, partition: int = 0, **fields: object) -> AppendPart:
-    """As it is accepted."""
-    epoch = log.image.partition("orders", partition).leadership.leader_epoch
-    return dataclasses.replace(unled_orders(log, partition, **fields), leader_epoch=epoch)
+    return leading(log, store, clock)
 
 
 @pytest.fixture
 def producer(bundles: BundleWriter, log: SparkLog) -> TransactionalProducer:
     return TransactionalProducer(log).begin()
-
-
-def of(
-    producer: TransactionalProducer, sequence: int = 0, partition: int = 0, **fields: object
-) -> AppendPart:
-    """A batch of its first protocol, unless `opens_ms` is given."""
-    said = InTransaction(
-        transactional_id=str(fields.pop("transactional_id", producer.transactional_id)),
-        opens_ms=int(str(fields.pop("opens_ms", NEVER_OPENS))),
-    )
-    sequenced = (producer.producer_id, producer.epoch, sequence)
-    return orders(producer.log, partition, producer=sequenced, transaction=said, **fields)
 
 
 def test_a_transactions_part_is_staged_beside_what_is_appended(
@@ -129,10 +101,6 @@ def test_a_repetition_in_the_same_bundle(bundles: BundleWriter, producer: Transa
     assert len(values(producer.log)) == 6
 
 
-def refused(outcomes: list[PartOutcome]) -> list[str]:
-    return [getattr(one.error, "code", "") for one in outcomes]
-
-
 def test_what_its_transaction_does_not_take_is_left_out_alone(
     bundles: BundleWriter, log: SparkLog, producer: TransactionalProducer
 ) -> None:
@@ -194,6 +162,36 @@ def test_nobody_is_refused_by_an_old_image(bundles: BundleWriter, log: SparkLog,
         assert offsets(outcomes) == [-1, 2]
 
 
+def test_a_repetition_is_not_acknowledged_by_an_old_image(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    """1. The answer to a batch of the first protocol is lost;
+    2. another broker aborts the transaction, and adds the partition to the next one;
+    3. the client gives the same numbers to other records, which by the old image are staged already.
+    """
+    producer.add(0)
+    assert offsets(bundles.write([of(producer)])) == [-1]
+    with opened(store, log.clock) as other:
+        elsewhere = dataclasses.replace(producer, log=other)
+        elsewhere.add(1)
+        (repeated,) = bundles.write([of(producer)])
+        assert (repeated.error, repeated.duplicate) == (None, True), "its transaction is still open"
+        elsewhere.end(commits=False)
+        elsewhere.add(0)
+    assert refused(bundles.write([of(producer)])) == ["OUT_OF_ORDER_SEQUENCE"]
+
+
+def test_where_the_newest_image_cannot_be_read_no_repetition_is_acknowledged(
+    bundles: BundleWriter, store: MemoryStore, producer: TransactionalProducer
+) -> None:
+    producer.add(0)
+    bundles.write([of(producer)])
+    store.hook = unreachable
+    assert refused(bundles.write([of(producer)])) == ["TRANSACTION_UNKNOWN"]
+    store.hook = None
+    assert [one.duplicate for one in bundles.write([of(producer), of(producer, 2)])] == [True, False]
+
+
 def test_who_is_fenced_by_what_is_known_costs_no_look(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
 ) -> None:
@@ -208,13 +206,7 @@ def test_who_is_fenced_by_what_is_known_costs_no_look(
 def test_where_the_newest_image_cannot_be_read_nobody_is_refused(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore, producer: TransactionalProducer
 ) -> None:
-    unreachable = StorageError("STORAGE_FAILED", "gone", fix="wait")
-
-    def hook(operation: str, name: str) -> None:
-        if operation != "write" and "__cluster_metadata" in name:
-            raise unreachable
-
-    store.hook = hook
+    store.hook = unreachable
     outcomes = bundles.write([of(producer)])
     store.hook = None
     assert refused(outcomes) == ["TRANSACTION_UNKNOWN"]

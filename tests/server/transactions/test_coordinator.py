@@ -170,8 +170,24 @@ def test_a_broker_that_is_behind_refuses_nobody(root: Root) -> None:
     assert ended(root, producer) == producer  # a repetition, here
     opened(root, producer)
     root.stage(producer, base_sequence=3)
+    # Which one is meant it cannot know; the producer is told to ask again, and by then it knows.
+    with pytest.raises(RetriableError, match="TRANSACTION_CHANGED"):
+        run(other.end("app", producer, commits=True, raises=False))
     assert run(other.end("app", producer, commits=True, raises=False)) == producer
     assert root.ends() == [6, 0]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_broker_that_is_behind_answers_no_end_by_the_one_before(root: Root, commits: bool) -> None:
+    """Its image shows the same verdict, of another transaction."""
+    other = root.elsewhere()
+    producer = begun(root)
+    opened(root, producer, other)
+    run(other.end("app", producer, commits=commits, raises=False))
+    opened(root, producer)
+    with pytest.raises(RetriableError, match="TRANSACTION_CHANGED"):
+        run(other.end("app", producer, commits=commits, raises=False))
+    assert root.transaction().is_ongoing
 
 
 def test_a_slow_end_does_not_end_the_next_transaction(root: Root) -> None:
@@ -183,6 +199,7 @@ def test_a_slow_end_does_not_end_the_next_transaction(root: Root) -> None:
     def meanwhile() -> None:
         with asyncio.Runner() as runner:
             other = root.elsewhere()
+            root.other.refresh(force=True)
             runner.run(other.end("app", producer, commits=True, raises=False))
             runner.run(other.add_partitions("app", producer, [(root.topic_id(), 1)]))
 
@@ -194,11 +211,45 @@ def test_a_slow_end_does_not_end_the_next_transaction(root: Root) -> None:
     assert root.ends() == [3, 0]
 
 
+def test_nor_does_one_whose_coordinator_was_behind(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knew of no transaction yet; before it looked the first one was ended, and the next one begun."""
+    places = [(root.topic_id(), 0)]
+    look = root.live.look
+    to_come: list[Coroutine[Any, Any, object]] = []
+
+    def meanwhile() -> None:
+        with asyncio.Runner() as runner:
+            while to_come:
+                runner.run(to_come.pop(0))
+
+    async def slow_look(*, force: bool = False) -> SparklogError | OSError | None:
+        in_thread(meanwhile)
+        return await look(force=force)
+
+    producer = run(root.elsewhere().initialise("app", 60_000, None))
+    run(root.elsewhere().add_partitions("app", producer, places))
+    assert "app" not in root.live.image.transactions
+    other = root.elsewhere()
+    to_come += [
+        other.end("app", producer, commits=True, raises=False),
+        other.add_partitions("app", producer, places),
+    ]
+    monkeypatch.setattr(root.live, "look", slow_look)
+    root.commits.before.append(lambda: in_thread(meanwhile))
+    with pytest.raises(RetriableError, match="TRANSACTION_CHANGED"):
+        ended(root, producer)
+    assert not to_come
+    assert root.transaction().number == 2
+    assert root.transaction().is_ongoing
+
+
 def test_an_end_names_a_transaction_that_was_opened_elsewhere(root: Root) -> None:
     producer = begun(root)
     opened(root, producer)
     ended(root, producer)
     opened(root, producer, root.elsewhere())
+    with pytest.raises(RetriableError, match="TRANSACTION_CHANGED"):
+        ended(root, producer)
     assert ended(root, producer) == producer
     assert root.transaction().number == 2
     assert not root.transaction().is_ongoing

@@ -1,6 +1,7 @@
 """Which operations share a commit, and what becomes of the others when one is refused."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -86,6 +87,21 @@ def test_a_failure_of_the_commit_is_everybodys(root: Root) -> None:
     gathered = Gathering(root.commits)
     assert [type(one) for one in asyncio.run(together(gathered, *operations))] == [RetriableError] * 2
     assert asyncio.run(together(Gathering(root.commits), *operations)) == [0, 1]
+
+
+def test_a_failure_of_the_commit_leaves_nothing_without_a_collector(root: Root) -> None:
+    gc.collect()
+    of_others = [one for one in gc.get_objects() if isinstance(one, RetriableError)]
+    gc.disable()
+    try:
+        for _ in range(5):
+            root.commits.failures.append(RetriableError("PUBLISH_CONTENDED", "busy", fix="again"))
+            gathered = Gathering(root.commits)
+            asyncio.run(together(gathered, ("a", initialising("a")), ("b", initialising("b"))))
+        left = [one for one in gc.get_objects() if isinstance(one, RetriableError)]
+    finally:
+        gc.enable()
+    assert len(left) <= len(of_others)
 
 
 def test_what_is_heavy_is_in_a_commit_of_its_own(root: Root) -> None:

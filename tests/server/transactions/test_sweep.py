@@ -81,8 +81,11 @@ def test_what_takes_too_long_is_aborted_and_its_producer_fenced(root: Root, swep
     assert root.metrics.transactions.timed_out == 1
 
 
-def test_what_was_begun_again_meanwhile_is_left_alone(root: Root, swept: Swept) -> None:
+@pytest.mark.parametrize("suspended_ms", [0, DAY_MS])
+def test_what_was_begun_again_meanwhile_is_left_alone(root: Root, swept: Swept, suspended_ms: int) -> None:
+    root.clock.set_by_ms(suspended_ms)
     producer = left_open(root)
+    swept.look()
     root.clock.advance_ms(60_000)
 
     def meanwhile() -> None:
@@ -91,6 +94,7 @@ def test_what_was_begun_again_meanwhile_is_left_alone(root: Root, swept: Swept) 
         def work() -> None:
             with asyncio.Runner() as runner:
                 other = root.elsewhere()
+                root.other.refresh(force=True)
                 runner.run(other.end("app", producer, commits=True, raises=False))
                 runner.run(other.add_partitions("app", producer, [(root.topic_id(), 0)]))
 
@@ -113,6 +117,52 @@ def test_a_clock_that_is_set_forward_aborts_nothing(root: Root, swept: Swept) ->
     root.clock.advance_ms(60_000)
     swept.look()
     assert not root.transaction().is_ongoing
+
+
+def test_what_was_seen_open_for_its_time_is_aborted_whatever_the_time_of_day_is(
+    root: Root, swept: Swept
+) -> None:
+    """The machine was suspended for a day, of which the monotonic clock knows nothing."""
+    root.clock.set_by_ms(DAY_MS)
+    left_open(root)
+    root.clock.advance_ms(5_000)
+    swept.look()
+    root.clock.advance_ms(59_999)
+    swept.look()
+    assert root.transaction().is_ongoing
+    root.clock.advance_ms(1)
+    swept.look()
+    assert root.transaction().phase is TransactionPhase.ABORTED
+    assert root.metrics.transactions.timed_out == 1
+
+
+def test_each_transaction_of_an_id_has_its_own_time(root: Root, swept: Swept) -> None:
+    root.clock.set_by_ms(DAY_MS)
+    producer = left_open(root)
+    swept.look()
+    root.clock.advance_ms(59_999)
+    run(root.coordinator.end("app", producer, commits=True, raises=False))
+    run(root.coordinator.add_partitions("app", producer, [(root.topic_id(), 0)]))
+    root.clock.advance_ms(59_999)
+    swept.look()
+    assert root.transaction().is_ongoing
+    root.clock.advance_ms(60_000)
+    swept.look()
+    assert not root.transaction().is_ongoing
+
+
+def test_only_what_is_open_is_watched_and_by_the_controller(root: Root, swept: Swept) -> None:
+    root.clock.set_by_ms(DAY_MS)
+    producer = left_open(root)
+    left_open(root, "other")
+    swept.look()
+    assert swept.sweep.watched == 2
+    run(root.coordinator.end("app", producer, commits=True, raises=False))
+    swept.look()
+    assert swept.sweep.watched == 1
+    swept.is_controller = False
+    swept.look()
+    assert swept.sweep.watched == 0
 
 
 @pytest.mark.parametrize("role", ["is_in_charge", "is_controller"])

@@ -1,0 +1,55 @@
+"""Parts of transactions as a broker accepts them, and a writer of bundles that may take them."""
+
+import dataclasses
+
+from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
+from sparklog.errors import StorageError
+from sparklog.log.config import TopicConfig
+from sparklog.metadata import NEVER_OPENS
+from sparklog.storage import MemoryStore
+from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.parts import AppendPart, InTransaction, PartOutcome
+from tests.server.publish.test_bundle_writer import orders as unled_orders
+from tests.support.several_brokers import SeveralBrokers
+from tests.support.transactional_producer import TransactionalProducer
+
+
+def leading(log: SparkLog, store: MemoryStore, clock: ManualClock) -> BundleWriter:
+    """Of a broker that leads all partitions of `orders`."""
+    brokers = SeveralBrokers(store, clock)
+    registration = brokers.join(1, log)
+    for partition in range(3):
+        brokers.lead(1, partition=partition)
+    log.refresh()
+    return BundleWriter(
+        log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, log.image.configs)
+    )
+
+
+def orders(log: SparkLog, partition: int = 0, **fields: object) -> AppendPart:
+    """As it is accepted."""
+    epoch = log.image.partition("orders", partition).leadership.leader_epoch
+    return dataclasses.replace(unled_orders(log, partition, **fields), leader_epoch=epoch)
+
+
+def of(
+    producer: TransactionalProducer, sequence: int = 0, partition: int = 0, **fields: object
+) -> AppendPart:
+    """A batch of its first protocol, unless `opens_ms` is given."""
+    said = InTransaction(
+        transactional_id=str(fields.pop("transactional_id", producer.transactional_id)),
+        opens_ms=int(str(fields.pop("opens_ms", NEVER_OPENS))),
+    )
+    sequenced = (producer.producer_id, producer.epoch, sequence)
+    return orders(producer.log, partition, producer=sequenced, transaction=said, **fields)
+
+
+def refused(outcomes: list[PartOutcome]) -> list[str]:
+    return [getattr(one.error, "code", "") for one in outcomes]
+
+
+def unreachable(operation: str, name: str) -> None:
+    """What the store does while nobody can look at the metadata log."""
+    if operation != "write" and "__cluster_metadata" in name:
+        raise StorageError("STORAGE_FAILED", "gone", fix="wait")
