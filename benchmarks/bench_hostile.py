@@ -14,9 +14,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import benchmarks.hostile_names  # noqa: F401 - which registers its attacks
+from benchmarks.hostile_attacks import ATTACKS, Frames, attack, names, with_topic
 from benchmarks.hostile_broker import (
     FOREVER_MS,
     MIB,
@@ -38,24 +40,6 @@ from benchmarks.hostile_requests import (
 )
 
 # --- the attacks -----------------------------------------------------------------------------------------
-
-Frames = tuple[list[bytes], bool]
-Attack = Callable[[Broker], Frames]
-ATTACKS: dict[str, Attack] = {}
-
-
-def attack(name: str) -> Callable[[Attack], Attack]:
-    def keep(function: Attack) -> Attack:
-        ATTACKS[name] = function
-        return function
-
-    return keep
-
-
-def with_topic(broker: Broker, partitions: int = 1, name: str = "victim") -> None:
-    topic = {"_": "CreatableTopic", "name": name, "num_partitions": partitions, "replication_factor": 1,
-             "assignments": [], "configs": []}  # fmt: skip
-    broker.ask(19, 5, topics=[topic], timeout=30_000, validate_only=False)
 
 
 @attack("refused: one record too few, 120 MiB of zeros in 4 KB")
@@ -85,11 +69,6 @@ def tags(broker: Broker) -> Frames:
 @attack("tags of a header, 16 MiB")
 def many_tags(broker: Broker) -> Frames:
     return [header_tags(16 * MIB)], False
-
-
-def names(size: int, count: int, prefix: str = "") -> list[str]:
-    """So many different names, of at least so many characters."""
-    return [f"{prefix}{number:x}".rjust(size, "x") for number in range(count)]
 
 
 @attack("Metadata of all of 5,000 topics")

@@ -11,8 +11,9 @@ Sources: Kafka ReplicationControlManager.createTopics, AutoTopicCreationManager.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
-from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
+from sparklog.client.offsets_topic import OFFSETS_TOPIC, configs_of_new, partitions_of_new
 from sparklog.log.config import validate_topic_configs
+from sparklog.log.root_config import RootConfig
 from sparklog.metadata import Action, Image, collision_key, new_id, plan_create_topic, why_illegal_topic_name
 from sparklog_server.admin.assignments import (
     Placements,
@@ -107,10 +108,7 @@ async def create_missing(root: LiveRoot, changes: Changes, names: Iterable[str])
             later[name] = ErrorCode.leader_not_available  # "ask again", as Kafka while it creates
             continue
         collisions.add(key)
-        if name == OFFSETS_TOPIC:
-            parts[name] = _creation(name, config.offsets_topic_num_partitions, dict(OFFSETS_TOPIC_CONFIGS))
-        else:
-            parts[name] = _creation(name, config.num_partitions, {})
+        parts[name] = _creation(name, partitions_of_new(name, config), configs_of_new(name))
     outcomes = await changes.make(parts) if parts else {}
     return later | {name: outcome.code for name, outcome in outcomes.items() if outcome.is_error}
 
@@ -126,15 +124,15 @@ def _creation(name: str, partitions: int, configs: dict[str, str]) -> Part:
     return plan
 
 
-def _default_partitions(root: LiveRoot) -> Callable[[Image], int]:
-    """num.partitions as of an image; parsed once, not once for each of thousands of topics."""
-    known: tuple[Image, int] | None = None
+def _default_partitions(root: LiveRoot) -> Callable[[Image, str], int]:
+    """Of a name, as of an image; settings are parsed once, not once for each of thousands of topics."""
+    known: tuple[Image, RootConfig] | None = None
 
-    def default(image: Image) -> int:
+    def default(image: Image, name: str) -> int:
         nonlocal known
         if known is None or known[0] is not image:
-            known = image, root.root_config(image).num_partitions
-        return known[1]
+            known = image, root.root_config(image)
+        return partitions_of_new(name, known[1])
 
     return default
 
@@ -142,7 +140,7 @@ def _default_partitions(root: LiveRoot) -> Callable[[Image], int]:
 def _part(
     node_id: int,
     topic: NewTopic,
-    default: Callable[[Image], int],
+    default: Callable[[Image, str], int],
     placements: Placements,
     *,
     duplicate: bool,
@@ -164,7 +162,7 @@ def _part(
             )
         brokers: Collection[int] = image.brokers or alone
         asked = _assigned(image, brokers, topic) if topic.assignments else _partitions(brokers, topic)
-        partitions = asked or default(image)
+        partitions = asked or default(image, topic.name)
         action = plan_create_topic(image, topic.name, partitions, topic_id=topic_id, configs=_configs(topic))
         if image.brokers and topic.assignments:
             lists = sorted(topic.assignments, key=lambda one: one.partition_index)
@@ -226,4 +224,4 @@ def _configs(topic: NewTopic) -> dict[str, str]:
         )
     configs = {one.name: one.value for one in topic.configs if one.value is not None}
     validate_topic_configs(configs)
-    return configs
+    return configs_of_new(topic.name, configs)

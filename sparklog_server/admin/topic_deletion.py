@@ -9,7 +9,7 @@ Sources: Kafka ReplicationControlManager.deleteTopics.
 import functools
 from collections.abc import Collection, Sequence
 
-from sparklog.client.groups import OFFSETS_TOPIC
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.metadata import DeleteTopic, Image, Topic, plan_delete_topic
 from sparklog_server.admin.changes import Part, RefusedError, duplicates
 from sparklog_server.admin.config_changes import invalid_request

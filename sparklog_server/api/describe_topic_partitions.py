@@ -9,7 +9,7 @@ Versions: 0 (KIP-966).
 Sources: Kafka DescribeTopicPartitionsRequestHandler.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparklog.metadata import Image, Topic, is_internal, why_illegal_topic_name
@@ -19,7 +19,7 @@ from sparklog_server.cluster.replicas import told_replicas
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.entities import make, maker
 from sparklog_server.protocol.errors import ErrorCode
 
 MAX_PARTITIONS = 2000  # Kafka's max.request.partition.size.limit
@@ -33,15 +33,18 @@ async def handle_describe_topic_partitions(request: Any, context: RequestContext
     types, cursor = context.types, request.cursor
     asked = {one.name for one in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
-        refused = (_error(types, services, name, ErrorCode.invalid_request) for name in sorted(asked))
+        error_of = _Errors(types, services)
+        refused = (error_of(name, ErrorCode.invalid_request) for name in sorted(asked))
         return make(types.DescribeTopicPartitionsResponse, topics=await in_slices(refused))
     first = "" if cursor is None else cursor.topic_name
     names = sorted(name for name in asked or image.topics if name >= first)
     start = 0 if cursor is None or names[:1] != [first] else cursor.partition_index
     limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     pages = _Pages(image, names, start, limit)
+    error_of = _Errors(types, services)
     topics = await in_slices(
-        _topic(types, services, image, name, topic, numbers) for name, topic, numbers in pages.taken()
+        _unknown(error_of, name) if topic is None else _topic(types, services, image, topic, numbers)
+        for name, topic, numbers in pages.taken()
     )
     fields: dict[str, Any] = {}
     if pages.next is not None:
@@ -77,19 +80,13 @@ class _Pages:
             start = 0
 
 
-def _topic(
-    types: Any, services: Services, image: Image, name: str, topic: Topic | None, numbers: range
-) -> Any:
-    if topic is None:
-        illegal = why_illegal_topic_name(name) is not None
-        code = ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
-        return _error(types, services, name, code)
+def _topic(types: Any, services: Services, image: Image, topic: Topic, numbers: range) -> Any:
     return make(
         types.DescribeTopicPartitionsResponseTopic,
         error_code=ErrorCode.none,
-        name=name,
+        name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=is_internal(name),
+        is_internal=is_internal(topic.name),
         partitions=[_partition(types, services, image, topic, number) for number in numbers],
         topic_authorized_operations=services.access.topic_operations,
     )
@@ -111,11 +108,29 @@ def _partition(types: Any, services: Services, image: Image, topic: Topic, numbe
     )
 
 
-def _error(types: Any, services: Services, name: str, code: ErrorCode) -> Any:
-    return make(
-        types.DescribeTopicPartitionsResponseTopic,
-        error_code=code,
-        name=name,
-        is_internal=is_internal(name),
-        topic_authorized_operations=services.access.topic_operations,
+def _unknown(error_of: "_Errors", name: str) -> Any:
+    illegal = why_illegal_topic_name(name) is not None
+    return error_of(
+        name, ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition
     )
+
+
+class _Errors:
+    """What makes topics of which there is only an error to tell: thousands have the same."""
+
+    def __init__(self, types: Any, services: Services) -> None:
+        self._types = types
+        self._operations = services.access.topic_operations
+        self._makers: dict[tuple[ErrorCode, bool], Callable[[str], Any]] = {}
+
+    def __call__(self, name: str, code: ErrorCode) -> Any:
+        key = code, is_internal(name)
+        if key not in self._makers:
+            self._makers[key] = maker(
+                self._types.DescribeTopicPartitionsResponseTopic,
+                "name",
+                error_code=code,
+                is_internal=key[1],
+                topic_authorized_operations=self._operations,
+            )
+        return self._makers[key](name)

@@ -7,6 +7,7 @@ Beyond 32 MiB of partitions the rest of the ids is answered UNKNOWN_SERVER_ERROR
 Versions: 0 (KIP-664).
 """
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +18,7 @@ from sparklog_server.api.services import Services
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import make
+from sparklog_server.protocol.entities import make, maker
 from sparklog_server.protocol.errors import ErrorCode
 
 _NONE = -1
@@ -33,11 +34,13 @@ async def handle_describe_transactions(request: Any, context: RequestContext, se
     fitting = {name for name in names if context.answer.fits(_size_of(name, image))}
     await context.answer.reserve()
     in_charge = services.membership.is_in_charge
+    errors = {name: _error(image, name, name in fitting, in_charge) for name in names}
+    failed = {error: _failed(context.types, error) for error in set(errors.values())}
     return make(
         context.types.DescribeTransactionsResponse,
         transaction_states=await in_slices(
-            _described(context.types, image, name, _error(image, name, name in fitting, in_charge))
-            for name in names
+            failed[error](name) if error else _described(context.types, image, name)
+            for name, error in errors.items()
         ),
     )
 
@@ -58,19 +61,22 @@ def _error(image: Image, name: str, fits: bool, in_charge: bool) -> ErrorCode:
     return ErrorCode.none if fits else ErrorCode.unknown_server_error
 
 
-def _described(types: ModuleType, image: Image, name: str, error: ErrorCode) -> Any:
-    if error:
-        return make(
-            types.TransactionState,
-            error_code=error,
-            transactional_id=name,
-            producer_id=_NONE,
-            producer_epoch=_NONE,
-        )
+def _failed(types: ModuleType, error: ErrorCode) -> Callable[[str], Any]:
+    """What makes those of which there is only an error to tell, by their ids."""
+    return maker(
+        types.TransactionState,
+        "transactional_id",
+        error_code=error,
+        producer_id=_NONE,
+        producer_epoch=_NONE,
+    )
+
+
+def _described(types: ModuleType, image: Image, name: str) -> Any:
     one = image.transactions[name]
     return make(
         types.TransactionState,
-        error_code=error,
+        error_code=ErrorCode.none,
         transactional_id=name,
         transaction_state=STATE_NAMES[one.phase],
         transaction_timeout=one.timeout_ms,

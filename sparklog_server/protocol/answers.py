@@ -54,6 +54,22 @@ async def in_slices(pieces: Iterable[T]) -> list[T]:
     return made
 
 
+class Pace:
+    """Whose turn it is: for pieces that are not made one after the other by `in_slices`."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    async def made(self, count: int) -> None:
+        """So many more; others have a turn every few milliseconds."""
+        self._made += count
+        if self._made >= SLICE:
+            self._made = 0
+            await asyncio.sleep(0)
+
+
 def by_topic(told: Mapping[tuple[str, int], T], made: Callable[[int, T], A]) -> dict[str, list[A]]:
     """What is said of partitions, made of their number and of what is known, in a list for each topic."""
     topics: dict[str, list[A]] = {}

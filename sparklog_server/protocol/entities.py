@@ -45,12 +45,19 @@ def make(cls: type[T], /, **fields: Any) -> T:
     return cls(**values)
 
 
-def maker(cls: type[T], varying: str, /, **fields: Any) -> Callable[[Any], T]:
-    """What makes instances that differ in one field alone: thousands of them, at a quarter of the price."""
+def maker(cls: type[T], /, *varying: str, **fields: Any) -> Callable[..., T]:
+    """What makes instances that differ in these fields alone: thousands of them, at a quarter of the price.
+
+    What varies is given in this order, as kio has it: tuples, no lists.
+    """
     first = make(cls, **fields)
     same = {one.name: getattr(first, one.name) for one in dataclasses.fields(cast("Any", cls))}
-    del same[varying]
-    return lambda value: cls(**{varying: value}, **same)
+    for name in varying:
+        del same[name]
+    if len(varying) == 1:
+        (only,) = varying
+        return lambda value: cls(**{only: value}, **same)
+    return lambda *values: cls(**dict(zip(varying, values, strict=True)), **same)
 
 
 def field(entity: Any, name: str, default: Any = None) -> Any:

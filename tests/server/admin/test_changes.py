@@ -38,10 +38,10 @@ def deleted(asker: WireClient) -> str:
     return str(answer.responses[0].error_code.name)
 
 
-def records_deleted(asker: WireClient) -> tuple[str, int]:
+def records_deleted(asker: WireClient, timeout_ms: int = 30_000) -> tuple[str, int]:
     one = {"_": "DeleteRecordsPartition", "partition_index": 0, "offset": -1}
     named = {"_": "DeleteRecordsTopic", "name": "t", "partitions": [one]}
-    answer = asker.ask(21, 2, topics=[named], timeout=1).topics[0].partitions[0]
+    answer = asker.ask(21, 2, topics=[named], timeout=timeout_ms).topics[0].partitions[0]
     return answer.error_code.name, answer.low_watermark
 
 
@@ -116,12 +116,28 @@ def test_a_change_that_has_begun_may_still_happen(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("timeout_ms", [0, 1])
 def test_records_are_deleted_however_short_the_time(
-    asker: WireClient, log: sparklog.SparkLog, running_broker: RunningBroker
+    asker: WireClient,
+    log: sparklog.SparkLog,
+    running_broker: RunningBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout_ms: int,
 ) -> None:
     """The time-out of the request is for replicas to follow; there are none."""
+    submit = running_broker.broker.publisher.submit_plan
+
+    async def when_the_time_is_up(plan: Plan) -> PublishResult:
+        await asyncio.sleep(0.01)
+        return await submit(plan)
+
+    monkeypatch.setattr(
+        running_broker.broker.publisher,
+        "submit_plan",
+        lambda plan: asyncio.ensure_future(when_the_time_is_up(plan)),
+    )
     log.append("t", pa.table({"value": [b"x"] * 5}), partition=0)
-    assert records_deleted(asker) == ("none", 5)
+    assert records_deleted(asker, timeout_ms) == ("none", 5)
     assert log.refresh().topics["t"].partitions[0].log_start_offset == 5
 
 

@@ -48,6 +48,16 @@ def test_minus_one_means_the_roots_defaults(asker: WireClient, log: sparklog.Spa
     assert log.partition_count("t") == 5
 
 
+def test_the_offsets_topic_is_made_as_its_coordinator_makes_it(
+    asker: WireClient, log: sparklog.SparkLog
+) -> None:
+    log.alter_root(set={"num.partitions": "5"})
+    (result,) = create(asker, topic("__consumer_offsets", configs={"segment.bytes": "1000000"}))
+    assert result.num_partitions == 50
+    configs = log.describe_topic("__consumer_offsets").configs
+    assert configs == {"cleanup.policy": "compact", "segment.bytes": "1000000"}
+
+
 def test_one_commit_for_all_and_an_error_for_each(asker: WireClient, log: sparklog.SparkLog) -> None:
     log.create_topic("there")
     before = settled(log).commit
@@ -92,6 +102,11 @@ def test_validate_only_changes_nothing(asker: WireClient, log: sparklog.SparkLog
         (topic("t", configs={"retention.ms": None}), "invalid_config", "Null value not supported"),
         (topic("t", configs={"remote.storage.enable": "true"}), "invalid_config", "shared storage"),
         (topic("__cluster_metadata"), "invalid_request", "prohibited"),
+        (
+            topic("__consumer_offsets", configs={"cleanup.policy": "delete"}),
+            "invalid_config",
+            "expected compact",
+        ),
         (topic(".."), "invalid_topic_exception", "topic name '..'"),
         (topic("x" * 250), "invalid_topic_exception", "topic name"),
         (topic("t", 2, assignments=[(0, [1])]), "invalid_request", "numPartitions was not set to -1"),

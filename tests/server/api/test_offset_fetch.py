@@ -44,7 +44,7 @@ def test_while_offsets_are_loaded_every_partition_says_so(
     asker: WireClient, running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     loading = ErrorCode.coordinator_load_in_progress
-    monkeypatch.setattr(running_broker.broker.groups, "fetch", lambda _: (loading, {}))
+    monkeypatch.setattr(running_broker.broker.groups, "fetch_all", lambda _: iter([(loading, {})]))
     suffix = "Topics" if version >= 8 else "Topic"
     topics = [{"_": f"OffsetFetchRequest{suffix}", "name": "orders", "partition_indexes": (0, 1)}]
     if version >= 8:

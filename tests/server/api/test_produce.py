@@ -125,7 +125,7 @@ def test_one_bad_partition_harms_no_other(
 
 def test_admin_client_may_write_internal_topics(broker: RunningBroker) -> None:
     with ProducingClient(broker.host, broker.port, "__admin_client") as admin:
-        (response,) = admin.produce(("__consumer_offsets", 0, ONE))
+        (response,) = admin.produce(("__consumer_offsets", 0, batch([b"v"], keys=[b"k"])))
     assert response.error_code is ErrorCode.none
 
 
