@@ -1,7 +1,8 @@
 """How a failure is told: on stderr, as text, or as one JSON object where JSON was asked for.
 
 The object's fields are API (docs/cli.md). On a terminal the fix has a line of its own, and the SQLSTATE is
-left out; in a pipe the message is that of the exception, as it stands in logs.
+left out; in a pipe the message is that of the exception, as it stands in logs. Where what to do next is
+said in Python's words, the shell has its own.
 Not here: which failures there are (sparklog/errors.py), exit codes (main.py).
 """
 
@@ -17,6 +18,7 @@ from sparklog.errors import SparklogError
 
 USAGE = "USAGE"
 FAILED = "FAILED"
+_FIXES = {"ROOT_NOT_FOUND": "check the path, or make a root there: sparklog topics create"}
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
@@ -30,6 +32,13 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
         elif word.startswith("--output="):
             asked = word == "--output=json"
     return asked
+
+
+def in_shell_words(error: Exception) -> Exception:
+    """The same error, with what to do next as it can be typed."""
+    if isinstance(error, SparklogError) and error.code in _FIXES:
+        return type(error)(error.code, error.message, fix=_FIXES[error.code])
+    return error
 
 
 def show_failure(error: Exception, message: str, *, as_json: bool) -> None:

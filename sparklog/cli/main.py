@@ -13,7 +13,7 @@ import traceback
 
 import click
 
-from sparklog.cli.failures import asks_for_json, show_failure
+from sparklog.cli.failures import asks_for_json, in_shell_words, show_failure
 from sparklog.cli.group import LazyCommand, LazyGroup
 from sparklog.cli.settings import Settings, common_options
 
@@ -98,7 +98,8 @@ class RootGroup(LazyGroup):
         except KeyboardInterrupt:
             raise click.Abort from None
         except (SparklogError, OSError) as error:
-            _report(ctx, error, str(error))
+            told = in_shell_words(error)
+            _report(ctx, told, str(told))
         except Exception as error:  # noqa: BLE001 - the last line of defence
             text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
             _report(ctx, error, text)

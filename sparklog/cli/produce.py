@@ -17,12 +17,12 @@ from sparklog.cli.notes import note
 from sparklog.cli.output import show_json
 from sparklog.cli.record_format import FormatError, unescape
 from sparklog.cli.settings import common_options, current
-from sparklog.errors import SparklogError
+from sparklog.errors import InvalidRequestError, SparklogError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sparklog.client import SparkLog
+    from sparklog.client import AppendResult, SparkLog
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Headers = list[dict[str, object]]
@@ -166,9 +166,7 @@ class Producer:
                     f"Warning: no line so far ({len(lines):,}) holds the key delimiter "
                     f"{self._format.shown_delimiter()}: lines without it have no key."
                 )
-            result = self._log.append(
-                self._topic, self._table(lines), partition=self._partition, compression_type=self._codec
-            )
+            result = self._append(lines)
             for partition, appended in result.partitions.items():
                 self._base_offsets.setdefault(partition, appended.base_offset)
                 self._counts[partition] = self._counts.get(partition, 0) + appended.record_count
@@ -177,6 +175,31 @@ class Producer:
                 click.echo(f"\r{self.records:,} records acknowledged", err=True, nl=False)
         if live and self.records:
             click.echo("\r", err=True, nl=False)
+
+    def _append(self, lines: list[bytes]) -> AppendResult:
+        try:
+            return self._log.append(
+                self._topic, self._table(lines), partition=self._partition, compression_type=self._codec
+            )
+        except InvalidRequestError as error:
+            if error.code != "PARTITION_OUT_OF_RANGE" or self._partition is None:
+                raise
+            raise self._no_such_partition(self._partition) from None
+
+    def _no_such_partition(self, partition: int) -> InvalidRequestError:
+        from sparklog.client.offsets_topic import partitions_of_new
+        from sparklog.log.root_config import RootConfig
+
+        image = self._log.image
+        verb, count = "create", partitions_of_new(self._topic, RootConfig.parse(image.configs))
+        if self._topic in image.topics:
+            verb, count = "alter", self._log.partition_count(self._topic)
+        return InvalidRequestError(
+            "PARTITION_OUT_OF_RANGE",
+            f"topic {self._topic}: found --partition {partition}, expected 0 to {count - 1}",
+            fix="use one of those, leave --partition out, or let the topic have as many: "
+            f"sparklog topics {verb} --topic {self._topic} --partitions {partition + 1}",
+        )
 
     def summary(self) -> str:
         noun = "record" if self.records == 1 else "records"

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from sparklog.cli.broker_checks import check_brokers
 from sparklog.cli.environment_checks import Finding, Status
+from sparklog.cli.failures import in_shell_words
 from sparklog.cli.output import human_bytes
 from sparklog.cli.transaction_checks import check_staged, check_transactions
 from sparklog.errors import AlreadyExistsError, SparklogError, UnknownTopicError
@@ -44,8 +45,9 @@ def check_root(root: str, *, deep: bool, cluster_id: str | None = None) -> Itera
         log = open_log(root, create=False, cluster_id=cluster_id)
         store = open_store(root)
     except (SparklogError, OSError) as error:
-        fix = error.fix if isinstance(error, SparklogError) else "name the directory that sparklog made"
-        yield Finding("root", Status.FAIL, str(error), fix)
+        told = in_shell_words(error)
+        fix = told.fix if isinstance(told, SparklogError) else "name the directory that sparklog made"
+        yield Finding("root", Status.FAIL, str(told), fix)
         return
     topics = len(log.topics(include_internal=True))
     yield Finding("root", Status.OK, f"{store.url}: cluster {log.cluster_id}, topics: {topics}")

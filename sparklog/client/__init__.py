@@ -5,8 +5,9 @@ Only broker_root.py opens a socket: it asks a broker which root it serves, and n
 
 from sparklog.client.admin import PartitionDescription, TopicDescription
 from sparklog.client.appender import AppendOptions, PartitionedAppender, StagedAppend
-from sparklog.client.groups import OFFSETS_TOPIC, CommittedOffset, partition_for_group
+from sparklog.client.groups import CommittedOffset, partition_for_group
 from sparklog.client.log import SparkLog
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.client.opening import open_log
 from sparklog.client.partitioner import StickyPartitioner, partition_rows
 from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, later_versions, publish

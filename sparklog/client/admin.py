@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.client.cluster_view import describe_partition
+from sparklog.client.offsets_topic import configs_of_new, partitions_of_new
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
     TopicConfig,
@@ -78,7 +79,7 @@ def create_topic(
     """Create a topic; False if it was there and `if_not_exists`.
 
     Args:
-        partitions: None means the root's num.partitions.
+        partitions: None means the root's num.partitions, or offsets.topic.num.partitions.
 
     Raises:
         InvalidRequestError: TOPIC_EXISTS; an illegal name, number of partitions or setting.
@@ -89,8 +90,10 @@ def create_topic(
     def plan(image: Image) -> list[Action]:
         if if_not_exists and name in image.topics:
             return []
-        count = RootConfig.parse(image.configs).num_partitions if partitions is None else partitions
-        return [plan_create_topic(image, name, count, topic_id=topic_id, configs=configs)]
+        root = RootConfig.parse(image.configs)
+        count = partitions_of_new(name, root) if partitions is None else partitions
+        made_with = configs_of_new(name, configs)
+        return [plan_create_topic(image, name, count, topic_id=topic_id, configs=made_with)]
 
     return bool(_publish(metadata, plan))
 

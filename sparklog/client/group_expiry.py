@@ -15,8 +15,9 @@ Sources: KIP-211; Kafka ConsumerGroupCommand --delete.
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from sparklog.client.groups import OFFSETS_TOPIC, partition_for_group
+from sparklog.client.groups import partition_for_group
 from sparklog.client.log import SparkLog
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Action, DraftExtent, Image, PartitionState, plan_append
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sparklog.client.appender import PartitionedAppender, StagedAppend
 from sparklog.client.consumer import read_batches
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import InvalidRequestError
 from sparklog.format.consumer_offsets import (
     OffsetKey,
@@ -28,12 +29,9 @@ from sparklog.format.consumer_offsets import (
     encode_offset_key,
     encode_offset_value,
 )
-from sparklog.log.root_config import RootConfig
 from sparklog.metadata import Image, MetadataLog
 
 _log = logging.getLogger(__name__)
-OFFSETS_TOPIC = "__consumer_offsets"
-OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact"}
 MAX_METADATA_BYTES = 4096  # Kafka's offset.metadata.max.bytes
 MAX_GROUP_BYTES = (1 << 15) - 1
 _SHORT_NAME = 100  # characters, of which a loop takes less time than NumPy's calls
@@ -71,7 +69,6 @@ def _hash_code(group: str) -> int:
 
 def stage_offsets(
     appender: PartitionedAppender,
-    image: Image,
     group: str,
     offsets: Mapping[TopicPartition, int | None],
     *,
@@ -86,11 +83,7 @@ def stage_offsets(
     validate_offsets(offsets, metadata)
     if not offsets:
         return StagedAppend()
-    target = appender.topics.target(
-        OFFSETS_TOPIC,
-        partitions=RootConfig.parse(image.configs).offsets_topic_num_partitions,
-        configs=OFFSETS_TOPIC_CONFIGS,
-    )
+    target = appender.topics.target(OFFSETS_TOPIC, even_so=True)
     target.keyed = True
     appender.add(
         offset_rows(group, offsets, target.partitions, metadata=metadata, now_ms=now_ms), OFFSETS_TOPIC

@@ -366,12 +366,7 @@ class SparkLog(Closing):
     ) -> StagedAppend:
         """As `commit_offsets`, for publishing together with records in one commit."""
         return stage_offsets(
-            self.appender(sticky_turn=0),
-            self.image,
-            group,
-            offsets,
-            metadata=metadata,
-            now_ms=self.clock.now_ms(),
+            self.appender(sticky_turn=0), group, offsets, metadata=metadata, now_ms=self.clock.now_ms()
         )
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, int]:

@@ -9,6 +9,7 @@ Concurrency: values are immutable; a `TopicPlanner` belongs to one thread.
 import dataclasses
 from collections.abc import Mapping
 
+from sparklog.client.offsets_topic import OFFSETS_TOPIC, configs_of_new, partitions_of_new
 from sparklog.errors import UnknownTopicError
 from sparklog.log.config import TopicConfig, validate_topic_configs
 from sparklog.log.root_config import RootConfig
@@ -51,7 +52,8 @@ class TopicPlanner:
         overrides: Mapping[str, int] | None = None,
     ) -> None:
         """`auto_create` and `num_partitions`: instead of the root's; `configs`: of topics that have to be
-        created; `overrides`: fields of TopicConfig, which can only lower a topic's limits.
+        created, other than __consumer_offsets; `overrides`: fields of TopicConfig, which can only lower a
+        topic's limits.
 
         Raises:
             InvalidRequestError: a topic cannot have these `configs`.
@@ -65,18 +67,15 @@ class TopicPlanner:
         self._overrides = dict(overrides or {})
         self._targets: dict[str, TopicTarget] = {}
 
-    def target(
-        self, name: str, *, partitions: int | None = None, configs: dict[str, str] | None = None
-    ) -> TopicTarget:
+    def target(self, name: str, *, even_so: bool = False) -> TopicTarget:
         """The topic called `name`, planned if it does not exist.
 
         Args:
-            partitions, configs: of a topic that has to be created on purpose (an internal one); without
-                them the planner's, and the root's, decide, and may forbid it.
+            even_so: plan it although topics may not be created when rows are for them.
         """
         found = self._targets.get(name)
         if found is None:
-            found = self._existing(name) or self._plan(name, partitions, configs)
+            found = self._existing(name) or self._plan(name, even_so=even_so)
             self._targets[name] = found
         return found
 
@@ -99,13 +98,12 @@ class TopicPlanner:
             config=self._config(topic.configs),
         )
 
-    def _plan(self, name: str, partitions: int | None, configs: dict[str, str] | None) -> TopicTarget:
-        if configs is None:
-            configs = {} if partitions is not None else self._configs
-        if partitions is None:
-            if not self._auto_create:
-                raise unknown_topic(name)
-            partitions = self._num_partitions
+    def _plan(self, name: str, *, even_so: bool) -> TopicTarget:
+        if not (even_so or self._auto_create):
+            raise unknown_topic(name)
+        partitions, configs = self._num_partitions, self._configs
+        if name == OFFSETS_TOPIC:  # what the planner was told is for rows' topics
+            partitions, configs = partitions_of_new(name, self._root), configs_of_new(name)
         topic_id = new_id()
         plan_create_topic(self._image, name, partitions, topic_id=topic_id, configs=configs)  # is it legal?
         plan = PlannedTopic(

@@ -33,7 +33,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from sparklog.client.groups import OFFSETS_TOPIC, offset_rows, validate_group, validate_offsets
+from sparklog.client.groups import offset_rows, validate_group, validate_offsets
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.client.publish import AppendResult
 from sparklog.client.rows import validate_rows, with_partition
 from sparklog.client.sequencer import Sequencer

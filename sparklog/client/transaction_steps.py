@@ -7,14 +7,13 @@ Concurrency: any thread; nothing is kept here.
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from sparklog.client.groups import OFFSETS_TOPIC, OFFSETS_TOPIC_CONFIGS
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.client.publish import AppendedRange, AppendResult
 from sparklog.client.topic_plan import TopicPlanner
 from sparklog.client.transaction_plans import Ending
 from sparklog.client.unstaged_rows import UnstagedRows
 from sparklog.errors import RetriableError, StorageError
 from sparklog.log.past_retention import past_retention
-from sparklog.log.root_config import RootConfig
 from sparklog.metadata import Action, DraftExtent, Image, MetadataLog, plan_create_topic
 
 _ATTEMPTS = 3
@@ -35,14 +34,7 @@ def create_topic(metadata: MetadataLog, topic: str) -> None:
     Raises:
         UnknownTopicError: auto.create.topics.enable is false.
     """
-    planner, is_internal = TopicPlanner(metadata.image), topic == OFFSETS_TOPIC
-    target = planner.target(
-        topic,
-        partitions=RootConfig.parse(metadata.image.configs).offsets_topic_num_partitions
-        if is_internal
-        else None,
-        configs=OFFSETS_TOPIC_CONFIGS if is_internal else None,
-    )
+    target = TopicPlanner(metadata.image).target(topic, even_so=topic == OFFSETS_TOPIC)
     configs = {} if target.planned is None else dict(target.planned.configs)
 
     def plan(image: Image) -> list[Action]:

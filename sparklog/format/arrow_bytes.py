@@ -68,7 +68,7 @@ def binary_column(array: pa.Array) -> BinaryColumn:
 
 
 def null_mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """True where null; None when nothing is."""
+    """True where null; None when nothing is. Of an array that has a validity of its own (not a union)."""
     if array.null_count == 0:
         return None
     # Not is_null().to_numpy(), which would import pandas, 0.3 s in the middle of somebody's append.

@@ -30,9 +30,9 @@ ConfigT = TypeVar("ConfigT")
 class ActedOn(enum.Enum):
     """Is a setting that promises that records go kept to? The values are what its documentation says."""
 
-    ALWAYS = ()
-    BY_EXPIRE = (BY_EXPIRE,)
-    BY_COMPACT = (BY_COMPACT,)
+    ALWAYS = ""  # not (): Python before 3.11.4 gives that member no value
+    BY_EXPIRE = BY_EXPIRE
+    BY_COMPACT = BY_COMPACT
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def setting(
         minimum=minimum,
         maximum=maximum,
         choices=choices,
-        doc=" ".join([*acted_on.value, *doc.split()]),
+        doc=" ".join([acted_on.value, *doc.split()]).strip(),
         acted_on=acted_on,
         may_be_empty=may_be_empty,
     )

@@ -58,10 +58,17 @@ def test_a_mistyped_command_is_answered_with_the_near_one(run: Run, command: str
 def test_fixes_can_be_typed_in_a_shell(run: Run, tmp_path: Path) -> None:
     for elsewhere in (tmp_path / "missing", tmp_path):
         told = run("--root", str(elsewhere), "topics", "list", exit_code=1).stderr
-        assert "make a root there: sparklog topics create, or create=True in Python" in told
+        assert "Fix: check the path, or make a root there: sparklog topics create. SQLSTATE" in told
+        told = run("--root", str(elsewhere), "topics", "list", "--output=json", exit_code=1).stderr
+        assert json.loads(told)["error"]["fix"].endswith("sparklog topics create")
     assert "Use a partition from 0 to 3" in run("consume", "-t", "flights", "-p", "9", exit_code=1).stderr
     run("topics", "create", "--topic", "one")
     assert "Use partition 0, or" in run("consume", "-t", "one", "-p", "9", exit_code=1).stderr
+    for topic, last, verb in (("flights", 3, "alter"), ("new", 0, "create")):
+        told = run("produce", "-t", topic, "-p", "7", stdin="x\n", exit_code=1).stderr
+        assert f"topic {topic}: found --partition 7, expected 0 to {last}. " in told
+        assert f"sparklog topics {verb} --topic {topic} --partitions 8. " in told
+        assert "column" not in told
     told = run("kafka-console-consumer", "-t", "flights", "--timeout-ms", "9", exit_code=2).stderr
     assert "give -e, which stops at the end of the log" in told
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sparklog.client import OFFSETS_TOPIC, SparkLog, partition_for_group
+from sparklog.client import OFFSETS_TOPIC, AppendOptions, SparkLog, partition_for_group
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
 from sparklog.format.consumer_offsets import OffsetKey, decode_key, decode_offset_value
@@ -48,6 +48,39 @@ def test_the_topic_is_kafkas(log: SparkLog, clock: ManualClock) -> None:
     assert decode_key(record["key"]) == OffsetKey(group="g", topic="t", partition=3)
     value = decode_offset_value(record["value"])
     assert (value.offset, value.metadata, value.commit_timestamp_ms) == (5, "note", clock.now_ms())
+
+
+def test_whoever_makes_the_topic_it_is_a_coordinators(log: SparkLog) -> None:
+    record = pa.table({"key": [b"k"], "value": [b"v"]})
+    with pytest.raises(InvalidRequestError, match="the topic is compacted"):
+        log.append(OFFSETS_TOPIC, record.drop_columns("key"))
+    assert log.topics(include_internal=True) == []
+
+    def by_an_append() -> None:
+        log.append(OFFSETS_TOPIC, record)
+
+    def by_a_writer_of_other_topics() -> None:
+        options = AppendOptions(num_partitions=2, topic_configs={"cleanup.policy": "delete"})
+        with log.appender(options) as appender:
+            appender.add(record, OFFSETS_TOPIC)
+            log.publish([appender.finish()])
+
+    def by_name() -> None:
+        log.create_topic(OFFSETS_TOPIC)
+
+    for make in (by_an_append, by_a_writer_of_other_topics, by_name):
+        make()
+        assert log.describe_topic(OFFSETS_TOPIC).configs == {"cleanup.policy": "compact"}
+        assert log.partition_count(OFFSETS_TOPIC) == 50
+        log.delete_topic(OFFSETS_TOPIC)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", ""])
+def test_the_topic_is_made_with_no_retention(log: SparkLog, policy: str) -> None:
+    with pytest.raises(InvalidRequestError, match="offsets would be lost"):
+        log.create_topic(OFFSETS_TOPIC, 1, {"cleanup.policy": policy})
+    assert log.create_topic(OFFSETS_TOPIC, 7, {"cleanup.policy": "compact", "segment.bytes": "1000000"})
+    assert log.partition_count(OFFSETS_TOPIC) == 7
 
 
 def test_the_number_of_partitions_is_the_roots(log: SparkLog) -> None:

@@ -12,7 +12,7 @@ from sparklog.storage.base import StoreTraits
 from tests.support.removing import dead_segments, expire_below
 from tests.support.roots import opened
 
-ONE = pa.table({"value": [b"x"]})
+ONE = pa.table({"key": [b"k"], "value": [b"x"]})
 APART = {"sparklog.segment.apart": "true"}
 REMOTE = StoreTraits(is_remote=True, appends_after_sync=False)
 

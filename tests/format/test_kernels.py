@@ -19,6 +19,7 @@ from sparklog.format.byte_views import ByteViews
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.murmur2 import murmur2
 from sparklog.format.record_batch import HEADER
+from sparklog.format.record_layout import prepare_rows
 from tests.format.conftest import varint
 from tests.twins import without_kernels
 
@@ -158,6 +159,20 @@ def test_long_calls_which_give_the_interpreters_lock_away(columns: Callable[...,
     data = encode_batches(rows, EncodeOptions(max_batch_bytes=1 << 20)).to_bytes()
     with without_kernels():
         assert encode_batches(rows, EncodeOptions(max_batch_bytes=1 << 20)).to_bytes() == data
+
+
+def test_a_column_that_was_not_filled_is_not_given_away() -> None:
+    """The sum of these lengths is 0 in 64 bits."""
+    with pytest.raises(RuntimeError, match="the sum of the lengths"):
+        kernels.cut(np.zeros(8, np.uint8), np.zeros(4, np.int64), np.full(4, 1 << 62, np.int64))
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+def test_records_that_were_not_laid_out_are_not_given_away(off_by: int) -> None:
+    rows = prepare_rows(None, pa.array([b"one", b"two"], pa.binary()), None, 2)
+    zeros = np.zeros(2, np.int64)
+    with pytest.raises(RuntimeError, match="rest is not the size"):
+        kernels.lay_out(zeros, zeros, rows.rest + off_by, (None, rows.value, None), None)
 
 
 class Watched(kernels.Library):

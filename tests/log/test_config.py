@@ -126,6 +126,11 @@ def test_what_is_not_acted_on_by_itself_is_documented_so() -> None:
     assert f"|at least -1|{BY_EXPIRE} Keep records for this long" in describe_configs()
 
 
+def test_whether_it_is_acted_on_is_said_in_words() -> None:
+    """The value of none is empty brackets: Python 3.11.0 to 3.11.3 give such a member no value at all."""
+    assert [type(one.value) for one in ActedOn] == [str] * len(ActedOn)
+
+
 def test_the_example_file_matches_the_declarations() -> None:
     assert PROPERTIES.read_text() == render_properties()
 

@@ -3,8 +3,11 @@ a log, nor in what Spark prints of a plan.
 """
 
 import re
+import subprocess
+import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -85,6 +88,61 @@ def test_sparks_plans_hide_what_may_hold_a_secret() -> None:
         assert re.search(REDACTION_WITH_KEYS, name), name
     for name in ("s3.secret", "s3.token", "fs.s3a.access.key", "fs.s3a.secret.key"):
         assert re.search(by_default, name), name
+
+
+EVENT_LOG = """
+import sys
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+import sparklog
+
+root, events, jaas, secret = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.eventLog.enabled", "true").config("spark.eventLog.compress", "false")
+builder = sparklog.spark.configure(builder.config("spark.eventLog.dir", f"file://{events}"))
+spark = builder.getOrCreate()
+sparklog.register(spark)
+rows = spark.range(5).selectExpr("CAST(id AS STRING) value")
+rows.write.format("sparklog").mode("append").option("topic", "t").save(root)
+for name, value in (("kafka.sasl.jaas.config", jaas), ("s3.secret", secret), ("s3.key", secret)):
+    writer = rows.write.format("sparklog").mode("append").option("topic", "t")
+    view = f"CREATE TEMPORARY VIEW {name.replace('.', '_')} USING sparklog OPTIONS "
+    try:
+        writer.option(name, value).save(root)
+    except PySparkException as error:
+        print("refused", error)
+    try:
+        found = spark.read.format("sparklog").option("subscribe", "t").option(name, value).load(root)
+        found.explain(True)
+        found.collect()
+    except PySparkException as error:
+        print("refused", error)
+    try:
+        spark.sql(view + f"(path '{root}', subscribe 't', `{name}` \\"{value}\\")")
+    except PySparkException as error:
+        print("refused", error)
+spark.read.format("sparklog").option("subscribe", "t").load(root).collect()
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_neither_an_event_log_nor_a_plan_shows_a_secret(root: str, tmp_path: Path) -> None:
+    """A session of its own: the event log is set up when Spark starts."""
+    events = tmp_path / "events"
+    events.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", EVENT_LOG, root, str(events), JAAS, SECRET],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    logged = "".join(file.read_text() for file in events.rglob("events_*"))
+    assert "SQLExecutionStart" in logged
+    for hidden in ("kafka.sasl.jaas.config", "s3.secret", "s3.key"):
+        assert f"{hidden} -> *********(redacted)" in logged, "this logs options at all"
+    assert "== Parsed Logical Plan ==" in done.stdout
+    assert SECRET not in logged + done.stdout + done.stderr
 
 
 @pytest.mark.spark

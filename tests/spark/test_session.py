@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark import InheritableThread, SparkContext
+from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
 import sparklog.spark
@@ -66,6 +66,41 @@ def test_threads_of_ones_own_read_and_write(spark: SparkSession, root: str, tmp_
         topics = list(pool.map(write, range(2)))
     image = sparklog.open(root).image
     assert [sum(one.log_end_offset for one in image.topic(name).partitions) for name in topics] == [5, 5]
+
+
+@pytest.mark.spark
+def test_threads_of_a_foreach_batch_and_inheritable_threads_write(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    """Each says the line that makes its session the active one; a foreachBatch has a session of its own."""
+
+    def write(batch: DataFrame, topic: str) -> None:
+        sparklog.spark.register(batch.sparkSession)
+        batch.select("value").write.format("sparklog").mode("append").option("topic", topic).save(root)
+
+    def write_twice(batch: DataFrame, _batch_id: int) -> None:
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            list(pool.map(write, [batch, batch], ["pool-0", "pool-1"]))
+
+    rows = spark.range(5).selectExpr("CAST(id AS STRING) AS value")
+    thread = InheritableThread(target=write, args=(rows, "in"))
+    thread.start()
+    thread.join()
+    stream = spark.readStream.format("sparklog").option("subscribe", "in")
+    query = (
+        stream.option("startingOffsets", "earliest")
+        .load(root)
+        .writeStream.foreachBatch(write_twice)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    image = sparklog.open(root).image
+    found = [
+        sum(one.log_end_offset for one in image.topic(name).partitions) for name in ("in", "pool-0", "pool-1")
+    ]
+    assert found == [5, 5, 5]
 
 
 def test_what_is_known_is_not_registered_again() -> None:
