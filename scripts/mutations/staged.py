@@ -298,6 +298,21 @@ MUTANTS = (
         _STAGING,
     ),
     Mutant(
+        "what was committed before it was known is unsure until it is applied",
+        f"{_COORDINATION}/staging.py",
+        "                if not staged.is_whole:\n"
+        "                    self._unread_until = found.log_end_offset\n",
+        "",
+        _STAGING,
+    ),
+    Mutant(
+        "nobody answers before what was committed meanwhile is applied",
+        f"{_COORDINATION}/state_log.py",
+        "                    await self._read(0)  # what was committed before it was known to be staged\n",
+        "",
+        _STAGING,
+    ),
+    Mutant(
         "the next transaction of a producer is another one",
         f"{_COORDINATION}/staging.py",
         "        numbers = {(one.producer_id, one.number): one for one in open_ones if one is not None}\n",

@@ -12,8 +12,9 @@ It is staged from the moment on at which somebody was allowed to stage it, befor
 
 What this broker has staged it knows; what others have (a leader before it, a client without a broker) is
 read, found through images. Until that is done `is_unsure`: anything may be staged.
-Invariants: all that is staged as of the newest image is staged in the state, or `is_unsure`. What ends leaves
-    the state when all that the image of its end has is applied.
+Invariants: all that is staged as of the newest image is staged in the state, or `is_unsure`. What ends
+    leaves the state when all that the image of its end has is applied; what ended before it was known leaves
+    it unsure until then.
 Not here: the records in the log (state_log.py), who may stage what (the coordinator, publish/).
 Concurrency: event loop.
 After a crash, or taken over: read again.
@@ -53,11 +54,13 @@ class _Staged(Generic[RecordT]):
 
     Fields:
         end_offset: so far it is known; staged records count from 0.
+        is_whole: there was no more of it when it was last seen.
         leaves_at: it has ended: up to which offset the log has to be applied before its records leave.
     """
 
     records: list[RecordT] = field(default_factory=list)
     end_offset: int = 0
+    is_whole: bool = False
     leaves_at: int | None = None
 
 
@@ -80,7 +83,6 @@ class Staging(Generic[RecordT]):
         led: LedPartition,
         state: Stageable,
     ) -> None:
-        self.is_unsure = False
         self._host = host
         self._topic = topic
         self._led = led
@@ -89,6 +91,8 @@ class Staging(Generic[RecordT]):
         self._by_transaction: dict[_Number, _Staged[RecordT]] = {}
         self._own: dict[tuple[str, int], Sequence[RecordT]] = {}  # by where they are
         self._applied = 0
+        self._has_more = False  # than is known: to be read
+        self._unread_until = 0  # somewhere below, the log may have what was never staged in the state
         self._is_reading = False
         self._retry: TimerEntry | None = None
         self._background = Background()
@@ -134,10 +138,15 @@ class Staging(Generic[RecordT]):
 
     # Following
 
+    @property
+    def is_unsure(self) -> bool:
+        """May anything be staged, or committed and not applied, that is not in the state?"""
+        return self._has_more or self._applied < self._unread_until
+
     def follow(self) -> None:
         """A new image may be there."""
         self._look()
-        if self.is_unsure and not self._is_reading:
+        if self._has_more and not self._is_reading:
             self._is_reading = True
             self._background.spawn(self._follow())
 
@@ -150,7 +159,7 @@ class Staging(Generic[RecordT]):
     async def load(self) -> None:
         """Know all that is staged. Raises what reading raises."""
         self._look()
-        while self.is_unsure:
+        while self._has_more:
             await self._read_some()
             self._look()
 
@@ -159,7 +168,7 @@ class Staging(Generic[RecordT]):
         image = self._host.root.image
         found, transactions = self._led.state_in(image), image.transactions
         staging = transactions.staging_in(self._led.topic_id, self._led.partition)
-        self.is_unsure = False
+        self._has_more = False
         if found is None or not (staging or self._by_transaction):
             return  # as nearly always
         open_ones = [transactions.of_producer(producer_id) for producer_id in staging]
@@ -167,9 +176,12 @@ class Staging(Generic[RecordT]):
         for number, staged in self._by_transaction.items():
             if number not in numbers and staged.leaves_at is None:
                 staged.leaves_at = found.log_end_offset
+                if not staged.is_whole:
+                    self._unread_until = found.log_end_offset
         for number, transaction in numbers.items():
             staged = self._by_transaction.setdefault(number, _Staged())
-            self.is_unsure |= not self._take_own(staged, transaction)
+            staged.is_whole = self._take_own(staged, transaction)
+            self._has_more |= not staged.is_whole
         self._let_go()
 
     def _take_own(self, staged: _Staged[RecordT], transaction: Transaction) -> bool:

@@ -191,7 +191,7 @@ class StateLog(Generic[RecordT, StateT]):
 
     @property
     def is_unsure(self) -> bool:
-        """Is something staged that is not in the state yet?"""
+        """See Staging."""
         return self._staging.is_unsure
 
     def follow(self) -> None:
@@ -226,6 +226,7 @@ class StateLog(Generic[RecordT, StateT]):
                 async with self._load_turns, self._lock:
                     await self._read(0)
                     await self._staging.load()
+                    await self._read(0)  # what was committed before it was known to be staged
             except (RetriableError, StorageError) as error:
                 _log.warning("loading %s failed: %s", self.name, error)
                 await asyncio.sleep(retry_ms / 1000)

@@ -304,6 +304,56 @@ def test_what_ended_while_it_was_read_is_not_staged_any_more(toys: Toys, commits
     toys.run(scenario)
 
 
+def test_what_was_committed_before_it_was_known_is_unsure_until_it_is_applied(toys: Toys) -> None:
+    """Who is told the state of before would take it for stable."""
+
+    async def scenario(toy: Toy) -> None:
+        producer = begun(toy.log)
+        other = await staged_by_another(toys, producer)
+        with held(toy, "replay_staged") as may_go:
+            await toy.look()
+            toy.root.reads = asyncio.Event()
+            producer.end()
+            await toy.look()
+            assert (toy.log_of(0).is_unsure, staged(toy), toy.amounts()) == (True, {}, {})
+            may_go.set()
+            await toy.settle()
+        assert (toy.log_of(0).is_unsure, toy.amounts()) == (True, {})
+        toy.root.reads.set()
+        await toy.settle()
+        assert (toy.log_of(0).is_unsure, staged(toy), toy.amounts()) == (False, {}, {"a0": 1})
+        other.shards.close()
+        await other.close()
+
+    toys.run(scenario)
+
+
+def test_who_begins_to_coordinate_applies_what_was_committed_meanwhile_before_it_answers(toys: Toys) -> None:
+    async def before(toy: Toy) -> None:
+        await toy.append(Entry("x0", 5))
+        await stages(toy, begun(toy.log), A)
+
+    async def after(toy: Toy) -> None:
+        with held(toy, "replay_staged") as may_know:
+            toy.shards.open()
+            await toy.settle()
+            producer = TransactionalProducer(toy.log)
+            known = producer.known
+            producer.producer_id, producer.epoch = known.producer_id, known.producer_epoch
+            producer.end()
+            toy.root.reads = asyncio.Event()
+            may_know.set()
+            await toy.settle()
+        assert toy.log_of(0).status is LogStatus.LOADING
+        toy.root.reads.set()
+        await toy.settle()
+        assert toy.log_of(0).status is LogStatus.READY
+        assert (toy.amounts(), staged(toy)) == ({"x0": 5, "a0": 1}, {})
+
+    toys.run(before)
+    toys.run(after, opened=False)
+
+
 def test_what_is_committed_while_the_log_is_read_is_read_as_well(toys: Toys) -> None:
     """Also if nothing is committed after that: who waits for it may be who would."""
 
