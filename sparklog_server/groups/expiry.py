@@ -54,7 +54,8 @@ class Expiry:
         self._began = table.now()
 
     def start(self) -> None:
-        """Look for expired offsets from time to time."""
+        """Look for expired offsets from time to time; also when that goes on already."""
+        self.stop()
         delay_ms = self._settings.offsets_retention_check_interval_ms
         self._alarm = self._host.timer.schedule(
             delay_ms, lambda: self._background.spawn(self._expire_and_go_on())

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 else:
     Host = Roots = Any
 
+_EACH_MINUTE = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"}
+
 
 def test_deleting_a_topic_deletes_its_offsets(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
@@ -107,8 +109,25 @@ def test_expiry_runs_by_itself(roots: Roots) -> None:
         await host.advance(60_000)
         assert not host.groups.exists("g")
 
-    retention = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "60000"}
-    roots.run(scenario, retention)
+    roots.run(scenario, _EACH_MINUTE)
+
+
+def test_one_that_resumes_while_it_forgets_has_one_alarm(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("g", to_commit(1))
+        host.publisher.hold = True
+        await host.advance(60_000)
+        host.groups.release()
+        host.groups.resume()
+        host.publisher.hold = False
+        host.publisher.release()
+        await host.settle()
+        await host.groups.commit("g", to_commit(1))
+        before = len(host.publisher.submissions)
+        await host.advance(60_000)
+        assert host.publisher.submissions[before:] == [1]
+
+    roots.run(scenario, _EACH_MINUTE)
 
 
 def test_deleting_groups(roots: Roots) -> None:
