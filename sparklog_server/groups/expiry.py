@@ -68,10 +68,11 @@ class Expiry:
 
     def follow(self, old: Image, new: Image) -> None:
         """Topics may have been deleted."""
-        if not old.topic_by_id.keys() <= new.topic_by_id.keys():
+        if old.cluster_changed != new.cluster_changed:  # 0.13 ms for 10,000 topics, with each commit
             deleted = old.topic_by_id.keys() - new.topic_by_id.keys()
             names = [old.topic_by_id[topic_id].name for topic_id in deleted]
-            self._background.spawn(self._delete_of_topics(names, self._ready_shards()))
+            if names:
+                self._background.spawn(self._delete_of_topics(names, self._ready_shards()))
         self._follow_transactions(new)
 
     def _follow_transactions(self, image: Image) -> None:
