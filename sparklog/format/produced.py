@@ -36,7 +36,7 @@ from sparklog.format.record_starts import MIN_RECORD_BYTES
 MAX_RECORDS = 1_000_000
 _RECORD_BYTES = 9
 _TOGETHER_RECORDS = 65_536  # NumPy's intermediate columns take some 300 bytes for each
-_INT64 = 1 << 64
+_INT64 = np.iinfo(np.int64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +111,11 @@ def inspect_records(
         deltas, keyless = inspect_body(body, header.record_count)
     except BadRecordError as error:
         raise corrupt(f"{where}, record {error.row}", error.found, error.expected) from None
-    if isinstance(deltas, list):
-        lowest, highest = min(deltas), max(deltas)
-    else:
-        lowest, highest = int(deltas.min()), int(deltas.max())
+    lowest, highest = _range(header.first_timestamp_ms, deltas)
     return InspectedRecords(
         body=body,
-        min_timestamp_ms=_int64(header.first_timestamp_ms + lowest),
-        max_timestamp_ms=_int64(header.first_timestamp_ms + highest),
+        min_timestamp_ms=lowest,
+        max_timestamp_ms=highest,
         timestamp_delta=deltas,
         keyless=keyless,
     )
@@ -149,8 +146,9 @@ def inspect_together(batches: Sequence[tuple[BytesLike, BytesLike]]) -> list[Ins
     except SparklogError:
         return None
     first, deltas = parsed.bodies.first_record, parsed.fields.timestamp_delta
-    lowest = (table.first_timestamp_ms + np.minimum.reduceat(deltas, first)).tolist()
-    highest = (table.first_timestamp_ms + np.maximum.reduceat(deltas, first)).tolist()
+    timestamps = np.repeat(table.first_timestamp_ms, parsed.bodies.record_count) + deltas
+    lowest = np.minimum.reduceat(timestamps, first).tolist()
+    highest = np.maximum.reduceat(timestamps, first).tolist()
     ends = (first + parsed.bodies.record_count).tolist()
     keyless = np.flatnonzero(parsed.fields.key_length < 0)
     bounds = np.searchsorted(keyless, [*first.tolist(), len(deltas)]).tolist()
@@ -174,9 +172,21 @@ def _too_many(where: str, count: int) -> CorruptLogError:
     )
 
 
-def _int64(value: int) -> int:
-    """As Java adds: around the end of the domain."""
-    return (value + _INT64 // 2) % _INT64 - _INT64 // 2
+def _range(first_timestamp_ms: int, deltas: list[int] | Int64Array) -> tuple[int, int]:
+    """The smallest and the largest timestamp, in int64, which wraps: so Java adds, and so does every reader.
+
+    1. a batch has first timestamp -1, and a delta of -2**63 beside one of 0;
+    2. the smallest delta makes the largest timestamp: -1 - 2**63 is 2**63 - 1;
+    3. so the extremes are those of the sums; adding to the smallest and largest delta would tell -1 and -1.
+    """
+    if isinstance(deltas, list):
+        lowest, highest = first_timestamp_ms + min(deltas), first_timestamp_ms + max(deltas)
+    else:
+        lowest, highest = first_timestamp_ms + int(deltas.min()), first_timestamp_ms + int(deltas.max())
+    if _INT64.min <= lowest and highest <= _INT64.max:
+        return lowest, highest
+    timestamps = np.asarray(deltas, np.int64) + np.int64(first_timestamp_ms)
+    return int(timestamps.min()), int(timestamps.max())
 
 
 def _invalid(where: str, found: str) -> InvalidRequestError:

@@ -124,7 +124,10 @@ class StoredReader:
             pieces = [Piece(first.extent, first.span, first.position, needed)]
             data, pieces = self._load(pieces)
             whole = len(data)
-        block = self._block(data[:whole], pieces, epoch)
+        data = data[:whole]
+        if whole < memoryview(data.obj).nbytes * 3 // 4:  # who keeps a part of a buffer keeps all of it
+            data = memoryview(bytearray(data))
+        block = self._block(data, pieces, epoch)
         return (
             FetchedBatches(chunks=(block.data.toreadonly(),), size=whole, next_offset=block.end_offset),
             block,

@@ -5,6 +5,7 @@ Sources: Kafka has no counterpart for most; there each partition syncs alone.
 
 import dataclasses
 
+from sparklog.format.decode import DEFAULT_MAX_DECOMPRESSED_BYTES
 from sparklog.log.setting import LONG_MAX, setting
 from sparklog_server.settings.units import INT_MAX, MIB
 
@@ -15,13 +16,13 @@ class PublishSettings:
 
     max_decompressed_message_bytes: int = setting(
         "max.decompressed.message.bytes",
-        default=128 * MIB,
+        default=DEFAULT_MAX_DECOMPRESSED_BYTES,
         minimum=1024,
-        maximum=INT_MAX,
+        maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
         unit="bytes",
-        doc="""Largest record batch after decompression; checked while it is decompressed. Larger: batches
-        that compress very well get through; smaller: one request can make the broker hold less. Beside it,
-        no batch may decompress to more than 512 times its size, or max.message.bytes where that is more.""",
+        doc="""Largest record batch after decompression; checked while it is decompressed. No more than
+        readers without a broker decompress. Smaller: one request can make the broker hold less. Beside it, no
+        batch may decompress to more than 512 times its size, or max.message.bytes where that is more.""",
     )
     produce_check_bytes: int = setting(
         "sparklog.produce.check.bytes",

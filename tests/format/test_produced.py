@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.produced import validate_produced_header
-from sparklog.format.record_batch import parse_header
+from sparklog.format.produced import inspect_records, inspect_together, validate_produced_header
+from sparklog.format.record_batch import HEADER, parse_header
+from sparklog.format.record_inspection import WALK_RECORDS
+from tests.format.conftest import varint
 
 Build = Callable[..., bytes]
 
@@ -39,3 +41,32 @@ def test_ordinary_and_idempotent_batches_pass(raw_batch: Build, raw_record: Buil
 def test_what_producers_may_not_write(raw_batch: Build, fields: dict[str, int], found: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"INVALID_BATCH.*here: found {found}"):
         validate_produced_header(parse_header(raw_batch(**fields), 0, "here"), where="here")
+
+
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+@pytest.mark.parametrize("more", [0, 2 * WALK_RECORDS])  # so few are walked, so many are columns
+@pytest.mark.parametrize(
+    ("first", "deltas", "lowest", "highest"),
+    [
+        (1_000, [0, 5, -3], 997, 1_005),
+        (-1, [0, LOWEST], -1, HIGHEST),
+        (HIGHEST, [0, 1], LOWEST, HIGHEST),
+        (LOWEST, [0, HIGHEST, -1], LOWEST, HIGHEST),
+    ],
+)
+def test_the_times_of_a_batch_are_those_of_its_records(
+    raw_batch: Build, raw_record: Build, first: int, deltas: list[int], lowest: int, highest: int, more: int
+) -> None:
+    """Which wrap, as readers add them: the smallest delta may make the largest time."""
+    deltas = [*deltas, *[0] * more]
+    body = b"".join(
+        raw_record(timestamp_delta=varint(delta), offset_delta=row) for row, delta in enumerate(deltas)
+    )
+    batch = raw_batch(body, record_count=len(deltas), first_timestamp_ms=first, max_timestamp_ms=highest)
+    found = inspect_records(batch, parse_header(batch, 0, "here"), where="here")
+    assert (found.min_timestamp_ms, found.max_timestamp_ms) == (lowest, highest)
+    together = inspect_together([(batch[: HEADER.size], body)] * 2)
+    assert together is not None
+    assert [(one.min_timestamp_ms, one.max_timestamp_ms) for one in together] == [(lowest, highest)] * 2
