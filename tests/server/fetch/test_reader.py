@@ -395,7 +395,7 @@ def test_a_segment_that_grew_is_opened_again(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_of_a_buffer_keeps_no_more(stored: StoredLog) -> None:
-    """Of a small batch before one that does not fit only the small one: the cache counts what it was given."""
+    """Of a small batch before one that does not fit only the small one: the cache counts what it is given."""
     stored.append(1)
     stored.append(1, value_bytes=300_000)
     reader = StoredReader(stored.log.store, Leadership(1, stored.log))
