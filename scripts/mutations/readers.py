@@ -158,4 +158,18 @@ MUTANTS = (
         "True",
         "tests/client/test_lanes.py",
     ),
+    Mutant(
+        "a produced batch: times that wrap are those of its records",
+        "sparklog/format/produced.py",
+        "    if _INT64.min <= lowest and highest <= _INT64.max:\n",
+        "    if True:\n",
+        "tests/format/test_produced.py",
+    ),
+    Mutant(
+        "broker: a small batch does not keep a large buffer in the cache",
+        "sparklog_server/fetch/reader.py",
+        "            data = memoryview(bytearray(data))\n",
+        "            pass\n",
+        "tests/server/fetch/test_bounds.py",
+    ),
 )

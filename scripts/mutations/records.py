@@ -396,18 +396,4 @@ MUTANTS = (
         "        if False:\n",
         "tests/server/fetch/test_reader.py",
     ),
-    Mutant(
-        "a produced batch: times that wrap are those of its records",
-        "sparklog/format/produced.py",
-        "    if _INT64.min <= lowest and highest <= _INT64.max:\n",
-        "    if True:\n",
-        "tests/format/test_produced.py",
-    ),
-    Mutant(
-        "broker: a small batch does not keep a large buffer in the cache",
-        "sparklog_server/fetch/reader.py",
-        "            data = memoryview(bytearray(data))\n",
-        "            pass\n",
-        "tests/server/fetch/test_reader.py",
-    ),
 )

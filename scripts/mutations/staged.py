@@ -9,7 +9,7 @@ _CHECKS = "tests/server/publish/test_part_checks.py"
 _OTHERS = "tests/server/publish/test_bundles_by_others.py"
 _PRODUCE = "tests/server/api/test_transactional_produce.py"
 _COORDINATION = "sparklog_server/coordination"
-_STAGING = "tests/server/coordination/test_staging.py"
+_STAGING = "tests/server/coordination/test_staging.py tests/server/coordination/test_staged_by_others.py"
 
 MUTANTS = (
     Mutant(

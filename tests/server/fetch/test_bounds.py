@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from sparklog_server.cluster.leadership import Leadership
+from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.fetch.service import WAITING_BYTES
 from sparklog_server.fetch.sessions import PARTITION_BYTES, FetchSessions
 from tests.server.api.fetching import FETCH, asked, fetch, partitions_of, request_fields, waiting
-from tests.server.fetch.stored import TOPIC, StoredLog
+from tests.server.fetch.stored import TOPIC, StoredLog, stored_log
 from tests.server.fetch.test_sessions import A0, A1, B0, ids, keys_of, make_sessions, open_session, wants
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
@@ -121,3 +123,18 @@ def test_a_request_that_waits_keeps_no_more_than_it_needs(client: WireClient, br
 def test_what_was_parked_is_given_back(size: int, client: WireClient, broker: RunningBroker) -> None:
     fetch(client, asked(*((0, 0) for _ in range(size))), max_wait=1)
     assert broker.broker.fetches.waiting_bytes == 0
+
+
+def test_what_is_kept_of_a_buffer_keeps_no_more(tmp_path: Path) -> None:
+    """Of a small batch before one that does not fit only the small one: the cache counts what it is given."""
+    with stored_log(tmp_path / "log") as stored:
+        stored.append(1)
+        stored.append(1, value_bytes=300_000)
+        reader = StoredReader(stored.log.store, Leadership(1, stored.log))
+        try:
+            _, block = reader.read(TOPIC, stored.state, 0, max_bytes=200_000)
+        finally:
+            reader.close()
+    assert block is not None
+    assert block.end_offset == 1
+    assert memoryview(block.data.obj).nbytes < 2 * len(block.data)

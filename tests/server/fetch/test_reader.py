@@ -392,17 +392,3 @@ def test_a_segment_that_grew_is_opened_again(tmp_path: Path) -> None:
             found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
             assert offsets_of(data_of(found)) == list(range(count))
         reader.close()
-
-
-def test_what_is_kept_of_a_buffer_keeps_no_more(stored: StoredLog) -> None:
-    """Of a small batch before one that does not fit only the small one: the cache counts what it is given."""
-    stored.append(1)
-    stored.append(1, value_bytes=300_000)
-    reader = StoredReader(stored.log.store, Leadership(1, stored.log))
-    try:
-        _, block = reader.read(TOPIC, stored.state, 0, max_bytes=200_000)
-    finally:
-        reader.close()
-    assert block is not None
-    assert block.end_offset == 1
-    assert memoryview(block.data.obj).nbytes < 2 * len(block.data)
