@@ -1,7 +1,8 @@
 """`sparklog consume`: print records, partition by partition, and follow the log.
 
 Follows until interrupted, unless `-e` (stop at the end as it was) or `-c N`.
-Not here: formats (record_format.py), what `-o` means (start_position.py), the loop (follower.py).
+Not here: formats (record_format.py), what `-o` means (start_position.py), what is read (cursors.py), the
+    loop (follower.py).
 """
 
 from __future__ import annotations
@@ -9,19 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.follower import Cursor, Follower
+from sparklog.cli.cursors import Selection
+from sparklog.cli.follower import Follower
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_format, json_line
 from sparklog.cli.settings import common_options, current
-from sparklog.cli.start_position import Anchor, Position, PositionError, parse_positions, resolve
-from sparklog.errors import OffsetOutOfRangeError
-
-if TYPE_CHECKING:
-    from sparklog.client import SparkLog
+from sparklog.cli.start_position import PositionError, parse_positions
 
 PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our tokens for them
     "print.timestamp": "%T",
@@ -95,15 +92,12 @@ def consume(
         raise click.UsageError(str(error)) from None
     if from_beginning and start is not None:
         raise click.UsageError("--from-beginning and -o name two starts; give one.")
-    if start is None:
-        start = Position(Anchor.STORED if group else Anchor.BEGINNING)
     log = current().open_log()
     require_topics(log, [topic])
-    cursors = [
-        _cursor(log, topic, partition, start, end, group=group, exit_at_end=exit_at_end)
-        for partition in partitions or range(log.partition_count(topic))
-    ]
-    follower = Follower(log, topic, cursors, group=group, with_headers=render.needs_headers)
+    selection = Selection(
+        topic=topic, partitions=partitions, start=start, end=end, exit_at_end=exit_at_end, group=group
+    )
+    follower = Follower(log, selection, with_headers=render.needs_headers)
     try:
         follower.run(render.record, sys.stdout.buffer, max_messages)
     except KeyboardInterrupt:
@@ -140,34 +134,3 @@ def _format_of_properties(properties: tuple[str, ...]) -> str:
     separator = chosen.get("key.separator", "\t").replace("%", "%%").replace("\\", "\\\\")
     tokens = [token for key, token in PRINT_PROPERTIES.items() if chosen.get(key, "").lower() == "true"]
     return separator.join(tokens) + "\\n"
-
-
-def _cursor(
-    log: SparkLog,
-    topic: str,
-    partition: int,
-    start: Position,
-    end: Position | None,
-    *,
-    group: str | None,
-    exit_at_end: bool,
-) -> Cursor:
-    log_end_offset = log.log_end_offset(topic, partition)
-    bounds = {"log_start_offset": log.log_start_offset(topic, partition), "log_end_offset": log_end_offset}
-    stored = log.committed_offsets(group).get((topic, partition)) if group else None
-
-    def offset_for_time(timestamp_ms: int) -> int | None:
-        return log.offset_for_time(topic, partition, timestamp_ms)
-
-    next_offset = resolve(start, **bounds, offset_for_time=offset_for_time, stored=stored)
-    if not bounds["log_start_offset"] <= next_offset <= log_end_offset:
-        raise OffsetOutOfRangeError(
-            "OFFSET_OUT_OF_RANGE",
-            f"{topic}-{partition}: found start offset {next_offset}, "
-            f"expected {bounds['log_start_offset']} to {log_end_offset}",
-            fix="start from -o beginning or -o end",
-        )
-    end_offset = log_end_offset if exit_at_end else None
-    if end is not None:
-        end_offset = resolve(end, **bounds, offset_for_time=offset_for_time)
-    return Cursor(partition, next_offset, end_offset)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import IO, Any
 
 import click
 
@@ -69,6 +71,17 @@ def show_rows(columns: Sequence[Column], rows: Sequence[Row]) -> None:
 
 def show_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def reader_left(stream: IO[Any]) -> bool:
+    """Is it a pipe that nobody reads any more? Nothing is written to find out."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # it is no file, or closed
+        return False
+    poller = select.poll()
+    poller.register(descriptor, 0)
+    return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poller.poll(0))
 
 
 def cell(value: object) -> str:
