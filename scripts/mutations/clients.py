@@ -248,4 +248,18 @@ MUTANTS = (
         "            pass\n",
         "tests/cli/test_follower.py",
     ),
+    Mutant(
+        "what nobody reads on stderr ends no command",
+        "sparklog/cli/notes.py",
+        "        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)\n",
+        "        raise\n",
+        "tests/cli/test_process.py -k nobody",
+    ),
+    Mutant(
+        "only a reader of stdout that leaves is a normal end",
+        "sparklog/cli/main.py",
+        "            if not reader_left(sys.stdout):\n",
+        "            if False:\n",
+        "tests/cli/test_failures.py",
+    ),
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.maintenance_words import chosen_topics, note_of_version, topics_argument
+from sparklog.cli.notes import note
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
@@ -98,7 +99,7 @@ def show_report(report: CompactionReport, *, dry_run: bool, reasons: Mapping[str
         click.echo("Nothing to compact.")
         for name, reason in list(reasons.items())[:_MAX_REASONS]:
             if reason:
-                click.echo(f"{name}: {reason}.", err=True)
+                note(f"{name}: {reason}.")
         return
     show_rows(COLUMNS[:_OF_DRY_RUN] if dry_run else COLUMNS, shown)
     keyless = sum(one.keyless for one in report.topics.values())
@@ -108,10 +109,10 @@ def show_report(report: CompactionReport, *, dry_run: bool, reasons: Mapping[str
             if keyless == 1
             else f"{keyless} records had no key, and are gone."
         )
-        click.echo(told, err=True)
+        note(told)
     left_out = sum(one.left_out for one in report.topics.values())
     if left_out:
-        click.echo(f"{left_out} rounds were left out: others changed the partition meanwhile.", err=True)
+        note(f"{left_out} rounds were left out: others changed the partition meanwhile.")
 
 
 def _outcome(one: CompactedTopic, *, dry_run: bool) -> str:

@@ -16,6 +16,7 @@ import click
 from sparklog.cli.cursors import Selection
 from sparklog.cli.follower import Follower
 from sparklog.cli.near_names import require_topics
+from sparklog.cli.notes import note
 from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_format, json_line
 from sparklog.cli.settings import common_options, current
 from sparklog.cli.start_position import PositionError, parse_positions
@@ -102,7 +103,7 @@ def consume(
         follower.run(render.record, sys.stdout.buffer, max_messages)
     except KeyboardInterrupt:
         # The usual way to end a follow; what was printed is printed.
-        click.echo(err=True)
+        note("")
 
 
 @dataclass(frozen=True, slots=True)

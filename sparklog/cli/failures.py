@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import click
 
+from sparklog.cli.notes import note
 from sparklog.errors import SparklogError
 
 USAGE = "USAGE"
@@ -44,13 +45,13 @@ def in_shell_words(error: Exception) -> Exception:
 def show_failure(error: Exception, message: str, *, as_json: bool) -> None:
     """Tell of an error; `message` is its text."""
     if as_json:
-        click.echo(json.dumps({"error": _document(error, message)}, ensure_ascii=False), err=True)
+        note(json.dumps({"error": _document(error, message)}, ensure_ascii=False))
     elif isinstance(error, SparklogError) and sys.stderr.isatty():
         fix = error.fix.rstrip(".")
         problem, _, _ = message.rpartition(f" Fix: {fix}. ")
-        click.echo(f"Error: {problem}\nFix: {fix}.", err=True)
+        note(f"Error: {problem}\nFix: {fix}.")
     else:
-        click.echo(f"Error: {message}", err=True)
+        note(f"Error: {message}")
 
 
 def _document(error: Exception, message: str) -> dict[str, str | None]:

@@ -1,7 +1,8 @@
 """The entry point: the table of commands, and what becomes of errors.
 
 Exit codes: 0 done, 1 failure, 2 usage. Errors go to stderr as one message; `--debug` adds the
-traceback. A reader that goes away (`sparklog consume ... | head`) is a normal end.
+traceback. A reader of stdout that goes away (`sparklog consume ... | head`) is a normal end; any other pipe
+that breaks is not.
 Not here: any command (a module per noun beside this one).
 """
 
@@ -15,6 +16,8 @@ import click
 
 from sparklog.cli.failures import asks_for_json, in_shell_words, show_failure
 from sparklog.cli.group import LazyCommand, LazyGroup
+from sparklog.cli.notes import note
+from sparklog.cli.output import reader_left
 from sparklog.cli.settings import Settings, common_options
 
 _AS_JSON = "sparklog.failures_as_json"
@@ -91,7 +94,9 @@ class RootGroup(LazyGroup):
             if not ctx.meta[_AS_JSON]:
                 raise
             _report(ctx, error, error.format_message(), exit_code=error.exit_code)
-        except BrokenPipeError:
+        except BrokenPipeError as error:
+            if not reader_left(sys.stdout):
+                _report(ctx, error, str(error))
             # Python flushes stdout once more on its way out; let that go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             ctx.exit(0)
@@ -110,7 +115,7 @@ def _report(ctx: click.Context, error: Exception, message: str, exit_code: int =
     """Print the error being handled, and leave."""
     settings = ctx.find_object(Settings)
     if settings is not None and settings.debug:
-        click.echo(traceback.format_exc(), err=True, nl=False)
+        note(traceback.format_exc(), end="")
     show_failure(error, message, as_json=ctx.meta[_AS_JSON])
     ctx.exit(exit_code)
 

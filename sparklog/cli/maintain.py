@@ -18,6 +18,7 @@ import click
 
 from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.maintenance_words import chosen_topics, min_input_files_option, topics_argument
+from sparklog.cli.notes import note
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
@@ -153,7 +154,7 @@ def _watch(
             elif report.has_done_anything:
                 click.echo(_line(report))
         if problem and problem != told:
-            click.echo(problem, err=True)
+            note(problem)
         told = problem
         stop.wait(interval_seconds)
 
@@ -244,9 +245,9 @@ def _show(report: RoundReport, *, dry_run: bool) -> None:
         )
     for one in report.steps:
         if one.message:
-            click.echo(one.message, err=True)
+            note(one.message)
     if report.is_stopped:
-        click.echo("Stopped; the rest is due again with the next run.", err=True)
+        note("Stopped; the rest is due again with the next run.")
 
 
 def _figures(figures: object) -> str:

@@ -1,14 +1,24 @@
 """What a command tells the user beside its result, on stderr.
 
+Invariants: telling never raises. A command's work is not given up, midway and maybe half counted, because
+nobody reads stderr any more.
 Not here: results (output.py), errors that end a command (failures.py).
 """
+
+import os
 
 import click
 
 
-def note(message: str) -> None:
-    """Tell the user something that is not a result."""
-    click.echo(message, err=True)
+def note(message: str, *, end: str = "\n") -> None:
+    """Tell the user something that is not a result, if there is somebody to be told."""
+    try:
+        click.echo(f"{message}{end}", err=True, nl=False)
+    except BrokenPipeError:
+        # Python flushes stderr once more on its way out, and its exit code would be that of a failure.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    except (OSError, ValueError):  # such as a terminal that is gone; a stream that is closed
+        pass
 
 
 def show_warnings() -> None:

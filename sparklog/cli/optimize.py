@@ -15,6 +15,7 @@ from sparklog.cli.maintenance_words import (
     note_of_version,
     topics_argument,
 )
+from sparklog.cli.notes import note
 from sparklog.cli.output import Column, show_json, show_rows
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
@@ -89,7 +90,4 @@ def show_report(report: Report, *, dry_run: bool) -> None:
     show_rows([column for column in COLUMNS if column.field not in dropped], shown)
     left_out = sum(one.left_out for one in report.topics.values())
     if left_out:
-        click.echo(
-            f"{left_out} pieces were left out: others changed them meanwhile, or they cannot be fewer.",
-            err=True,
-        )
+        note(f"{left_out} pieces were left out: others changed them meanwhile, or they cannot be fewer.")

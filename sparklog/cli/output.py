@@ -23,6 +23,7 @@ from sparklog.cli.settings import current
 
 Row = Mapping[str, object]
 _NOTHING: Sequence[object] = (None, [], ())
+_LEFT = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def reader_left(stream: IO[Any]) -> bool:
         return False
     poller = select.poll()
     poller.register(descriptor, 0)
-    return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poller.poll(0))
+    return any(events & _LEFT for _, events in poller.poll(0))
 
 
 def cell(value: object) -> str:

@@ -172,9 +172,9 @@ class Producer:
                 self._counts[partition] = self._counts.get(partition, 0) + appended.record_count
             self.records += len(lines)
             if live:
-                click.echo(f"\r{self.records:,} records acknowledged", err=True, nl=False)
+                note(f"\r{self.records:,} records acknowledged", end="")
         if live and self.records:
-            click.echo("\r", err=True, nl=False)
+            note("\r", end="")
 
     def _append(self, lines: list[bytes]) -> AppendResult:
         try:

@@ -1,5 +1,6 @@
 """What a command says when it fails: near names, the shell's words, and JSON where JSON was asked for."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.cli.main import COMMANDS
+from sparklog.cli.settings import Settings
 from tests.cli.conftest import Run
 
 
@@ -34,6 +36,15 @@ def test_a_mistyped_topic_is_answered_with_the_near_one(run: Run, words: tuple[s
         "Error: [SPARKLOG_TOPIC_MISSING] topic 'fligths': not found; did you mean 'flights'? "
         "Fix: correct the name, or create it: sparklog topics create --topic fligths. SQLSTATE: 42704\n"
     )
+
+
+def test_a_pipe_that_is_not_stdout_breaks_with_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_log(_: Settings) -> None:
+        raise BrokenPipeError(errno.EPIPE, "the other end is gone")
+
+    monkeypatch.setattr(Settings, "open_log", open_log)
+    told = run("topics", "list", exit_code=1).stderr
+    assert told == f"Error: [Errno {errno.EPIPE}] the other end is gone\n"
 
 
 def test_nothing_is_meant_where_nothing_is_near(run: Run) -> None:

@@ -88,6 +88,31 @@ def test_reader_that_leaves_is_noticed_while_idle(root: Path) -> None:
         assert process.wait(timeout=60) == 0
 
 
+def without_reader_of_stderr(root: Path, *arguments: str, stdin: bytes = b"") -> int:
+    """The exit code of a command whose notes nobody can read."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        words = [*PROGRAM, "--root", str(root), *arguments]
+        return subprocess.run(words, input=stdin, stdout=subprocess.DEVNULL, stderr=writing).returncode
+    finally:
+        os.close(writing)
+
+
+def test_produce_writes_all_of_its_input_though_nobody_reads_its_notes(root: Path) -> None:
+    """The first warning comes after the first bundle, and from within the append."""
+    finish(root, "topics", "create", "--topic", "t", "--config", "retention.ms=1")
+    lines = b"".join(b"%0100d\n" % n for n in range(30_000))
+    assert without_reader_of_stderr(root, "produce", "--topic", "t", "-K:", stdin=lines) == 0
+    assert finish(root, "offsets", "get", "--topic", "t")[1] == "t:0:30000\n"
+
+
+def test_failure_stays_one_though_nobody_reads_of_it(root: Path) -> None:
+    finish(root, "topics", "create", "--topic", "t", "--config", "max.message.bytes=200")
+    assert without_reader_of_stderr(root, "produce", "--topic", "t", stdin=b"x" * 5_000) == 1
+    assert without_reader_of_stderr(root, "topics", "delete", "--topic", "u", "--output", "json") == 1
+
+
 def test_interrupt_ends_a_follow_and_commits_the_group(root: Path) -> None:
     finish(root, "produce", "--topic", "t", stdin=b"one\n")
     with start(root, "consume", "--topic", "t", "--group", "g") as process:
