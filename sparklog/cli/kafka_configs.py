@@ -28,10 +28,14 @@ def parse_added(ctx: click.Context, parameter: click.Parameter, value: str | Non
 @click.command("kafka-configs")
 @click.option("--describe", "verb", flag_value="describe", help="Show settings.")
 @click.option("--alter", "verb", flag_value="alter", help="Change settings.")
-@click.option("--entity-type", type=click.Choice(["topics", "brokers"]), help="Whose settings.")
-@click.option("--entity-name", metavar="NAME", help="The topic.")
+@click.option(
+    "--entity-type", "types", multiple=True, type=click.Choice(["topics", "brokers"]), help="Whose settings."
+)
+@click.option("--entity-name", "names", multiple=True, metavar="NAME", help="The topic.")
 @click.option("--entity-default", is_flag=True, help="All brokers: the root.")
-@click.option("--topic", metavar="NAME", help="As --entity-type topics --entity-name NAME.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME", help="As --entity-type topics --entity-name NAME."
+)
 @click.option("--broker-defaults", is_flag=True, help="As --entity-type brokers --entity-default.")
 @click.option("--all", "all_settings", is_flag=True, help="With --describe, of the root: defaults, too.")
 @click.option(
@@ -41,10 +45,10 @@ def parse_added(ctx: click.Context, parameter: click.Parameter, value: str | Non
 @common_options
 def kafka_configs(
     verb: str | None,
-    entity_type: str | None,
-    entity_name: str | None,
+    types: tuple[str, ...],
+    names: tuple[str, ...],
     entity_default: bool,
-    topic: str | None,
+    topics: tuple[str, ...],
     broker_defaults: bool,
     all_settings: bool,
     added: dict[str, str],
@@ -56,10 +60,7 @@ def kafka_configs(
         raise click.UsageError("give --describe or --alter.")
     if (verb == "alter") != bool(added or keys):
         raise click.UsageError("--alter wants --add-config or --delete-config, and --describe none of them.")
-    name = topic if topic is not None else (entity_name if entity_type == "topics" else None)
-    of_root = broker_defaults or (entity_type == "brokers" and entity_default)
-    if of_root == (name is not None):
-        raise click.UsageError("give --topic NAME, or --broker-defaults for the root.")
+    name = _entity(types, names, topics, of_root=(entity_default, broker_defaults))
     log = current().open_log()
     if name is None:
         if verb == "alter":
@@ -70,3 +71,22 @@ def kafka_configs(
     if verb == "alter":
         log.alter_topic(name, set=added, delete=keys)
     show_descriptions([topic_document(log.describe_topic(name))])
+
+
+def _entity(
+    types: tuple[str, ...], names: tuple[str, ...], topics: tuple[str, ...], *, of_root: tuple[bool, bool]
+) -> str | None:
+    """The topic that is meant, None for the root. Nothing that is named beside it is passed over.
+
+    Args:
+        of_root: --entity-default and --broker-defaults.
+    """
+    match types, names, topics, of_root:
+        case (), (), (name,), (False, False):
+            return name
+        case ("topics",), (name,), (), (False, False):
+            return name
+        case ((), (), (), (False, True)) | (("brokers",), (), (), (True, False)):
+            return None
+        case _:
+            raise click.UsageError("give one entity: --topic NAME, or --broker-defaults for the root.")

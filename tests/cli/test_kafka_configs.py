@@ -6,6 +6,8 @@ import pytest
 
 from tests.cli.conftest import Run
 
+SETTING = ("--add-config", "segment.bytes=1000")
+
 
 @pytest.fixture(autouse=True)
 def topic(run: Run) -> None:
@@ -39,6 +41,15 @@ def test_the_roots_settings(run: Run, entity: tuple[str, ...]) -> None:
         ("--describe", "--entity-type", "brokers", "--entity-name", "0"),
         ("--describe", "--topic", "t", "--broker-defaults"),
         ("--describe", "--topic", "t", "--add-config", "segment.bytes=99"),
+        ("--alter", *SETTING, "--topic", "t", "--topic", "u"),
+        ("--alter", *SETTING, "--topic", "t", "--entity-type", "topics", "--entity-name", "u"),
+        ("--alter", *SETTING, "--topic", "t", "--entity-default"),
+        ("--alter", *SETTING, "--entity-type", "topics", "--entity-name", "t", "--entity-name", "u"),
+        ("--alter", *SETTING, "--entity-type", "topics", "--entity-name", "t", "--entity-default"),
+        ("--alter", *SETTING, "--entity-type", "topics", "--entity-type", "brokers", "--entity-name", "t"),
+        ("--alter", *SETTING, "--entity-type", "brokers", "--entity-name", "0", "--entity-default"),
+        ("--alter", *SETTING, "--entity-type", "brokers", "--broker-defaults"),
+        ("--alter", *SETTING, "--broker-defaults", "--entity-default"),
         ("--alter", "--topic", "t"),
         ("--alter", "--topic", "t", "--add-config", "segment.bytes"),
         ("--describe", "--entity-type", "users"),
@@ -47,3 +58,4 @@ def test_the_roots_settings(run: Run, entity: tuple[str, ...]) -> None:
 def test_what_makes_no_sense_is_refused(run: Run, words: tuple[str, ...]) -> None:
     run("kafka-configs", *words, exit_code=2)
     assert run("topics", "describe", "-t", "t").stdout.splitlines()[0].endswith("Configs: ")
+    assert "segment.bytes" not in run("root", "describe").stdout
