@@ -262,4 +262,12 @@ MUTANTS = (
         "            if False:\n",
         "tests/cli/test_failures.py",
     ),
+    Mutant(
+        "a topic's settings and partitions are altered together",
+        "sparklog/client/admin.py",
+        " + _some(grown)\n\n    _publish(metadata, plan)\n",
+        "\n\n    _publish(metadata, plan)\n    if partitions is not None:\n"
+        "        add_partitions(metadata, name, partitions)\n",
+        "tests/cli/test_topics.py -k together",
+    ),
 )

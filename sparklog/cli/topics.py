@@ -146,7 +146,9 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
         for name in found:
             click.echo(name)
         return
-    rows = [topic_row(log.describe_topic(name)) for name in found]
+    from sparklog.client.admin import describe_topic
+
+    rows = [topic_row(describe_topic(log.image, name)) for name in found]  # one image: none of them is gone
     show_rows(LIST_COLUMNS, rows)
 
 
@@ -164,6 +166,8 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
 @common_options
 def describe(names: tuple[str, ...], under_replicated: bool, unavailable: bool) -> None:
     """Show settings, offsets and sizes of topics, and who leads their partitions."""
+    from sparklog.client.admin import describe_topic
+
     log = current().open_log()
     require_topics(log, names)
     if under_replicated or unavailable:
@@ -173,9 +177,8 @@ def describe(names: tuple[str, ...], under_replicated: bool, unavailable: bool) 
         rows = partition_rows(log.image, names, under_replicated=under_replicated, unavailable=unavailable)
         show_rows(LED_COLUMNS, rows)
         return
-    show_descriptions(
-        [topic_document(log.describe_topic(name)) for name in names or log.topics(include_internal=True)]
-    )
+    shown = names or sorted(log.image.topics)
+    show_descriptions([topic_document(describe_topic(log.image, name)) for name in shown])
 
 
 def show_descriptions(found: Sequence[Document]) -> None:
@@ -210,12 +213,12 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
         raise click.UsageError(
             "nothing to alter: give --partitions N, --config key=value or --delete-config KEY."
         )
+    from sparklog.client import admin
+
     log = current().open_log()
     require_topics(log, [topic])
-    if configs or deleted:
-        log.alter_topic(topic, set=configs, delete=list(deleted))
+    admin.alter_topic(log.metadata, topic, configs, deleted, partitions=partitions)
     if partitions is not None:
-        log.add_partitions(topic, partitions)
         note("Note: keys hash over the new number of partitions from now on; records already there stay.")
     show_descriptions([topic_document(log.describe_topic(topic))])
 

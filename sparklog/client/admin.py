@@ -109,11 +109,21 @@ def add_partitions(metadata: MetadataLog, name: str, total: int) -> None:
 
 
 def alter_topic(
-    metadata: MetadataLog, name: str, changed: Mapping[str, str], deleted: Iterable[str] = ()
+    metadata: MetadataLog,
+    name: str,
+    changed: Mapping[str, str],
+    deleted: Iterable[str] = (),
+    *,
+    partitions: int | None = None,
 ) -> None:
-    """Set and delete overrides of a topic."""
+    """Set and delete overrides of a topic, and let it have `partitions`: all, or nothing."""
     configs = _config_changes(changed, list(deleted), root=False)
-    _publish(metadata, lambda image: _some(plan_set_configs(image, name, configs)))
+
+    def plan(image: Image) -> list[Action]:
+        grown = None if partitions is None else plan_add_partitions(image, name, partitions)
+        return _some(plan_set_configs(image, name, configs)) + _some(grown)
+
+    _publish(metadata, plan)
 
 
 def alter_root(metadata: MetadataLog, changed: Mapping[str, str], deleted: Iterable[str] = ()) -> None:

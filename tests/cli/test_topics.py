@@ -4,7 +4,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from sparklog.client import admin
+from sparklog.client.admin import TopicDescription
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
+from sparklog.metadata import Image
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -24,6 +27,39 @@ def test_create_list_describe_alter_delete(run: Run, run_json: RunJson) -> None:
     assert run_json("topics", "describe")[0]["configs"] == {}
     assert run("topics", "delete", "--topic", "events").stdout == "Deleted topic events.\n"
     assert run_json("topics", "list") == []
+
+
+@pytest.mark.parametrize("refused", [("--partitions", "1"), ("--config", "no.such.setting=1")])
+def test_what_is_altered_together_is_altered_or_refused_together(
+    run: Run, run_json: RunJson, refused: tuple[str, ...]
+) -> None:
+    run("topics", "create", "--topic", "events", "--partitions", "2")
+    before = run_json("topics", "describe")
+    run("topics", "alter", "--topic", "events", "--config", "retention.ms=1000", *refused, exit_code=1)
+    run("topics", "alter", "--topic", "events", *refused, "--partitions", "1", exit_code=1)
+    assert run_json("topics", "describe") == before
+    commit = run_json("root", "describe")["commit"]
+    run("topics", "alter", "--topic", "events", "--config", "retention.ms=1000", "--partitions", "3")
+    (found,) = run_json("topics", "describe")
+    assert (found["partition_count"], found["configs"]) == (3, {"retention.ms": "1000"})
+    assert run_json("root", "describe")["commit"] == commit + 1
+
+
+@pytest.mark.parametrize("verb", ["list", "describe"])
+def test_topics_that_are_deleted_while_they_are_told_of(
+    run: Run, run_json: RunJson, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    run("topics", "create", "--topic", "a")
+    run("topics", "create", "--topic", "b")
+    describe = admin.describe_topic
+
+    def describe_and_delete(image: Image, name: str) -> TopicDescription:
+        if name == "a":
+            run("topics", "delete", "--topic", "b")
+        return describe(image, name)
+
+    monkeypatch.setattr(admin, "describe_topic", describe_and_delete)
+    assert [one["topic"] for one in run_json("topics", verb)] == ["a", "b"]
 
 
 def test_json_fields_are_pinned(run: Run, run_json: RunJson) -> None:
