@@ -30,10 +30,10 @@ from sparklog.cli.reassignment_files import (
 )
 from sparklog.cli.reassignment_plans import Document, of_topic, progress, propose, reassigning
 from sparklog.cli.settings import common_options_without_broker_list, current
+from sparklog.errors import SparklogError
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
-    from sparklog.client.controller_requests import Answers
     from sparklog.metadata import Image
 
 VERBS = ("--generate", "--execute", "--verify", "--cancel", "--list", "--replicas")
@@ -99,14 +99,14 @@ def reassign(
     log = current().open_log()
     if topic is not None:
         require_topics(log, [topic])
-        _show_begun(*begin(log, of_topic(log.image, topic, numbers, replicas)))
+        _begin(log, of_topic(log.image, topic, numbers, replicas))
     elif generate:
         require_topics(log, named)
         _show_proposal(
             log.image, propose(log.image, named, broker_list, factor, racks=not disable_rack_aware)
         )
     elif execute is not None:
-        _show_begun(*begin(log, read_reassignments(execute)))
+        _begin(log, read_reassignments(execute))
     elif verify is not None:
         _show_progress(progress(log.image, read_reassignments(verify)))
     elif cancel is not None:
@@ -115,19 +115,38 @@ def reassign(
         _show_list(log.image)
 
 
-def begin(
-    log: SparkLog, wanted: Mapping[TopicPartition, tuple[int, ...]]
-) -> tuple[dict[TopicPartition, tuple[int, ...]], Answers]:
-    """Ask for it; who had these partitions before, and what was answered."""
+def _begin(log: SparkLog, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    """Tell who has these partitions, ask for it, tell what was answered.
+
+    In this order: where no answer comes it may be done already, and nothing else says what to go back to.
+    """
     from sparklog.client.cluster_view import describe_partitions
 
     require_topics(log, sorted({topic for topic, _ in wanted}))
-    before = {
-        (one.topic, one.partition): one.replicas
-        for one in describe_partitions(log.image)
-        if (one.topic, one.partition) in wanted
-    }
-    return before, current().controller(log).reassign(wanted)
+    before = reassignment_document(
+        {
+            (one.topic, one.partition): one.replicas
+            for one in describe_partitions(log.image)
+            if (one.topic, one.partition) in wanted
+        }
+    )
+    if not current().json:
+        click.echo(f"Current partition replica assignment\n\n{json.dumps(before)}\n")
+        click.echo("Save this to use as the file of --execute during rollback")
+    try:
+        answers = current().controller(log).reassign(wanted)
+    except SparklogError:
+        if current().json:
+            show_json({"current": before, "partitions": []})
+        raise
+    if current().json:
+        show_json({"current": before, "partitions": answer_rows(answers)})
+    else:
+        done = [key for key, one in answers.partitions.items() if one.error_code == 0]
+        if done:
+            many = "s" * (len(done) > 1)
+            click.echo(f"Successfully started partition reassignment{many} for {_named(done)}")
+    raise_failures(answers)
 
 
 def _show_proposal(image: Image, proposed: Mapping[TopicPartition, tuple[int, ...]]) -> None:
@@ -141,21 +160,6 @@ def _show_proposal(image: Image, proposed: Mapping[TopicPartition, tuple[int, ..
     click.echo(
         f"Proposed partition reassignment configuration\n{json.dumps(reassignment_document(proposed))}"
     )
-
-
-def _show_begun(before: Mapping[TopicPartition, tuple[int, ...]], answers: Answers) -> None:
-    if current().json:
-        rows = answer_rows(answers)
-        show_json({"current": reassignment_document(before), "partitions": rows})
-    else:
-        click.echo(f"Current partition replica assignment\n\n{json.dumps(reassignment_document(before))}\n")
-        click.echo("Save this to use as the file of --execute during rollback")
-        done = [key for key, one in answers.partitions.items() if one.error_code == 0]
-        if done:
-            click.echo(
-                f"Successfully started partition reassignment{'s' * (len(done) > 1)} for {_named(done)}"
-            )
-    raise_failures(answers)
 
 
 def _show_progress(rows: list[Document]) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import sparklog
+from sparklog.cli.settings import Settings
 from sparklog.client.controller_requests import ALTER_REASSIGNMENTS, ELECT_LEADERS, UNREGISTER_BROKER
+from sparklog.errors import RetriableError
 from sparklog.metadata import PartitionLeadership
 from tests.cli.conftest import Run
 from tests.client.fake_controller import FakeController, elected, reassigned
@@ -151,6 +153,25 @@ def test_what_the_controller_refuses_ends_the_command(
     controller.answers = {ALTER_REASSIGNMENTS: reassigned(error_code=31, error_message="no")}
     refused = run("partitions", "reassign", "--execute", path, "--output", "json", exit_code=1)
     assert json.loads(refused.stderr)["error"]["message"] == "CLUSTER_AUTHORIZATION_FAILED: no"
+
+
+def test_what_to_go_back_to_is_told_before_it_is_asked_for(
+    cluster: ClusterRoot, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost, and it may be done."""
+
+    class Unheard:
+        def reassign(self, _wanted: object) -> None:
+            raise RetriableError("CONTROLLER_UNREACHABLE", "no answer", fix="ask again")
+
+    monkeypatch.setattr(Settings, "controller", lambda *_: Unheard())
+    words = ("partitions", "reassign", "--topic", "orders", "-p", "1", "--replicas", "1")
+    before = {"version": 1, "partitions": [{"topic": "orders", "partition": 1, "replicas": [2, 3]}]}
+    shown = run(*words, exit_code=1)
+    assert json.loads(shown.stdout.splitlines()[2]) == before
+    assert "CONTROLLER_UNREACHABLE" in shown.stderr
+    shown = run(*words, "--output", "json", exit_code=1)
+    assert json.loads(shown.stdout) == {"current": before, "partitions": []}
 
 
 def test_how_far_it_is_is_verified(cluster: ClusterRoot, run: Run, run_json: RunJson, tmp_path: Path) -> None:
