@@ -48,9 +48,13 @@ def refuse_timeout(_ctx: click.Context, _parameter: click.Parameter, value: str 
     "positions",
     multiple=True,
     metavar="POS",
-    help="Start: beginning (default), end, stored, N, -N (last N), s@MS; stop: e@MS.",
+    help="Start: beginning, end, stored (default), N, -N (last N), s@MS; stop: e@MS.",
 )
-@click.option("--from-beginning", is_flag=True, help="The same as -o beginning.")
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="As in Kafka: the beginning, where the group has no offset; -o beginning: anyhow.",
+)
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end of each partition.")
 @click.option("-c", "--max-messages", type=click.IntRange(min=0), help="Stop after so many records.")
 @click.option("--group", "-G", metavar="NAME", help="Start from, and commit to, this group's offsets.")

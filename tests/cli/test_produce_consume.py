@@ -171,8 +171,10 @@ def test_kafkas_properties_and_names(run: Run) -> None:
 def test_group_starts_where_it_left_off(run: Run, run_json: RunJson) -> None:
     run("produce", "--topic", "t", stdin="1\n2\n3\n")
     assert lines(run, "--group", "g", "-c", "2") == ["1", "2"]
-    assert lines(run, "--group", "g") == ["3"]
+    assert lines(run, "--group", "g", "--from-beginning") == ["3"]
     assert lines(run, "--group", "g") == []
+    assert lines(run, "--group", "g", "--from-beginning") == []
+    assert lines(run, "--group", "g", "-o", "beginning") == ["1", "2", "3"]
     run("produce", "--topic", "t", stdin="4\n")
     (row,) = run_json("groups", "describe", "--group", "g")
     assert row == {
