@@ -4,6 +4,20 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "groups: what is committed for a topic goes with it",
+        "sparklog/client/topic_deletion.py",
+        "return [plan_append(image, drafts), deletion] if drafts and is_same else [deletion]",
+        "return [deletion]",
+        "tests/client/test_topic_deletion.py",
+    ),
+    Mutant(
+        "groups: what is committed while its topic is being deleted goes, too",
+        "sparklog/client/topic_deletion.py",
+        "            if found != seen and not is_last:\n",
+        "            if False:\n",
+        "tests/client/test_topic_deletion.py",
+    ),
+    Mutant(
         "groups: a table that was overtaken by compaction is built anew",
         "sparklog/client/groups.py",
         "            if 0 < start < state.cleaned.first_dirty_offset:\n",

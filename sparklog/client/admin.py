@@ -1,7 +1,8 @@
-"""Topics and settings: create, alter, describe, delete. Each change is one metadata commit.
+"""Topics and settings: create, alter, describe. Each change is one metadata commit.
 
 Invariants: only declared settings with legal values are stored (log/config.py).
-Not here: what the metadata log checks itself: legal and colliding names, numbers of partitions.
+Not here: deleting (topic_deletion.py); what the metadata log checks itself: legal and colliding names,
+    numbers of partitions.
 Concurrency: any thread; conflicts are resolved by planning again.
 Sources: kafka-topics, kafka-configs.
 """
@@ -31,7 +32,6 @@ from sparklog.metadata import (
     new_id,
     plan_add_partitions,
     plan_create_topic,
-    plan_delete_topic,
     plan_set_configs,
 )
 
@@ -96,11 +96,6 @@ def create_topic(
         return [plan_create_topic(image, name, count, topic_id=topic_id, configs=made_with)]
 
     return bool(_publish(metadata, plan))
-
-
-def delete_topic(metadata: MetadataLog, name: str) -> None:
-    """Delete a topic; its records are gone for every later reader."""
-    metadata.publish(lambda image: [plan_delete_topic(image, name)])
 
 
 def add_partitions(metadata: MetadataLog, name: str, total: int) -> None:

@@ -178,6 +178,18 @@ class OffsetTable:
             self._follow(image, range(len(topic.partitions)))
             return sorted(group for group, offsets in self._groups.items() if offsets)
 
+    def of_topic(self, image: Image, name: str) -> dict[str, list[TopicPartition]]:
+        """By group, for which partitions of a topic it has committed."""
+        topic = image.topics.get(OFFSETS_TOPIC)
+        with self._lock:
+            if topic is None:
+                return {}
+            self._follow(image, range(len(topic.partitions)))
+            found = {
+                group: [at for at in offsets if at[0] == name] for group, offsets in self._groups.items()
+            }
+            return {group: keys for group, keys in found.items() if keys}
+
     def _follow(self, image: Image, partitions: Iterable[int]) -> None:
         topic = image.topics[OFFSETS_TOPIC]
         if topic.topic_id != self._topic_id:

@@ -25,6 +25,7 @@ from sparklog.client.groups import CommittedOffset, OffsetTable, stage_offsets, 
 from sparklog.client.publish import AppendResult, applied_before, publish
 from sparklog.client.rows import validate_rows, with_partition
 from sparklog.client.sequencer import Sequencer
+from sparklog.client.topic_deletion import delete_topic
 from sparklog.client.transaction import DEFAULT_TIMEOUT_MS, LogTransaction
 from sparklog.client.writer_version import WriterVersion
 from sparklog.clock import Clock
@@ -120,8 +121,10 @@ class SparkLog(Closing):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records."""
-        admin.delete_topic(self.metadata, name)
+        """Delete a topic, its records, and what groups have committed for it (topic_deletion.py)."""
+        delete_topic(
+            self.metadata, self._offsets, lambda: self.appender(sticky_turn=0), name, clock=self.clock
+        )
 
     def add_partitions(self, name: str, total: int) -> None:
         """Let a topic have `total` partitions; it cannot shrink."""
