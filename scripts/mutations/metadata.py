@@ -334,4 +334,11 @@ MUTANTS = (
         "        return self.extent_count\n",
         "tests/metadata/test_replacing.py",
     ),
+    Mutant(
+        "an interrupt leaves no lock held: it is taken and noted in one instruction",
+        "sparklog/metadata/looks.py",
+        "    taken[:] = map(acquire, (True,), (timeout_seconds,))\n    return taken[0]\n",
+        "    if acquire(True, timeout_seconds):\n        taken[:] = [True]\n    return bool(taken)\n",
+        "tests/metadata/test_interrupted_looks.py",
+    ),
 )

@@ -151,8 +151,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "metadata: who looks does not wait for a publish that looks",
         LOOKS,
-        "        while not lock.acquire(timeout=PEEK_SECONDS):\n",
-        "        while not lock.acquire():\n",
+        "        while not take(lock.acquire, taken, PEEK_SECONDS):\n",
+        "        while not take(lock.acquire, taken, -1):\n",
         OF_AGE,
     ),
     Mutant(

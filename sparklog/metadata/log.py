@@ -148,10 +148,11 @@ class MetadataLog:
                 every further call.
         """
         interval_ms, began = self._store.traits.refresh_interval_ms, self._follower.now()
-        # A publish may have the lock for long, and looks meanwhile, for all who wait to look.
-        if not self._looks.wait_for(self._lock, began, lambda: self._image):
-            return self._image
+        taken: list[bool] = []
         try:
+            # A publish may have the lock for long, and looks meanwhile, for all who wait to look.
+            if not self._looks.wait_for(self._lock, taken, began, lambda: self._image):
+                return self._image
             now_ms = self._clock.monotonic_ms()
             if self._looks.has_since(began):
                 return self._image
@@ -164,7 +165,8 @@ class MetadataLog:
                 self._refreshed_ms = now_ms
             return self._image
         finally:
-            self._lock.release()
+            if True in taken:  # whatever interrupts this (looks.take)
+                self._lock.release()
 
     def publish(self, plan: Plan, *, shared: SharedPlan | None = None) -> PublishResult:
         """Publish the actions of `plan`, all or nothing, and return them as applied.

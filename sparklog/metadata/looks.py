@@ -28,6 +28,19 @@ PEEK_SECONDS = 0.01
 BESIDE_MS: Final = 500  # so old an image is while a publish has the lock, and is looked at beside it
 
 
+def take(acquire: Callable[[bool, float], bool], taken: list[bool], timeout_seconds: float) -> bool:
+    """Take a lock, if it can be had in time, and note it in `taken`, so that a `finally` can give it back.
+
+    1. `acquire` returns True to the thread that signals are handled in;
+    2. Ctrl-C arrives, before that is noted anywhere;
+    3. nobody knows that the lock is to be released: all other threads wait for ever.
+    Signals are handled between instructions, and here one takes the lock and notes it. Between the `finally`
+    and the release there must be no call, for the same reason; so this is no context manager.
+    """
+    taken[:] = map(acquire, (True,), (timeout_seconds,))
+    return taken[0]
+
+
 class Looks:
     """See the module's docstring."""
 
@@ -60,12 +73,17 @@ class Looks:
         """Has anybody looked, beginning after that?"""
         return self._last.monotonic_ms > began.monotonic_ms
 
-    def wait_for(self, lock: threading.RLock, began: Moment, shown: Callable[[], Image]) -> bool:
+    def wait_for(
+        self, lock: threading.RLock, taken: list[bool], began: Moment, shown: Callable[[], Image]
+    ) -> bool:
         """Until the lock is had (True), or somebody who has it, or this thread beside it, has looked since.
+
+        Args:
+            taken: [True] as soon as the lock is had, for the `finally` of the caller (`take`).
 
         Raises: StorageError, of a look beside it.
         """
-        while not lock.acquire(timeout=PEEK_SECONDS):
+        while not take(lock.acquire, taken, PEEK_SECONDS):
             if self.has_since(began):
                 return False
             if self.age_ms >= BESIDE_MS and self._looks_beside(shown):
@@ -73,16 +91,18 @@ class Looks:
         return True
 
     def _looks_beside(self, shown: Callable[[], Image]) -> bool:
-        if not self._beside.acquire(blocking=False):
-            return False
+        taken: list[bool] = []
         try:
+            if not take(self._beside.acquire, taken, 0):
+                return False
             now_ms = self._follower.now().monotonic_ms
             if self._beside_ms is not None and now_ms - self._beside_ms < BESIDE_MS:
                 return False  # that one found nothing to show: a store that fails is not asked all the time
             self._beside_ms = now_ms
             seen = self._follower.look_beside(shown())
         finally:
-            self._beside.release()
+            if True in taken:
+                self._beside.release()
         if seen is None:
             return False
         self._show(*seen)

@@ -352,8 +352,7 @@ class Held:
     def __init__(self, clock: Clocks, *, times: int, ms: int) -> None:
         self._clock, self._times, self._ms = clock, times, ms
 
-    def acquire(self, *, timeout: float) -> bool:
-        del timeout
+    def acquire(self, _blocking: bool, _timeout: float) -> bool:
         self._clock.advance_ms(self._ms)
         self._times -= 1
         return self._times < 0
@@ -368,5 +367,5 @@ def test_who_looks_beside_a_publish_in_vain_does_not_ask_all_the_time(
     began = follower.now()
     clock.advance_ms(looks.BESIDE_MS)
     lock = cast("threading.RLock", Held(clock, times=20, ms=ms))
-    assert looking.wait_for(lock, began, lambda: cast("Image", None))
+    assert looking.wait_for(lock, [], began, lambda: cast("Image", None))
     assert follower.looks == looks_made
