@@ -114,4 +114,11 @@ MUTANTS = (
         "",
         _RIGHT,
     ),
+    Mutant(
+        "transactions of Python: topics that come to exist meanwhile can be appended to",
+        "sparklog/client/unstaged_rows.py",
+        "        if self._appender is not None and not self._appender.topics.knows(topic):\n",
+        "        if False:\n",
+        _WRONG,
+    ),
 )

@@ -13,7 +13,7 @@ from sparklog.client.offsets_topic import OFFSETS_TOPIC, configs_of_new, partiti
 from sparklog.errors import UnknownTopicError
 from sparklog.log.config import TopicConfig, validate_topic_configs
 from sparklog.log.root_config import RootConfig
-from sparklog.metadata import Image, new_id, plan_create_topic
+from sparklog.metadata import Image, Topic, new_id, plan_create_topic
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,11 @@ class TopicPlanner:
             found = self._existing(name) or self._plan(name, even_so=even_so)
             self._targets[name] = found
         return found
+
+    def knows(self, topic: Topic) -> bool:
+        """Was it there when these names began to be resolved?"""
+        found = self._image.topics.get(topic.name)
+        return found is not None and found.topic_id == topic.topic_id
 
     def planned(self) -> tuple[PlannedTopic, ...]:
         """What has to be created at publication."""

@@ -248,8 +248,8 @@ class LogTransaction:
         rows = self._require_open()
         try:
             if topic not in self._metadata.image.topics:
-                rows.begin_anew()
                 create_topic(self._metadata, topic)
+            rows.expect(self._metadata.image.topic(topic))
             if not rows.held_bytes:
                 self._waits_since_ms = self._clock.monotonic_ms()
             rows.append(topic, make_rows())

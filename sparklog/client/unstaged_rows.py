@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sparklog.client.appender import PartitionedAppender
 from sparklog.client.sequencer import Sequencer
-from sparklog.metadata import DraftExtent
+from sparklog.metadata import DraftExtent, Topic
 
 NewAppender = Callable[[Sequencer], PartitionedAppender]
 
@@ -46,15 +46,19 @@ class UnstagedRows:
         self.held_bytes += int(rows.nbytes)
         self._write(topic, rows)
 
-    def begin_anew(self) -> None:
-        """There are other topics now than when the first rows came."""
+    def expect(self, topic: Topic) -> None:
+        """Rows of this topic come next. It may have been made, by anybody, since the first rows came."""
+        if self._appender is not None and not self._appender.topics.knows(topic):
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
         if self._appender is not None:
             self._drafts += self._appender.finish().drafts
             self._appender = None
 
     def finish(self) -> list[DraftExtent]:
         """Make all rows durable; the same again if nothing was appended since."""
-        self.begin_anew()
+        self._begin_anew()
         return self._drafts
 
     def write_again(self) -> None:

@@ -73,6 +73,28 @@ def test_topics_that_are_missing_are_made_as_by_an_append(log: SparkLog, other: 
     assert other.groups() == ["g"]
 
 
+def test_topics_that_come_to_exist_meanwhile(log: SparkLog, other: SparkLog) -> None:
+    """Whoever makes them, and however this process learns of them."""
+    log.create_topic("a")
+    log.create_topic("b")
+    with log.transaction("app") as txn:
+        txn.append("a", rows("1"))
+        log.create_topic("c")
+        txn.append("c", rows("2"))
+        other.create_topic("d", 2)
+        other.commit_offsets("h", {("a", 0): 1})
+        log.refresh(force=True)
+        txn.commit_offsets("g", {("a", 0): 1})
+        txn.append("d", rows("3"))
+        other.delete_topic("b")
+        other.create_topic("b")
+        log.refresh(force=True)
+        txn.append("b", rows("4"))
+        txn.append("a", rows("5"))
+    assert [values(other, topic) for topic in "abcd"] == [["1", "5"], ["4"], ["2"], ["3"]]
+    assert other.groups() == ["g", "h"]
+
+
 def test_a_topic_that_is_deleted_meanwhile(log: SparkLog, other: SparkLog) -> None:
     txn = log.transaction("app")
     with refused(UnknownTopicError), txn:
