@@ -123,6 +123,13 @@ MUTANTS = (
         "tests/log/test_writer.py",
     ),
     Mutant(
+        "objects: nothing is appended to one whose sync was interrupted",
+        "sparklog/log/writer.py",
+        "                    if self._ends_with_sync:\n                        self._drop(segment)\n",
+        "",
+        "tests/log/test_writer.py",
+    ),
+    Mutant(
         "a draft of a failed sync cannot be published",
         "sparklog/log/synced_segments.py",
         "        if draft.position + draft.size > durable:\n",

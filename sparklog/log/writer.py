@@ -31,12 +31,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock
-from sparklog.errors import (
-    AlreadyExistsError,
-    InvalidRequestError,
-    RetriableError,
-    StorageError,
-)
+from sparklog.errors import AlreadyExistsError, InvalidRequestError, RetriableError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
@@ -64,9 +59,7 @@ class LogWriter:
         writer_id: str | None = None,
         seen: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
-        """`seen`: the newest commit that is known, and its sweep horizon; without it, segments are born
-        before all.
-        """
+        """`seen`: the newest known commit, and its sweep horizon; None: segments are born before all."""
         self._seen = seen
         self._store = store
         self._ends_with_sync = not store.traits.appends_after_sync
@@ -119,8 +112,6 @@ class LogWriter:
             InvalidRequestError: no batches, or too many bytes; nothing was written.
             StorageError: nothing refers to what may have been written; the next append starts a new
                 segment. Drafts returned before stay good.
-
-        Concurrency: any thread.
         """
         if not len(encoded.size):
             raise InvalidRequestError(
@@ -218,8 +209,11 @@ class LogWriter:
                     first_error = first_error or error
                     if isinstance(error, AlreadyExistsError):
                         self._rename()
-                    self._leave(segment)
-                    segment.close_quietly()
+                    self._drop(segment)
+                except BaseException:  # an interrupt: a file that ends with its sync takes no other
+                    if self._ends_with_sync:
+                        self._drop(segment)
+                    raise
             self._rolled.clear()
             if first_error is not None:
                 raise first_error
@@ -354,6 +348,12 @@ class LogWriter:
     def _leave(self, segment: OpenSegment) -> None:
         if self._active.get(segment.lane) is segment:
             del self._active[segment.lane]
+
+    def _drop(self, segment: OpenSegment) -> None:
+        """Nothing is appended to it any more, nor synced."""
+        self._leave(segment)
+        self._rolled = [one for one in self._rolled if one is not segment]
+        segment.close_quietly()
 
     def _flush_if_due(self, segment: OpenSegment, config: TopicConfig) -> None:
         """flush.messages and flush.ms: spread the disk's work; publishing syncs in any case."""

@@ -232,11 +232,11 @@ class MemoryAppendFile(Closing):
 
     def sync(self) -> None:
         self._refuse_if_closed()
+        ends = self._closed = not self._store.traits.appends_after_sync  # whatever comes of it
         self._store._call("sync", self.name)
         self._file.synced, self._file.durable = self.position, True
-        if not self._store.traits.appends_after_sync:
+        if ends:
             self._store._finish(self.name, self._file)
-            self._closed = True
 
     def close(self) -> None:
         self._closed = True

@@ -15,7 +15,8 @@ from sparklog.log import synced_segments as synced_module
 from sparklog.log.config import TopicConfig
 from sparklog.log.names import index_name
 from sparklog.log.writer import LogWriter
-from sparklog.storage import MemoryStore
+from sparklog.storage import MemoryStore, StoreTraits
+from tests.log.conftest import OnePartition
 
 Encoder = Callable[..., EncodedBatches]
 VALUE = b"v" * 100
@@ -195,6 +196,34 @@ def test_a_failed_sync_is_reported_to_every_draft_it_concerns(
     with pytest.raises(FatalStorageError, match=r"are not durable.*a sync of this segment failed"):
         memory.writer.sync([good, lost])
     memory.writer.sync([good])
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+@pytest.mark.parametrize("grows", [False, True])
+def test_an_interrupted_sync_fails_nothing_that_comes_later(
+    grows: bool, rolls: bool, encoder: Encoder
+) -> None:
+    """A file that ends with its sync takes no other; one that grows is synced once more."""
+    store = MemoryStore(traits=StoreTraits(appends_after_sync=grows))
+    one = OnePartition(store)
+    one.config = TopicConfig(segment_bytes=14 if rolls else 1 << 20)
+    drafts = [one.draft(encoder([VALUE])) for _ in range(3)]
+    interrupted = drafts[1].segment
+
+    def interrupt(called: str, name: str) -> None:
+        if called == "sync" and name == interrupted:
+            store.hook = None
+            raise KeyboardInterrupt
+
+    store.hook = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        one.writer.sync()
+    good = [draft for draft in drafts if grows or draft.segment != interrupted]
+    if good:
+        one.publish(good)
+    for _ in range(2):
+        one.append([VALUE])
+    assert one.state.log_end_offset == len(good) + 2
 
 
 def test_a_segment_in_use_is_not_forgotten_for_older_than_others(
