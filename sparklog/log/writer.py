@@ -210,8 +210,8 @@ class LogWriter:
                     if isinstance(error, AlreadyExistsError):
                         self._rename()
                     self._drop(segment)
-                except BaseException:  # an interrupt: a file that ends with its sync takes no other
-                    if self._ends_with_sync:
+                except BaseException:
+                    if self._ends_with_sync:  # it takes no other
                         self._drop(segment)
                     raise
             self._rolled.clear()
@@ -233,7 +233,8 @@ class LogWriter:
 
     def is_end(self, draft: DraftExtent) -> bool:
         """Would an append now continue this draft? (Another thread's append, or rolling, may change it.)"""
-        return any(segment.is_end(draft) for segment in self._active.values())
+        with self._lock:
+            return any(segment.is_end(draft) for segment in self._active.values())
 
     def lane_of(self, topic: str, config: TopicConfig) -> str:
         """Which of its segments a topic's batches belong to (lanes.py)."""

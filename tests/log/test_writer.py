@@ -14,9 +14,12 @@ from sparklog.format.index import parse_offset_entries
 from sparklog.log import synced_segments as synced_module
 from sparklog.log.config import TopicConfig
 from sparklog.log.names import index_name
+from sparklog.log.open_segment import OpenSegment
 from sparklog.log.writer import LogWriter
+from sparklog.metadata import DraftExtent
 from sparklog.storage import MemoryStore, StoreTraits
 from tests.log.conftest import OnePartition
+from tests.support.interrupts import is_free
 
 Encoder = Callable[..., EncodedBatches]
 VALUE = b"v" * 100
@@ -196,6 +199,21 @@ def test_a_failed_sync_is_reported_to_every_draft_it_concerns(
     with pytest.raises(FatalStorageError, match=r"are not durable.*a sync of this segment failed"):
         memory.writer.sync([good, lost])
     memory.writer.sync([good])
+
+
+def test_nobody_begins_or_ends_a_segment_while_they_are_looked_through(
+    memory: Any, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = memory.draft(encoder([VALUE]))
+    found = []
+
+    def is_end(_segment: OpenSegment, _draft: DraftExtent) -> bool:
+        found.append(is_free(memory.writer._lock))
+        return True
+
+    monkeypatch.setattr(OpenSegment, "is_end", is_end)
+    assert memory.writer.is_end(draft)
+    assert found == [False]
 
 
 @pytest.mark.parametrize("rolls", [False, True])

@@ -7,7 +7,7 @@ from sparklog.clock import ManualClock
 from sparklog.metadata import MetadataLog, SetConfigs, log, looks
 from sparklog.metadata.looks import BESIDE_MS
 from sparklog.storage import MemoryStore, StoreTraits
-from tests.support.interrupts import interrupt_everywhere
+from tests.support.interrupts import interrupt_everywhere, is_free
 
 MODULES = (log.__name__, looks.__name__)
 
@@ -50,16 +50,3 @@ def test_nor_one_while_somebody_publishes(clock: ManualClock) -> None:
         publishing.result(20)
     assert any("_looks_beside" in where for where in places)
     assert is_free(followed._lock)
-
-
-def is_free(lock: "threading.Lock | threading.RLock") -> bool:
-    """May another thread have it?"""
-    with ThreadPoolExecutor(1) as other:
-
-        def take() -> bool:
-            if not lock.acquire(blocking=False):
-                return False
-            lock.release()
-            return True
-
-        return other.submit(take).result()

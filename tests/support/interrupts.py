@@ -6,7 +6,9 @@ else; so do these.
 
 import dis
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import CodeType, FrameType
 from typing import Any
 
@@ -68,3 +70,16 @@ class _Places:
         if code not in self._names:
             self._names[code] = {one.offset: one.opname for one in dis.get_instructions(code)}
         return self._names[code].get(place, "")
+
+
+def is_free(lock: "threading.Lock | threading.RLock") -> bool:
+    """May another thread have it?"""
+    with ThreadPoolExecutor(1) as other:
+
+        def take() -> bool:
+            if not lock.acquire(blocking=False):
+                return False
+            lock.release()
+            return True
+
+        return other.submit(take).result()
