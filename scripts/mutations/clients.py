@@ -130,6 +130,13 @@ MUTANTS = (
         "tests/log/test_writer.py",
     ),
     Mutant(
+        "a child has locks of its own, and builds anew what was being built",
+        "sparklog/forking.py",
+        "        one.after_fork_in_child()\n",
+        "        pass\n",
+        "tests/client/test_forks.py",
+    ),
+    Mutant(
         "a draft of a failed sync cannot be published",
         "sparklog/log/synced_segments.py",
         "        if draft.position + draft.size > durable:\n",

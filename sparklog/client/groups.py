@@ -4,7 +4,7 @@ Invariants: the topic is the truth, in Kafka's own schema; per (group, topic, pa
     wins, and one without a value (a tombstone) deletes. All records of a group are in one partition.
 Table: built from the records the first time, then kept up by reading only new ones.
 Not here: membership and coordination (the broker); compaction of the topic (maintenance).
-Concurrency: one lock around the table.
+Concurrency: one lock around the table. A forked child builds its own if the parent was at work on it.
 After a crash: the table is built again.
 Sources: Kafka GroupMetadataManager, OffsetCommitValue; docs/design.md.
 """
@@ -21,6 +21,7 @@ from sparklog.client.appender import PartitionedAppender, StagedAppend
 from sparklog.client.consumer import read_batches
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import InvalidRequestError
+from sparklog.forking import tell_after_fork
 from sparklog.format.consumer_offsets import (
     OffsetKey,
     OffsetValue,
@@ -154,11 +155,20 @@ class OffsetTable:
 
     def __init__(self, metadata: MetadataLog) -> None:
         self._metadata = metadata
+        self.skipped = 0  # records without a key
+        self._start()
+        tell_after_fork(self)
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
         self._topic_id: str | None = None
         self._next_offsets: dict[int, int] = {}
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        self.skipped = 0  # records without a key
+
+    def after_fork_in_child(self) -> None:
+        """Another thread of the parent may have had the lock, with the table half followed: begin anew."""
+        if self._lock.locked():
+            self._start()
 
     def committed(self, image: Image, group: str) -> dict[TopicPartition, CommittedOffset]:
         """What `group` has committed as of `image`."""

@@ -31,6 +31,7 @@ from sparklog.client.writer_version import WriterVersion
 from sparklog.clock import Clock
 from sparklog.closing import Closing
 from sparklog.errors import NotFoundError, RetriableError
+from sparklog.forking import tell_after_fork
 from sparklog.log.past_retention import RetentionNotice
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import Image, MetadataLog, is_internal
@@ -57,9 +58,14 @@ class SparkLog(Closing):
         self.clock = clock
         self._offsets = OffsetTable(metadata)
         self._writer = writer
-        self._writer_lock = threading.Lock()
+        self.after_fork_in_child()
         self._retention_notice = RetentionNotice(clock, _log)
         self._sticky_turn = 0
+        tell_after_fork(self)
+
+    def after_fork_in_child(self) -> None:
+        """Another thread of the parent may have had the lock."""
+        self._writer_lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"SparkLog({self.url!r}, commit {self.image.commit})"

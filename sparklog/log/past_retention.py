@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from sparklog.clock import Clock
+from sparklog.forking import tell_after_fork
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import Extent, Image
 
@@ -70,9 +71,14 @@ class RetentionNotice:
     def __init__(self, clock: Clock, logger: logging.Logger) -> None:
         self._clock = clock
         self._logger = logger
-        self._lock = threading.Lock()
         self._told_ms: dict[str, int] = {}
         self._untold: Counter[str] = Counter()
+        self.after_fork_in_child()
+        tell_after_fork(self)
+
+    def after_fork_in_child(self) -> None:
+        """Another thread of the parent may have had the lock."""
+        self._lock = threading.Lock()
 
     def note(self, found: Mapping[str, int]) -> None:
         """Records that were appended, by topic, as `past_retention` has it."""
