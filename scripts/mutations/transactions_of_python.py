@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         "transactions of Python: an exception aborts",
         _LIFE,
-        "        if error is None:\n            self.commit()\n",
-        "        if error is None or self._pid == os.getpid():\n            self.commit()\n",
+        "            if error is None:\n                self.commit()\n",
+        "            if error is None or self._pid == os.getpid():\n                self.commit()\n",
         _RIGHT,
     ),
     Mutant(
@@ -120,5 +120,12 @@ MUTANTS = (
         "        if self._appender is not None and not self._appender.topics.knows(topic):\n",
         "        if False:\n",
         _WRONG,
+    ),
+    Mutant(
+        "transactions of Python: an interrupt at the edge of `with` leaves none open",
+        "sparklog/client/transaction.py",
+        "            if self._rows is not None and self._pid == os.getpid():\n",
+        "            if False:\n",
+        "tests/client/test_transactions_interrupted.py",
     ),
 )

@@ -128,13 +128,14 @@ class LogTransaction:
         image = self._metadata.refresh(max_age_ms=_MAX_AGE_MS)
         owner = self._owner
         if owner is None or not self._is_settled or not _has(image, owner):
-            owner = self._take(owner)
-        self._owner = Owner(transactional_id=self.transactional_id, producer=owner.producer)
-        producer_id, producer_epoch = owner.producer
+            self._take(owner)
+        producer_id, producer_epoch = producer = self._owned.producer
+        self._owner = Owner(transactional_id=self.transactional_id, producer=producer)
         sequencer = Sequencer(producer_id=producer_id, producer_epoch=producer_epoch)
-        self._rows = UnstagedRows(self._new_appender, sequencer)
+        rows = UnstagedRows(self._new_appender, sequencer)
         self._groups.clear()
         self._may_be_staged, self._failure, self.result = False, None, None
+        self._rows = rows  # last: no interrupt comes between this and the body of `with`
         return self
 
     def __exit__(
@@ -143,10 +144,15 @@ class LogTransaction:
         """Commit; abort if there is an exception. Raises as `commit`."""
         if self._rows is None:
             return  # it was ended by hand
-        if error is None:
-            self.commit()
-        elif self._pid == os.getpid():
-            self._abort_quietly()
+        try:
+            if error is None:
+                self.commit()
+            elif self._pid == os.getpid():
+                self._abort_quietly()
+        except BaseException:  # an interrupt, before one of them has begun, or after it
+            if self._rows is not None and self._pid == os.getpid():
+                self._abort_quietly()
+            raise
 
     def commit(self) -> AppendResult:
         """Make all of it visible, in one metadata commit, and say where the records are.
@@ -263,7 +269,7 @@ class LogTransaction:
 
     # --- what is published -------------------------------------------------------------------------------
 
-    def _take(self, owner: Owner | None) -> Owner:
+    def _take(self, owner: Owner | None) -> None:
         """Take the transactional id, or find out who has it."""
 
         def plan(image: Image, _: bool) -> Begun:
@@ -282,10 +288,9 @@ class LogTransaction:
             self._note_fence(error)
             raise
         failpoint("transaction.begun")
-        self._is_settled = True
-        return Owner(
-            transactional_id=self.transactional_id, producer=(begun.producer_id, begun.producer_epoch)
-        )
+        producer = begun.producer_id, begun.producer_epoch
+        taken = Owner(transactional_id=self.transactional_id, producer=producer)
+        self._owner, self._is_settled = taken, True  # no interrupt comes between, as in `_close`
 
     def _stage(self, rows: UnstagedRows) -> None:
         if not rows.held_bytes:
@@ -341,10 +346,8 @@ class LogTransaction:
         """It is over; None: nobody knows how."""
         if self._rows is not None:
             self._rows.clear()
-        self._rows = None
-        self._is_settled = ending is not None
-        if ending is not None:
-            self._owner = dataclasses.replace(self._owned, producer=ending.producer)
+        owner = self._owned if ending is None else dataclasses.replace(self._owned, producer=ending.producer)
+        self._rows, self._owner, self._is_settled = None, owner, ending is not None
 
     def _abort_quietly(self, *, is_unresolved: bool = False) -> None:
         """While another error is on its way."""
