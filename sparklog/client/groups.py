@@ -35,6 +35,7 @@ from sparklog.metadata import Image, MetadataLog
 _log = logging.getLogger(__name__)
 MAX_METADATA_BYTES = 4096  # Kafka's offset.metadata.max.bytes
 MAX_GROUP_BYTES = (1 << 15) - 1
+MAX_OFFSET, MAX_PARTITION = (1 << 63) - 1, (1 << 31) - 1
 _SHORT_NAME = 100  # characters, of which a loop takes less time than NumPy's calls
 TopicPartition = tuple[str, int]
 
@@ -135,11 +136,19 @@ def validate_group(group: str) -> None:
 def validate_offsets(offsets: Mapping[TopicPartition, int | None], metadata: str) -> None:
     """Refuse what is no offset to read next, and too long a note."""
     for (topic, partition), offset in offsets.items():
-        if offset is not None and offset < 0:
+        if offset is not None and not 0 <= offset <= MAX_OFFSET:
             raise InvalidRequestError(
                 "OFFSET_OUT_OF_RANGE",
-                f"{topic}-{partition}: found offset {offset} to commit, expected at least 0",
+                f"{topic}-{partition}: found offset {offset} to commit, expected at least 0, "
+                f"at most {MAX_OFFSET}",
                 fix="commit the next offset to read",
+            )
+        is_negative = partition < 0 and offset is not None  # one that was stored can be deleted
+        if is_negative or not -1 - MAX_PARTITION <= partition <= MAX_PARTITION:
+            raise InvalidRequestError(
+                "INVALID_OPTION",
+                f"{topic}: found partition {partition} to commit for, expected 0 to {MAX_PARTITION}",
+                fix="name partitions that the topic has",
             )
     size = len(metadata.encode())
     if size > MAX_METADATA_BYTES:

@@ -162,6 +162,12 @@ def validate_rows(rows: object) -> None:
 
 def with_partition(rows: pa.Table | pa.RecordBatch, partition: int) -> pa.Table:
     """The rows, all of them for this partition."""
+    if isinstance(partition, bool) or not isinstance(partition, int | np.integer):
+        raise InvalidRequestError(
+            "INVALID_ROWS",
+            f"found partition {partition!r} of type {type(partition).__name__}, expected an integer",
+            fix="give the partition's number",
+        )
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     if "partition" in table.column_names:
         table = table.drop_columns(["partition"])

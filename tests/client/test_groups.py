@@ -162,3 +162,28 @@ def test_long_names_are_hashed_as_java_does(length: int) -> None:
         code = (31 * code + ord(character)) % (1 << 32)
     signed = code - (1 << 32) if code >= 1 << 31 else code
     assert partition_for_group(name, 1009) == abs(signed) % 1009
+
+
+@pytest.mark.parametrize(
+    ("place", "offset", "code"),
+    [
+        (("t", 0), 1 << 63, "OFFSET_OUT_OF_RANGE"),
+        (("t", 1 << 31), 1, "INVALID_OPTION"),
+        (("t", -1), 1, "INVALID_OPTION"),
+        (("t", 1 << 31), None, "INVALID_OPTION"),
+    ],
+)
+def test_what_no_offset_can_be_is_refused(
+    place: tuple[str, int], offset: int | None, code: str, log: SparkLog
+) -> None:
+    with pytest.raises(InvalidRequestError, match=code):
+        log.commit_offsets("g", {place: offset})
+    log.commit_offsets("g", {("t", (1 << 31) - 1): (1 << 63) - 1})
+    assert log.committed_offsets("g") == {("t", (1 << 31) - 1): (1 << 63) - 1}
+
+
+@pytest.mark.parametrize("partition", [1.5, True, "1"])
+def test_a_partition_is_an_integer(log: SparkLog, partition: int) -> None:
+    log.create_topic("t", 3)
+    with pytest.raises(InvalidRequestError, match="expected an integer"):
+        log.append("t", pa.table({"value": ["a"]}), partition=partition)
