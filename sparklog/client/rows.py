@@ -280,11 +280,16 @@ def _timestamps(found: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
     if found is None:
         return np.full(rows, -1, dtype=np.int64)
     if pa.types.is_timestamp(found.type):
+        wanted = pa.timestamp("ms", found.type.tz)
+        if found.type.unit == "s":  # too many for milliseconds
+            found = _cast("timestamp", found, wanted)
         # Casting to a coarser unit truncates, as Spark and Kafka do.
-        found = pc.cast(found, pa.timestamp("ms", found.type.tz), safe=False).cast(pa.int64())
+        found = pc.cast(found, wanted, safe=False).cast(pa.int64())
     elif not pa.types.is_integer(found.type):
         raise _wrong_type("timestamp", found, "timestamp or int64 milliseconds")
-    numbers: npt.NDArray[np.int64] = found.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    whole = _cast("timestamp", found, pa.int64())
+    assert whole is not None, "found is not"
+    numbers: npt.NDArray[np.int64] = whole.fill_null(-1).to_numpy(zero_copy_only=False)
     bad = np.flatnonzero(numbers < -1)
     if bad.size:
         raise InvalidRequestError(

@@ -105,3 +105,11 @@ def test_timestamps_far_from_now_are_refused() -> None:
         validate_timestamps(np.array([979]), config, 1000)
     appended = TopicConfig(message_timestamp_after_max_ms=10, message_timestamp_type="LogAppendTime")
     validate_timestamps(np.array([9999]), appended, 1000)
+
+
+@pytest.mark.parametrize(
+    "timestamps", [pa.array([1 << 62], pa.timestamp("s")), pa.array([(1 << 64) - 1], pa.uint64())]
+)
+def test_timestamps_that_are_no_milliseconds_of_64_bits_are_refused(timestamps: pa.Array) -> None:
+    with pytest.raises(InvalidRequestError, match="column 'timestamp'"):
+        normalise_rows(pa.record_batch({"value": ["a"], "timestamp": timestamps}))
