@@ -4,6 +4,69 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "groups: commits on their way to the log count when tombstones are planned",
+        "sparklog_server/groups/offsets_log.py",
+        "        return self.on_their_way.over(group_id, self.offsets.of(group_id))\n",
+        "        return self.offsets.of(group_id)\n",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
+        "groups: offsets on their way to the log go with their topic",
+        "sparklog_server/groups/offsets_log.py",
+        "        keys = [*self.offsets.of_topics(topics), *self.on_their_way.of_topics(topics)]\n",
+        "        keys = self.offsets.of_topics(topics)\n",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
+        "groups: what was not appended is on its way no more",
+        "sparklog_server/coordination/state_log.py",
+        "            self._in_flight.remove(waiting)\n            self._end(waiting)\n",
+        "            self._in_flight.remove(waiting)\n",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
+        "groups: nothing expires before it is known what others have committed",
+        "sparklog_server/groups/expiry.py",
+        "        if await self._host.root.look(force=True) is not None:\n",
+        "        if False:\n",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
+        "groups: topics that are deleted while a partition is loaded are remembered",
+        "sparklog_server/groups/expiry.py",
+        "        gone |= self._deleted_while_loading.pop(shard, set())\n",
+        "",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
+        "groups: offsets of a deleted topic are deleted at last",
+        "sparklog_server/groups/expiry.py",
+        "        if error and error != ErrorCode.unknown_server_error:  # which is for good\n",
+        "        if False:\n",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
+        "groups: what is deleted again is as it was",
+        "sparklog_server/groups/expiry.py",
+        " if planned(key) == value}",
+        "}",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
+        "groups: those whose first commits are on their way, or staged, are counted",
+        "sparklog_server/groups/offsets_log.py",
+        "        return len(self.offsets) + len(self.on_their_way) + len(self.pending)\n",
+        "        return len(self.offsets)\n",
+        "tests/server/groups/test_coordinator_bounds.py",
+    ),
+    Mutant(
+        "groups: room is kept for offsets on their way to the log",
+        "sparklog_server/groups/offsets_log.py",
+        " + self.on_their_way.held_bytes",
+        "",
+        "tests/server/groups/test_coordinator_bounds.py",
+    ),
+    Mutant(
         "broker: what committed offsets hold is bounded",
         "sparklog_server/groups/coordinator.py",
         "        if not table.has_room_for(shard, records):\n",
@@ -13,7 +76,7 @@ MUTANTS = (
     Mutant(
         "broker: offsets that are deleted give their room back",
         "sparklog_server/groups/committed_offsets.py",
-        "            self.held_bytes -= _group_bytes(key.group)\n",
+        "            self.held_bytes -= group_bytes(key.group)\n",
         "",
         "tests/server/groups/test_coordinator_bounds.py",
     ),

@@ -27,7 +27,8 @@ from sparklog.metadata import NO_NODE, Action, Image, PartitionState, Topic, new
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
 from sparklog_server.coordination.reading import Reading
-from sparklog_server.coordination.state_log import LogStatus, StateLog, StateT
+from sparklog_server.coordination.state import StateT
+from sparklog_server.coordination.state_log import LogStatus, StateLog
 from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.errors import ErrorCode
 

@@ -24,7 +24,7 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic
 
 from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
@@ -34,6 +34,7 @@ from sparklog_server.coordination.internal_topic import InternalTopic, LedPartit
 from sparklog_server.coordination.reading import Reading
 from sparklog_server.coordination.records import encode_record, encode_records
 from sparklog_server.coordination.staging import RETRY_READ_MS, StagedBy, Staging
+from sparklog_server.coordination.state import StateT
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import AppendPart, PartOutcome
 from sparklog_server.runtime.background import Background
@@ -42,23 +43,6 @@ from sparklog_server.runtime.timing_wheel import TimerEntry
 _log = logging.getLogger("sparklog_server.coordinator")
 RETRY_LOAD_MS, MAX_RETRY_LOAD_MS = 100, 5_000
 APPLIED_AT_ONCE: Final = 2_000  # records, a millisecond or two
-RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
-
-
-class State(Protocol[RecordT_contra]):
-    """What the records of a partition say, all together."""
-
-    def apply(self, record: RecordT_contra, /) -> None:
-        """Take in a record: the next one of its key. Never refuses: it is in the log."""
-
-    def stage(self, record: RecordT_contra, /) -> None:
-        """An open transaction may be about to append this; so it may be several times over."""
-
-    def unstage(self, record: RecordT_contra, /) -> None:
-        """Not any more, once: it was aborted, or what it has appended is applied."""
-
-
-StateT = TypeVar("StateT", bound=State[Any])
 
 
 class LogStatus(enum.Enum):
@@ -172,6 +156,8 @@ class StateLog(Generic[RecordT, StateT]):
             return future
         if not self._waiting:
             loop.call_soon(self._flush)
+        for record in records:
+            self.state.begin(record)
         self._waiting.append(_Waiting(records, encoded, future))
         return future
 
@@ -208,6 +194,17 @@ class StateLog(Generic[RecordT, StateT]):
             and found.log_end_offset > self.next_offset
         ):
             self._background.spawn(self._follow_log())
+
+    async def catch_up(self) -> bool:
+        """Apply all that the newest image has, as far as nobody applies it already; False: not now."""
+        found = self.current()
+        if found is not None and found.log_end_offset > self.next_offset:
+            try:
+                await self._catch_up(found.log_end_offset)
+            except SparklogError as error:
+                _log.warning("following %s failed: %s", self.name, error)
+                return False
+        return self.status is LogStatus.READY
 
     def current(self) -> PartitionState | None:
         """The partition as of the newest image, shown or not."""
@@ -289,6 +286,7 @@ class StateLog(Generic[RecordT, StateT]):
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
+        self._end([one for one in waiting if one.future.done()])
         waiting = [one for one in waiting if not one.future.done()]
         if not waiting:
             return
@@ -305,6 +303,7 @@ class StateLog(Generic[RecordT, StateT]):
             appended = self._host.publisher.submit([part])
         except SparklogError as error:
             _fail(waiting, error)
+            self._end(waiting)
             return
         self._in_flight.append(waiting)
         self._background.spawn(self._finish(waiting, encoded.record_count, appended))
@@ -330,7 +329,13 @@ class StateLog(Generic[RecordT, StateT]):
                     one.future.set_result(None)
         finally:
             self._in_flight.remove(waiting)
+            self._end(waiting)
         self.follow()
+
+    def _end(self, waiting: Sequence[_Waiting[RecordT]]) -> None:
+        for one in waiting:
+            for record in one.records:
+                self.state.end(record)
 
     async def _apply_own(self, base_offset: int, record_count: int, waiting: list[_Waiting[RecordT]]) -> None:
         if base_offset != self.next_offset or self._lock.locked():

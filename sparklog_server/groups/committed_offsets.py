@@ -51,7 +51,7 @@ class Offsets:
             if value is None:
                 return
             of_group = self._groups[key.group] = {}
-            self.held_bytes += _group_bytes(key.group)
+            self.held_bytes += group_bytes(key.group)
         before = of_group.get(topic_partition)
         if value is not None:
             of_group[topic_partition] = value
@@ -60,15 +60,10 @@ class Offsets:
                 return
         elif before is not None:
             del of_group[topic_partition]
-        self.held_bytes += _offset_bytes(key.topic, value) - _offset_bytes(key.topic, before)
+        self.held_bytes += offset_bytes(key.topic, value) - offset_bytes(key.topic, before)
         if not of_group:
             del self._groups[key.group]
-            self.held_bytes -= _group_bytes(key.group)
-
-    def growth(self, key: OffsetKey, value: OffsetValue | None) -> int:
-        """By how many bytes more is held once the record is applied; without the group."""
-        before = self.of(key.group).get((key.topic, key.partition))
-        return _offset_bytes(key.topic, value) - _offset_bytes(key.topic, before)
+            self.held_bytes -= group_bytes(key.group)
 
     def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
         """The keys of everything that is committed for these topics."""
@@ -85,11 +80,13 @@ class Offsets:
         return {topic for offsets in self._groups.values() for topic, _ in offsets}
 
 
-def _offset_bytes(topic: str, value: OffsetValue | None) -> int:
+def offset_bytes(topic: str, value: OffsetValue | None) -> int:
+    """About what an offset takes."""
     return 0 if value is None else _OFFSET_BYTES + len(topic) + len(value.metadata)
 
 
-def _group_bytes(group_id: str) -> int:
+def group_bytes(group_id: str) -> int:
+    """About what a group takes, beside its offsets."""
     return _GROUP_BYTES + len(group_id)
 
 

@@ -239,7 +239,7 @@ class GroupCoordinator:
             error = handle.group.check_commit(member_id, instance_id, generation_id, table.now())
         elif generation_id >= 0:
             error = ErrorCode.illegal_generation
-        elif group_id not in shard.state.offsets and table.is_full():
+        elif not shard.state.has_offsets(group_id) and table.is_full():
             error = ErrorCode.group_max_size_reached
         if error:
             return error
@@ -282,6 +282,7 @@ class GroupCoordinator:
             subscribed = group.subscribed_topics()
         results: dict[TopicPartition, ErrorCode] = {}
         shard, unstable = self.shards.of(group_id), self.staged.unstable(group_id)
+        planned = shard.state.planned(group_id)
         records: list[Record] = []
         for topic, partition in partitions:
             if subscribed is None or topic in subscribed:
@@ -291,7 +292,7 @@ class GroupCoordinator:
                 results[topic, partition] = ErrorCode.unstable_offset_commit
                 continue
             results[topic, partition] = ErrorCode.none
-            if (topic, partition) in shard.state.offsets.of(group_id):
+            if (topic, partition) in planned:
                 key = OffsetKey(group=group_id, topic=topic, partition=partition)
                 records.append(OffsetRecord(key, None))
         error = await shard.write(records)
@@ -350,7 +351,7 @@ class GroupCoordinator:
         if not self.exists(group_id):
             return ErrorCode.group_id_not_found
         shard = self.shards.of(group_id)
-        return await self._expiry.forget(shard, group_id, shard.state.offsets.of(group_id))
+        return await self._expiry.forget(shard, group_id, shard.state.planned(group_id))
 
     # Checks
 

@@ -2,22 +2,29 @@
 
 Forgetting is writing tombstones; they count when they are durable, like everything else.
 Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
-    stays; so does what an open transaction may be about to commit. Nothing expires by a wall clock that was
+    stays; so does what an open transaction may be about to commit. Tombstones are planned by what is applied
+    and what is on its way to be, and appended in the same turn of the loop: a commit that they were not
+    planned by is behind them in the log, and counts. Nothing expires by a wall clock that was
     set forward since the start: no more time has passed than the monotonic clock says. Offsets are kept for
     too long rather than for too short: after a suspend, too.
+Not kept out: what a client without a broker commits after the look with which `expire` begins, or for a topic
+    that it has made anew within one look of its deletion, is not known here, and may be deleted. Of a topic
+    that was deleted and made anew while no broker looked, the offsets stay: the image has nothing to tell
+    them by.
 Not here: when an offset expires (committed_offsets.py).
 Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
 Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from sparklog.format.consumer_offsets import GroupKey, OffsetKey
+from sparklog.format.consumer_offsets import GroupKey, OffsetKey, OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.state_log import LogStatus
+from sparklog_server.coordination.state_log import LogStatus, outcome_of
 from sparklog_server.groups.committed_offsets import TopicPartition, expired_offsets
 from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, OffsetRecord, Record, Shard
 from sparklog_server.groups.staged_commits import StagedCommits
@@ -29,6 +36,7 @@ from sparklog_server.runtime.timing_wheel import TimerEntry
 from sparklog_server.settings.groups import GroupSettings
 
 GROUPS_AT_ONCE: Final = 500
+RETRY_MS: Final = 1_000
 _ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
 
 
@@ -52,6 +60,7 @@ class Expiry:
         self._background = background
         self._alarm: TimerEntry | None = None
         self._began = table.now()
+        self._deleted_while_loading: weakref.WeakKeyDictionary[Shard, set[str]] = weakref.WeakKeyDictionary()
 
     def start(self) -> None:
         """Look for expired offsets from time to time; also when that goes on already."""
@@ -72,21 +81,30 @@ class Expiry:
             deleted = old.topic_by_id.keys() - new.topic_by_id.keys()
             names = [old.topic_by_id[topic_id].name for topic_id in deleted]
             if names:
-                self._background.spawn(self._delete_of_topics(names, self._ready_shards()))
+                self._topics_deleted(names)
         self._follow_transactions(new)
 
     def _follow_transactions(self, image: Image) -> None:
         """What they have committed may be of topics that were deleted meanwhile."""
         gone = [name for name in self._staged.topics_that_are_over() if name not in image.topics]
         if gone:
-            self._background.spawn(self._delete_of_topics(gone, self._ready_shards()))
+            self._topics_deleted(gone)
+
+    def _topics_deleted(self, names: Collection[str]) -> None:
+        """In one turn for all: what is committed from now on is for other topics, of the same names."""
+        for shard in self._shards:
+            if shard.status is LogStatus.READY:
+                self._delete(shard, shard.state.planned_of_topics(names))
+            elif shard.status is LogStatus.LOADING:
+                self._deleted_while_loading.setdefault(shard, set()).update(names)
 
     def loaded(self, shard: Shard) -> None:
-        """Topics may have been deleted while nobody looked."""
+        """Topics may have been deleted while nobody looked, or could do anything about it."""
         topics = self._host.root.image.topics
-        gone = [name for name in shard.state.offsets.topics() if name not in topics]
+        gone = {name for name in shard.state.offsets.topics() if name not in topics}
+        gone |= self._deleted_while_loading.pop(shard, set())
         if gone:
-            self._background.spawn(self._delete_of_topics(gone, [shard]))
+            self._delete(shard, shard.state.planned_of_topics(gone))
 
     async def forget(self, shard: Shard, group_id: str, offsets: Iterable[TopicPartition]) -> ErrorCode:
         """Tombstones for these offsets of an empty group, and for itself."""
@@ -102,21 +120,26 @@ class Expiry:
             and table.groups.get(group_id) is handle
             and handle.group.state is GroupState.EMPTY
             and not handle.group.roster.pending
-            and group_id not in shard.state.offsets
+            and not shard.state.has_offsets(group_id)
         ):
             table.drop(handle, ErrorCode.coordinator_not_available)
         return error
 
     async def expire(self) -> None:
         """Forget what has expired."""
+        # Others may have committed since the last look: what is planned without it would take that, too.
+        if await self._host.root.look(force=True) is not None:
+            return
         self._follow_transactions(self._host.root.image)
         for shard in self._ready_shards():
+            if not await shard.catch_up():
+                continue
             offsets, handles = shard.state.offsets, self._table.groups
             ids = [*offsets.groups()]
             ids += [name for name, one in handles.items() if one.shard is shard and name not in offsets]
             for at in range(0, len(ids), GROUPS_AT_ONCE):
-                if shard.status is not LogStatus.READY:
-                    break  # no longer ours
+                if not await shard.catch_up():
+                    break  # no longer ours, or not to be read
                 await asyncio.gather(
                     asyncio.sleep(0),
                     *(self._expire_group(shard, group_id) for group_id in ids[at : at + GROUPS_AT_ONCE]),
@@ -125,7 +148,7 @@ class Expiry:
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
         handle = self._table.groups.get(group_id)
         group = None if handle is None else handle.group
-        offsets = shard.state.offsets.of(group_id)
+        offsets = shard.state.planned(group_id)
         expired = expired_offsets(
             offsets,
             group,
@@ -153,9 +176,23 @@ class Expiry:
             if self._shards.is_active:
                 self.start()
 
-    async def _delete_of_topics(self, names: list[str], shards: list[Shard]) -> None:
-        for shard in shards:
-            await shard.write([OffsetRecord(key, None) for key in shard.state.offsets.of_topics(names)])
+    def _delete(self, shard: Shard, offsets: Mapping[OffsetKey, OffsetValue]) -> None:
+        if offsets:
+            appended = shard.append([OffsetRecord(key, None) for key in offsets])
+            self._background.spawn(self._deleted(shard, offsets, appended))
+
+    async def _deleted(
+        self, shard: Shard, offsets: Mapping[OffsetKey, OffsetValue], appended: asyncio.Future[None]
+    ) -> None:
+        error = await outcome_of(appended)
+        if error and error != ErrorCode.unknown_server_error:  # which is for good
+            self._host.timer.schedule(RETRY_MS, lambda: self._delete_again(shard, offsets))
+
+    def _delete_again(self, shard: Shard, offsets: Mapping[OffsetKey, OffsetValue]) -> None:
+        """Those that are as they were: whatever came meanwhile is for another topic of that name."""
+        if shard.status is LogStatus.READY:
+            planned = shard.state.planned_offset
+            self._delete(shard, {key: value for key, value in offsets.items() if planned(key) == value})
 
     def _ready_shards(self) -> list[Shard]:
         return [shard for shard in self._shards if shard.status is LogStatus.READY]

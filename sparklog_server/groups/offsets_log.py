@@ -8,6 +8,7 @@ Concurrency: `encode` and `decode` are pure; a state is owned by its log.
 Sources: FORMAT.md#consumer-offsets; Kafka OffsetMetadataManager.replay, GroupMetadataManager.replay.
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from sparklog.client.groups import partition_for_group
@@ -26,7 +27,8 @@ from sparklog.format.group_metadata import GroupValue, decode_group_value, encod
 from sparklog_server.coordination.internal_topic import InternalTopic
 from sparklog_server.coordination.shards import Shards
 from sparklog_server.coordination.state_log import StateLog
-from sparklog_server.groups.committed_offsets import Offsets
+from sparklog_server.groups.committed_offsets import Offsets, TopicPartition, group_bytes, offset_bytes
+from sparklog_server.groups.offsets_on_their_way import OffsetsOnTheirWay
 from sparklog_server.groups.pending_offsets import PendingOffsets
 
 
@@ -52,6 +54,7 @@ class GroupsState:
 
     def __init__(self) -> None:
         self.offsets = Offsets()
+        self.on_their_way = OffsetsOnTheirWay()
         self.pending = PendingOffsets()
         self._groups: dict[str, GroupValue] | None = {}  # None: they have been taken up
 
@@ -64,6 +67,16 @@ class GroupsState:
         elif self._groups is not None:
             self._groups.pop(record.key.group, None)
 
+    def begin(self, record: Record, /) -> None:
+        """One that is on its way to the log, behind all that began before."""
+        if isinstance(record, OffsetRecord):
+            self.on_their_way.add(*record, self.growth([record]))
+
+    def end(self, record: Record, /) -> None:
+        """It is applied, or not appended."""
+        if isinstance(record, OffsetRecord):
+            self.on_their_way.remove(*record)
+
     def stage(self, record: Record, /) -> None:
         """One that a transaction may be about to commit."""
         if isinstance(record, OffsetRecord):
@@ -73,6 +86,52 @@ class GroupsState:
         """Its transaction is over."""
         if isinstance(record, OffsetRecord):
             self.pending.remove(record.key, record.value)
+
+    def planned(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
+        """What a group has committed, as what is appended next will find it."""
+        return self.on_their_way.over(group_id, self.offsets.of(group_id))
+
+    def planned_of_topics(self, topics: Collection[str]) -> dict[OffsetKey, OffsetValue]:
+        """The same, of all groups for these topics."""
+        keys = [*self.offsets.of_topics(topics), *self.on_their_way.of_topics(topics)]
+        found = {key: self.planned_offset(key) for key in keys}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def has_offsets(self, group_id: str) -> bool:
+        """Has a group committed any, or is it about to?"""
+        return group_id in self.offsets or group_id in self.on_their_way or group_id in self.pending
+
+    def count_groups(self) -> int:
+        """How many have committed any, or are about to."""
+        more = {
+            one for coming in (self.on_their_way, self.pending) for one in coming if one not in self.offsets
+        }
+        return len(self.offsets) + len(more)
+
+    @property
+    def most_groups(self) -> int:
+        """No fewer than these: quicker to say."""
+        return len(self.offsets) + len(self.on_their_way) + len(self.pending)
+
+    @property
+    def offsets_bytes(self) -> int:
+        """About what they all take."""
+        return self.offsets.held_bytes + self.on_their_way.held_bytes + self.pending.held_bytes
+
+    def growth(self, records: Iterable[OffsetRecord]) -> int:
+        """By how many bytes more is held once these are applied."""
+        growth, groups = 0, set()
+        for key, value in records:
+            before = self.planned_offset(key)
+            growth += offset_bytes(key.topic, value) - offset_bytes(key.topic, before)
+            if key.group not in self.offsets and key.group not in self.on_their_way:
+                groups.add(key.group)
+        return growth + sum(map(group_bytes, groups))
+
+    def planned_offset(self, key: OffsetKey) -> OffsetValue | None:
+        """The same, of one offset."""
+        place = (key.topic, key.partition)
+        return self.on_their_way.latest(key, self.offsets.of(key.group).get(place))
 
     def take_groups(self) -> dict[str, GroupValue]:
         """The groups that are in the log; whoever takes them goes on from there."""

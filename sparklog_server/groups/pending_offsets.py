@@ -12,7 +12,7 @@ Sources: Kafka OffsetMetadataManager.hasPendingTransactionalOffsets; KIP-447.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +34,10 @@ class PendingOffsets:
     def __len__(self) -> int:
         """How many groups have any."""
         return len(self._groups)
+
+    def __iter__(self) -> Iterator[str]:
+        """The groups."""
+        return iter(self._groups)
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._groups

@@ -80,7 +80,7 @@ class StagedCommits:
             error = handle.group.check_staged_commit(member_id, instance_id, generation_id)
         elif generation_id >= 0:
             error = ErrorCode.illegal_generation
-        elif group_id not in shard.state.offsets and table.is_full():
+        elif not shard.state.has_offsets(group_id) and table.is_full():
             error = ErrorCode.group_max_size_reached
         if error:
             return error

@@ -110,17 +110,19 @@ class GroupTable:
 
     def is_full(self) -> bool:
         """May there be no more groups?"""
-        with_offsets = sum(len(shard.state.offsets) for shard in self._shards)
-        return len(self.groups) + with_offsets >= self._settings.group_max_groups
+        room = self._settings.group_max_groups - len(self.groups)
+        if sum(shard.state.most_groups for shard in self._shards) < room:
+            return False
+        return sum(shard.state.count_groups() for shard in self._shards) >= room
 
     @property
     def offsets_bytes(self) -> int:
-        """About what the offsets of all groups take, committed ones and those of open transactions."""
-        return sum(shard.state.offsets.held_bytes + shard.state.pending.held_bytes for shard in self._shards)
+        """About what the offsets of all groups take: committed, being committed, and of open transactions."""
+        return sum(shard.state.offsets_bytes for shard in self._shards)
 
     def has_room_for(self, shard: Shard, records: Iterable[OffsetRecord]) -> bool:
         """May these be committed? Who needs no more than before always may."""
-        growth = sum(shard.state.offsets.growth(*record) for record in records)
+        growth = shard.state.growth(records)
         return growth <= 0 or self.offsets_bytes + growth <= self._settings.group_max_offset_bytes
 
     def has_room_to_stage(self, records: Iterable[OffsetRecord]) -> bool:

@@ -33,7 +33,15 @@ class Ledger:
     def __init__(self) -> None:
         self.amounts: dict[str, int] = {}
         self.history: list[Entry] = []
+        self.begun: Counter[Entry] = Counter()
         self.staged: Counter[Entry] = Counter()
+
+    def begin(self, record: Entry, /) -> None:
+        self.begun[record] += 1
+
+    def end(self, record: Entry, /) -> None:
+        assert self.begun[record] > 0
+        self.begun[record] -= 1
 
     def stage(self, record: Entry, /) -> None:
         self.staged[record] += 1

@@ -12,6 +12,7 @@ from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.groups.roster import MEMBER_BYTES, PENDING_BYTES, protocols_bytes
 from sparklog_server.groups.transitions import GroupState
 from tests.server.groups.test_coordinator import to_commit
+from tests.server.groups.test_staged_commits import begun, by, end
 
 if TYPE_CHECKING:
     from tests.server.groups.conftest import Host, Roots
@@ -93,6 +94,66 @@ def test_what_committed_offsets_hold_is_bounded(roots: Roots) -> None:
         for group in ("g1", "g2"):
             assert not await host.groups.delete_group(group)
         assert table.offsets_bytes == 0
+
+    roots.run(scenario, {"sparklog.group.max.offset.bytes": str(1 << 20)})
+
+
+async def _at_once(host: Host, groups: int, **fields: Any) -> list[ErrorCode]:
+    """First commits of many groups, all of which are on their way together."""
+    await host.groups.ensure_topic()
+    host.publisher.hold = True
+    tasks = [
+        asyncio.ensure_future(host.groups.commit(f"g{number}", to_commit(1, **fields)))
+        for number in range(groups)
+    ]
+    await host.settle()
+    host.publisher.hold = False
+    host.publisher.release()
+    return [await task for task in tasks]
+
+
+def test_groups_whose_commits_are_on_their_way_count(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        errors = await _at_once(host, 50)
+        assert errors == [ErrorCode.none] * 10 + [ErrorCode.group_max_size_reached] * 40
+        assert len(host.groups.list_groups()[1]) == 10
+
+    roots.run(scenario, {"sparklog.group.max.groups": "10"})
+
+
+def test_a_group_counts_once_while_it_commits(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await _at_once(host, 9) == [ErrorCode.none] * 9
+        assert await _at_once(host, 10) == [ErrorCode.none] * 10
+
+    roots.run(scenario, {"sparklog.group.max.groups": "10"})
+
+
+def test_groups_that_have_only_staged_count(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        await host.groups.ensure_topic()
+        producer = begun(host)
+
+        async def staged(group: str) -> ErrorCode:
+            return await host.groups.staged.commit(group, to_commit(5), by(producer))
+
+        assert [await staged(f"g{number}") for number in range(2)] == [ErrorCode.none] * 2
+        assert await staged("g2") == ErrorCode.group_max_size_reached
+        assert await host.groups.commit("g2", to_commit(1)) == ErrorCode.group_max_size_reached
+        assert await host.groups.commit("g1", to_commit(1)) == ErrorCode.none
+        assert await staged("g1") == ErrorCode.none
+        await end(host, producer)
+        assert len(host.groups.list_groups()[1]) == 2
+
+    roots.run(scenario, {"sparklog.group.max.groups": "2"})
+
+
+def test_offsets_that_are_on_their_way_count(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        errors = await _at_once(host, 500, metadata="x" * 4_000)
+        assert set(errors) == {ErrorCode.none, ErrorCode.invalid_commit_offset_size}
+        most = 1 << 20
+        assert most - 5_000 < host.groups.table.offsets_bytes <= most
 
     roots.run(scenario, {"sparklog.group.max.offset.bytes": str(1 << 20)})
 
