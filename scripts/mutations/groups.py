@@ -213,4 +213,11 @@ MUTANTS = (
         "\n",
         "tests/server/groups/test_coordinator_bounds.py",
     ),
+    Mutant(
+        "group: static members that ask for no time are not waited for in a circle",
+        "sparklog_server/groups/rebalancing.py",
+        "max(LEAST_WAIT_MS, roster.rebalance_timeout_ms())",
+        "roster.rebalance_timeout_ms()",
+        "tests/server/groups/test_static_members.py",
+    ),
 )

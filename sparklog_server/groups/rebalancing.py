@@ -11,6 +11,7 @@ Sources: Kafka GroupCoordinator (prepareRebalance, onCompleteJoin, onExpirePendi
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from sparklog_server.groups.generation import Generation
 from sparklog_server.groups.messages import Instant
@@ -19,6 +20,8 @@ from sparklog_server.groups.roster import Member, Roster
 from sparklog_server.groups.transitions import GroupState, Trigger
 from sparklog_server.groups.writes import Stores, Writes
 from sparklog_server.protocol.errors import ErrorCode
+
+LEAST_WAIT_MS: Final = 1_000  # for static members, before it is looked again whether any has joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +122,8 @@ class Rebalancing:
         if roster and not roster.elect_joined_leader():
             # Only static members, and none has joined: wait until they do, or their sessions end.
             self._extension_left_ms = None
-            self.join_deadline_ms = now.monotonic_ms + roster.rebalance_timeout_ms()
+            # They may have asked for no time at all, which would be waited for again and again.
+            self.join_deadline_ms = now.monotonic_ms + max(LEAST_WAIT_MS, roster.rebalance_timeout_ms())
             return
         self.join_deadline_ms = self._extension_left_ms = None
         generation.begin_next()

@@ -139,3 +139,25 @@ class TestStaticMembers:
         assert members.sync("a", instance_id="ib").error == fenced
         assert members.join("a", instance_id="ib").error == fenced
         assert members.heartbeat("a", instance_id="ix") == unknown
+
+    def test_members_that_ask_for_no_time_to_join_are_waited_for_in_peace(self) -> None:
+        members = Members()
+        for name, instance_id in (("a", None), ("b", "ib")):
+            members.join(name, instance_id=instance_id, session_timeout_ms=60_000)
+        members.advance(1)
+        for name in ("a", "b"):
+            members.answer(name)
+        members.sync("b")
+        members.sync("a", {"a": b"A", "b": b"B"})
+        members.stored()
+        self.restart(members, "b", rebalance_timeout_ms=0, session_timeout_ms=60_000)
+        members.stored()
+        members.leave("a")
+        assert members.state is P
+        ticks = 0
+        while (wake_at_ms := members.group.wake_at_ms) is not None and ticks < 100:
+            members.now_ms = max(members.now_ms, wake_at_ms)
+            members.take(members.group.tick(members.now))
+            ticks += 1
+        assert ticks < 100  # until the session is over
+        assert (members.state, len(members.group.roster)) == (E, 0)
