@@ -220,4 +220,11 @@ MUTANTS = (
         "roster.rebalance_timeout_ms()",
         "tests/server/groups/test_static_members.py",
     ),
+    Mutant(
+        "group: ids that were given out drive no member out",
+        "sparklog_server/groups/joining.py",
+        "        others = len(roster.pending.keys() - {member_id}) if member is None else 0\n",
+        "        others = len(roster.pending.keys() - {member_id})\n",
+        "tests/server/groups/test_joining.py",
+    ),
 )

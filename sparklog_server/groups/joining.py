@@ -83,10 +83,10 @@ class Joining:
         return ErrorCode.none
 
     def _is_full_for(self, member_id: str) -> bool:
-        """Members, and ids given to members to be, count; whoever has a place keeps it."""
+        """Members count, and for who is none the ids given out; whoever has a place keeps it."""
         roster = self._roster
-        others = len(roster.pending.keys() - {member_id})
         member = roster.get(member_id)
+        others = len(roster.pending.keys() - {member_id}) if member is None else 0
         if self._generation.state is GroupState.PREPARING_REBALANCE:
             # Only those who have joined count: where the limit was lowered, the last to join have to go.
             has_place = member is not None and member.join_ticket is not None

@@ -117,3 +117,17 @@ class TestSize:
         assert members.join("b", **join) is None
         assert members.join("c", **join).error == ErrorCode.group_max_size_reached
         assert members.answer("a").generation_id == 2
+
+
+def test_ids_that_nobody_comes_with_drive_no_member_out() -> None:
+    members = Members(max_size=2)
+    members.stable("a", "b")
+    members.leave("a")
+    assert members.state is P
+    for name in ("c", "d"):
+        asked = members.join(name, member_id="", needs_member_id=True)
+        assert asked.error == ErrorCode.member_id_required
+    assert members.join("e", member_id="").error == ErrorCode.group_max_size_reached
+    back = members.join("b")
+    assert back is None or not back.error
+    assert len(members.group.roster) == 1
