@@ -227,4 +227,11 @@ MUTANTS = (
         "        others = len(roster.pending.keys() - {member_id})\n",
         "tests/server/groups/test_joining.py",
     ),
+    Mutant(
+        "groups: a retention is no longer than a record can say",
+        "sparklog_server/groups/offsets_to_commit.py",
+        "min(now_ms + retention_ms, LAST_MS)",
+        "now_ms + retention_ms",
+        "tests/server/groups/test_coordinator_expiry.py",
+    ),
 )

@@ -100,6 +100,16 @@ def test_offsets_expire(roots: Roots) -> None:
     roots.run(after_restart, settings)
 
 
+def test_a_retention_beyond_all_time_is_one_for_ever(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1), retention_ms=(1 << 63) - 1) == ErrorCode.none
+        await host.advance(WEEK_MS)
+        await host.groups.expire()
+        assert offsets(host, "g") == {("orders", 0): 1}
+
+    roots.run(scenario)
+
+
 def test_expiry_runs_by_itself(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
