@@ -234,4 +234,11 @@ MUTANTS = (
         "now_ms + retention_ms",
         "tests/server/groups/test_coordinator_expiry.py",
     ),
+    Mutant(
+        "group: a partition that was compacted before it was followed is read again",
+        "sparklog_server/coordination/state_log.py",
+        "        is_overtaken = 0 < self.next_offset < found.cleaned.first_dirty_offset\n",
+        "        is_overtaken = False\n",
+        "tests/server/groups/test_compacted_offsets.py",
+    ),
 )

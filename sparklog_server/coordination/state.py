@@ -15,6 +15,9 @@ class State(Protocol[RecordT_contra]):
     def apply(self, record: RecordT_contra, /) -> None:
         """Take in a record: the next one of its key. Never refuses: it is in the log."""
 
+    def clear(self) -> None:
+        """Forget what was applied: all of it comes again. What is on its way, or staged, stays."""
+
     def begin(self, record: RecordT_contra, /) -> None:
         """It is on its way to the log, behind all that began before."""
 

@@ -10,7 +10,8 @@ What is appended says in which leader epoch it was accepted, and is published in
 waited while the partition went to another broker, and came back, is never in the log.
 Invariants: once it is loaded, everything below `next_offset` is applied, nothing above; an append returns
     when it is durable and applied, so that whoever was acknowledged reads what it wrote. Of a stretch that is
-    read, only the latest record of each key is applied. Nothing is applied after `close`. However much is
+    read, only the latest record of each key is applied; where it was compacted before, tombstones may be gone
+    and everything is read again. Nothing is applied after `close`. However much is
     loaded, the loop has its turns.
 Not here: what the state is (the coordinator's), which partitions are opened (shards.py), making records
     durable (the publisher).
@@ -263,10 +264,15 @@ class StateLog(Generic[RecordT, StateT]):
         if found is None:
             return
         start_offset, end_offset = max(self.next_offset, found.log_start_offset), found.log_end_offset
+        is_overtaken = 0 < self.next_offset < found.cleaned.first_dirty_offset
+        if is_overtaken:  # by compaction: a tombstone may be gone with what it deleted
+            start_offset = found.log_start_offset
         if start_offset >= end_offset:
             self._has_applied(start_offset)  # of what was below nothing is left
             return
         replayed = await self._reading.read(found, start_offset, end_offset)
+        if is_overtaken:
+            self.state.clear()
         for number, record in enumerate(replayed.records, 1):
             self.state.apply(record)
             # What is followed later is applied at once: answers are given between turns.

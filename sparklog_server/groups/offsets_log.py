@@ -67,6 +67,12 @@ class GroupsState:
         elif self._groups is not None:
             self._groups.pop(record.key.group, None)
 
+    def clear(self) -> None:
+        """All that was applied comes again. Groups that have been taken up go on by themselves."""
+        self.offsets = Offsets()
+        if self._groups is not None:
+            self._groups = {}
+
     def begin(self, record: Record, /) -> None:
         """One that is on its way to the log, behind all that began before."""
         if isinstance(record, OffsetRecord):

@@ -36,6 +36,9 @@ class Ledger:
         self.begun: Counter[Entry] = Counter()
         self.staged: Counter[Entry] = Counter()
 
+    def clear(self) -> None:
+        self.amounts.clear()
+
     def begin(self, record: Entry, /) -> None:
         self.begun[record] += 1
 

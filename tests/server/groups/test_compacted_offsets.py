@@ -88,3 +88,23 @@ def test_commits_beside_a_compaction(roots: Roots) -> None:
     roots.run(commit)
     compacted(roots)
     roots.run(look)
+
+
+def test_a_tombstone_that_was_compacted_away_before_it_was_followed_has_deleted(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1000) + to_commit(5, partition=1)) == ErrorCode.none
+        with sparklog.open(roots.url, clock=roots.clock) as other:
+            other.alter_topic("__consumer_offsets", {"delete.retention.ms": "0"})
+            await host.look()
+            other.commit_offsets("g", {("orders", 0): None})
+            for _ in range(4):
+                roots.clock.advance_ms(10_000)
+                compacted(roots)
+            other.refresh(force=True)
+            assert other.committed_offsets("g") == {("orders", 1): 5}
+        late = asyncio.create_task(host.groups.commit("g", to_commit(7, partition=2)))
+        await host.look()
+        assert await late == ErrorCode.none
+        assert offsets(host, "g") == {("orders", 1): 5, ("orders", 2): 7}
+
+    roots.run(scenario)
