@@ -257,6 +257,13 @@ MUTANTS = (
         "tests/maintenance/test_damaged.py",
     ),
     Mutant(
+        "what looks newer keeps nothing else from being merged or compacted",
+        "sparklog/maintenance/uncleanable.py",
+        "UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError)\n",
+        "UNREADABLE = (CorruptLogError, DataLossError)\n",
+        "tests/maintenance/test_damaged.py",
+    ),
+    Mutant(
         "what cannot be merged is told of",
         "sparklog/maintenance/run.py",
         "    if failed and raises:\n        raise failed[0]\n",

@@ -114,7 +114,8 @@ def compact(
         UnknownTopicError: TOPIC_MISSING.
         InvalidRequestError: NOT_COMPACTED, a topic of `topics` keeps all of its records.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
-        DataLossError, CorruptLogError: a segment is gone or damaged; the other partitions were compacted.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; the
+            other partitions were compacted.
         StorageError, FatalStorageError: see publish.py.
     """
     limits = limits or CompactionLimits()

@@ -13,12 +13,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.clock import Clock
-from sparklog.errors import CorruptLogError, DataLossError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.format.encoded_batches import join_batches
 from sparklog.log.writer import LogWriter
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, rewritten
 from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
+from sparklog.maintenance.uncleanable import UNREADABLE
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import NO_HORIZON, DraftExtent, Extent, ReplaceExtents, replacement, sequenced
 from sparklog.storage import Store
@@ -38,7 +39,7 @@ def merge_each(
     for work, spool in with_spool(store, works, pieces_of, pace=pace):
         try:
             yield run_merge(store, clock, work, told, spool=spool)
-        except (CorruptLogError, DataLossError) as error:
+        except UNREADABLE as error:
             yield error
 
 
@@ -61,7 +62,8 @@ def run_merge(
         spool: what was fetched for it already.
 
     Raises:
-        DataLossError, CorruptLogError: a segment is gone, or is damaged; publish nothing of the work.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
+            nothing of the work.
         StorageError, FatalStorageError: it could not be written.
     """
     with Source(store, work.pieces, spool) as source:

@@ -111,7 +111,8 @@ def rewritten(
     """The batches of all extents, in order, their base offsets counted from `origin`.
 
     Raises:
-        DataLossError, CorruptLogError: a segment is gone, or is not what metadata say.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, is not what metadata say,
+            or newer.
     """
     for data, table in read_steps(source, piece, step_bytes):
         where = f"{piece.topic}-{piece.partition} from offset {int(table.base_offset[0])}"

@@ -94,7 +94,8 @@ def optimize(
     Raises:
         UnknownTopicError: TOPIC_MISSING.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
-        DataLossError, CorruptLogError: a segment is gone or damaged; what else was due was merged.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; what
+            else was due was merged.
         StorageError: see publish.py.
     """
     limits = limits or MergeLimits(fan_in=None)

@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 
 from sparklog.clock import Clock
-from sparklog.errors import CorruptLogError, DataLossError, SparklogError
+from sparklog.errors import SparklogError
 from sparklog.format.batch_table import BatchTable
 from sparklog.format.decode import parse_bodies
 from sparklog.format.encoded_batches import EncodedBatches
@@ -34,6 +34,7 @@ from sparklog.maintenance.offset_map import OffsetMap
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, kept_batches, read_steps
 from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
 from sparklog.maintenance.surviving import OPAQUE_MASK, Counts, Round
+from sparklog.maintenance.uncleanable import UNREADABLE
 from sparklog.maintenance.work import Piece
 from sparklog.metadata import Cleaned, Extent, ExtentColumns, ReplaceExtents, replacement
 from sparklog.storage import Store
@@ -70,7 +71,7 @@ def compact_each(
     for work, spool in with_spool(store, works, pieces_of, pace=pace, reads=2):
         try:
             yield run_compaction(store, clock, work, told, spool=spool)
-        except (CorruptLogError, DataLossError) as error:
+        except UNREADABLE as error:
             yield error
 
 
@@ -89,7 +90,8 @@ def run_compaction(
         spool: what was fetched for it already.
 
     Raises:
-        DataLossError, CorruptLogError: a segment is gone, or is damaged; publish nothing of the work.
+        DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
+            nothing of the work.
         StorageError, FatalStorageError: it could not be written.
     """
     stored = _Stored(store, spool)

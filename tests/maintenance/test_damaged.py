@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
-from sparklog.errors import CorruptLogError, DataLossError
+from sparklog.errors import CorruptLogError, DataLossError, UnsupportedVersionError
 from sparklog.format.batch_table import scan_batches
 from sparklog.maintenance import (
     Budget,
@@ -27,11 +27,14 @@ ALL = MergeLimits(fan_in=None)
 APART = MergeLimits(fan_in=None, shared_bytes=0)
 
 
-def damage(log: SparkLog, topic: str, partition: int = 0) -> str:
+MAGIC, ATTRIBUTES = 16, 21  # bytes of a batch's header that its CRC is not asked about first
+
+
+def damage(log: SparkLog, topic: str, partition: int = 0, *, at: int = 65) -> str:
     """A byte of a partition's last extent; returns its segment."""
     extent = extents(log, topic, partition)[-1]
     data = bytearray(log.store.read(extent.segment))
-    data[extent.position + 65] ^= 1
+    data[extent.position + at] ^= 0x40
     log.store.put_hint(extent.segment, bytes(data))
     return extent.segment
 
@@ -72,6 +75,20 @@ def test_and_so_is_a_lost_one(four: SparkLog, limits: MergeLimits) -> None:
     assert counts(four) == [1, 1, 3, 1]
 
 
+@pytest.mark.parametrize(
+    ("at", "code"), [(MAGIC, "UNSUPPORTED_MAGIC"), (ATTRIBUTES, "UNSUPPORTED_ATTRIBUTES")]
+)
+@pytest.mark.parametrize("limits", [ALL, APART], ids=["shared", "apart"])
+def test_and_so_is_what_looks_newer(four: SparkLog, limits: MergeLimits, at: int, code: str) -> None:
+    damage(four, "a", 1, at=at)
+    report = maintain(four.metadata, four.clock, Terms(limits=limits), steps=["optimize"])
+    (found,) = report.uncleanable
+    assert (found.topic, found.partition, found.code) == ("a", 1, code)
+    assert counts(four) == [1, 3, 1, 1]
+    with pytest.raises(UnsupportedVersionError, match=code):
+        optimize(four.metadata, four.clock, limits=limits)
+
+
 def test_a_round_tells_of_it_and_does_the_rest(four: SparkLog) -> None:
     damage(four, "a")
     terms = Terms(limits=MergeLimits(fan_in=2))
@@ -100,18 +117,23 @@ def test_what_is_left_out_is_not_due(four: SparkLog) -> None:
     assert (report.has_failed, counts(four)) == (False, [3, 1, 1, 1])
 
 
-def test_so_it_is_with_compaction(table: SparkLog, put: Put) -> None:
+@pytest.mark.parametrize(
+    ("at", "code"),
+    [(65, "CORRUPT_BATCH"), (MAGIC, "UNSUPPORTED_MAGIC"), (ATTRIBUTES, "UNSUPPORTED_ATTRIBUTES")],
+)
+def test_so_it_is_with_compaction(table: SparkLog, put: Put, at: int, code: str) -> None:
     for partition in range(2):
         for number in range(3):
             put((b"a", b"%d" % number), partition=partition)
         table.close()
-    damage(table, "table")
+    damage(table, "table", at=at)
     put((b"b", b"1"))  # which is in the way of nothing: the newest extent stays by itself
     put((b"b", b"1"), partition=1)
     limits = MergeLimits(fan_in=3)
     report = maintain(table.metadata, table.clock, Terms(limits=limits), steps=["compact"])
     (found,) = report.uncleanable
-    assert (found.topic, found.partition, report.steps[0].outcome) == ("table", 0, "done")
+    assert (found.topic, found.partition, found.code) == ("table", 0, code)
+    assert report.steps[0].outcome == "done"
     assert [value for _, value, _ in records(table, "table", 1)] == [b"2", b"1"]
     terms = Terms(limits=limits, but=frozenset([found.key]))
     assert "compact" not in due_steps(table.refresh(), table.clock.now_ms(), terms)
