@@ -349,10 +349,24 @@ MUTANTS = (
     ),
     Mutant(
         "a round aborts nothing early by a clock that is ahead of the store's",
-        "sparklog/maintenance/left_open.py",
-        "min(here_ms, metadata.store.storage_now_ms(here_ms))",
+        "sparklog/maintenance/sober_time.py",
+        "min(here_ms, store.storage_now_ms(here_ms))",
         "here_ms",
         "tests/maintenance/test_left_open.py",
+    ),
+    Mutant(
+        "records expire by the store's clock where it is behind",
+        "sparklog/maintenance/steps.py",
+        "        sober_now_ms(round_.metadata.store, round_.clock),\n        round_.terms.topics,\n",
+        "        round_.clock.now_ms(),\n        round_.terms.topics,\n",
+        "tests/maintenance/test_sober_time.py",
+    ),
+    Mutant(
+        "tombstones go by the store's clock where it is behind",
+        "sparklog/maintenance/run_compaction.py",
+        "        now_ms=sober_now_ms(store, clock),\n",
+        "        now_ms=clock.now_ms(),\n",
+        "tests/maintenance/test_sober_time.py",
     ),
     Mutant(
         "a round that a broker starts leaves transactions to its controller",

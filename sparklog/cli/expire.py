@@ -34,10 +34,12 @@ def expire(topics: tuple[str, ...], dry_run: bool) -> None:
     the topic, or the root, sets a retention. `sparklog vacuum` frees their space on the storage.
     """
     from sparklog.maintenance import expire as remove
+    from sparklog.maintenance.sober_time import sober_now_ms
 
     log = current().open_log()
     chosen = chosen_topics(log, topics)
-    gone = remove(log.metadata, log.clock.now_ms(), chosen, dry_run=dry_run)
+    now_ms = sober_now_ms(log.store, log.clock)
+    gone = remove(log.metadata, now_ms, chosen, dry_run=dry_run)
     rows = [dataclasses.asdict(one) | {"offsets": one.offsets} for one in gone]
     if current().json:
         show_json({"dry_run": dry_run, "partitions": rows})

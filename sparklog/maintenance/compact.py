@@ -28,6 +28,7 @@ from sparklog.maintenance.choose_compactions import (
 from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, Told, compact_each
+from sparklog.maintenance.sober_time import sober_now_ms
 from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.metadata import (
     Action,
@@ -122,7 +123,7 @@ def compact(
     first = metadata.refresh(force=True)
     names = _names(first, topics)
     report = CompactionReport({name: CompactedTopic() for name in names})
-    works = choose_compactions(first, clock.now_ms(), limits, names)
+    works = choose_compactions(first, sober_now_ms(metadata.store, clock), limits, names)
     for work in works:
         one = report.topics[work.topic]
         one.partitions += 1
@@ -187,7 +188,8 @@ class _Compactor:
         vain = 0
         while vain < _MAX_VAIN_ROUNDS:
             image = self._metadata.refresh(force=True)
-            works = choose_compactions(image, self._clock.now_ms(), self._limits, self._names, since=first)
+            now_ms = sober_now_ms(self._metadata.store, self._clock)
+            works = choose_compactions(image, now_ms, self._limits, self._names, since=first)
             works = [work for work in works if _partition(work) not in self._left_alone]
             if not works:
                 break

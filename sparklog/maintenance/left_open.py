@@ -5,7 +5,7 @@ again at all. Brokers see to it within seconds (transaction.abort.timed.out.tran
 roots that only Spark and Python use have rounds of maintenance.
 
 Invariants: nothing is aborted before its time-out, from its start, by the clock of whoever opened it, and now
-    by this machine's clock and by the store's, whichever is behind. Where the root says that a broker serves
+    by sober_time.py. Where the root says that a broker serves
     it, that is left BROKERS_MS to do so: one that was killed says the same as one that is at work. Which ones
     are meant is decided from the image that the commit is planned against.
 Not here: what an abort does (sparklog/metadata/model/ending.py), a broker's own look (sparklog_server).
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.clock import Clock
+from sparklog.maintenance.sober_time import sober_now_ms
 from sparklog.metadata import Action, Image, MetadataLog, Transaction, plan_abort_transactions, timed_out
 
 BROKERS_MS: Final = 600_000  # far above how often they look, and how long it takes to replace one
@@ -41,16 +42,10 @@ def abort_left_open(metadata: MetadataLog, clock: Clock, check: Callable[[], Non
     aborted: list[Transaction] = []
     while True:
         check()
-        some = _abort_some(metadata, sober_now_ms(metadata, clock))
+        some = _abort_some(metadata, sober_now_ms(metadata.store, clock))
         if not some:
             return aborted
         aborted += some
-
-
-def sober_now_ms(metadata: MetadataLog, clock: Clock) -> int:
-    """The time of this machine, or of the store if that is behind: a clock set forward ends nothing early."""
-    here_ms = clock.now_ms()
-    return min(here_ms, metadata.store.storage_now_ms(here_ms))
 
 
 def _abort_some(metadata: MetadataLog, now_ms: int) -> list[Transaction]:

@@ -21,10 +21,11 @@ from sparklog.maintenance.choose_compactions import (
     is_compacted,
 )
 from sparklog.maintenance.compact import CompactionReport, compact
-from sparklog.maintenance.left_open import abort_left_open, choose_left_open, sober_now_ms
+from sparklog.maintenance.left_open import abort_left_open, choose_left_open
 from sparklog.maintenance.retain import choose_expired, expire
 from sparklog.maintenance.round_step import Figures, Round, Step, StepReport, Terms, may_remove
 from sparklog.maintenance.run import Report, optimize
+from sparklog.maintenance.sober_time import sober_now_ms
 from sparklog.maintenance.sweep import DAY_MS, vacuum
 from sparklog.maintenance.uncleanable import MAX_TOLD
 from sparklog.metadata import (
@@ -56,7 +57,7 @@ def _transactions_are_due(image: Image, now_ms: int, terms: Terms) -> bool:
 
 def _transactions(round_: Round) -> StepReport:
     metadata, clock = round_.metadata, round_.clock
-    if not _transactions_are_due(metadata.image, sober_now_ms(metadata, clock), round_.terms):
+    if not _transactions_are_due(metadata.image, sober_now_ms(metadata.store, clock), round_.terms):
         return StepReport(step="transactions", outcome="nothing")
     if round_.dry_run:
         return StepReport(step="transactions", outcome="due")
@@ -78,7 +79,7 @@ def _expire(round_: Round) -> StepReport:
     agreed = may_remove(round_.metadata.image)
     gone = expire(
         round_.metadata,
-        round_.clock.now_ms(),
+        sober_now_ms(round_.metadata.store, round_.clock),
         round_.terms.topics,
         dry_run=round_.dry_run or not agreed,
         defaults=round_.terms.defaults,
@@ -190,7 +191,8 @@ def _compact(round_: Round) -> StepReport:
     works = figures["partitions"] if round_.dry_run else sum(one.rounds for one in topics)
     done = _report("compact", round_, figures, report, work_done=works)
     kept = [] if agreed else _compactable(image, round_.terms, agreed=True)
-    waiting = choose_compactions(image, round_.clock.now_ms(), limits, kept) if kept else []
+    now_ms = sober_now_ms(round_.metadata.store, round_.clock)
+    waiting = choose_compactions(image, now_ms, limits, kept) if kept else []
     topics_kept = sorted({work.topic for work in waiting if not is_internal(work.topic)})
     if not topics_kept:
         return done

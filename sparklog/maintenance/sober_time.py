@@ -1,0 +1,19 @@
+"""What time it is, where time ends something for good: by this machine and by the store, whichever is behind.
+
+A machine whose clock is ahead, by a year or by a time zone, would take records for past their retention that
+nobody else does, remove tombstones that readers have not seen, and abort transactions that are at work.
+Invariants: on an object store, and a directory of another machine, nothing ends before both clocks say so.
+    A local directory is dated by the kernel that tells this machine's time: there is no second clock to ask,
+    and one that is ahead is believed. A clock that is behind ends things late, which harms nothing.
+Not here: whether something is due at all, which is looked at often, from the image and this machine's clock:
+    a round that begins for nothing does nothing.
+"""
+
+from sparklog.clock import Clock
+from sparklog.storage import Store
+
+
+def sober_now_ms(store: Store, clock: Clock) -> int:
+    """The time of this machine, or of the store if that is behind."""
+    here_ms = clock.now_ms()
+    return min(here_ms, store.storage_now_ms(here_ms))
