@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 import sparklog
+from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
 from sparklog.maintenance import CompactionLimits, MergeLimits, compact, optimize
 
@@ -27,6 +28,17 @@ def write_keys(root: str, writer: int, is_enough: Callable[[], bool]) -> int:
             if is_last:
                 return number
     raise AssertionError("there is no last number")
+
+
+def compacted_to_the_end(log: SparkLog) -> pa.Table:
+    """Without tombstones. The store's dates, by which they go, are of whole seconds."""
+    for _ in range(1_000):
+        compact(log.metadata, SystemClock())
+        log.refresh()
+        found = log.read("t", 0, 0)
+        if None not in found["value"].to_pylist():
+            break
+    return found
 
 
 def test_all_at_once_on_s3(s3_root: str) -> None:
@@ -75,13 +87,8 @@ def test_all_at_once_on_s3(s3_root: str) -> None:
         for one in [*writers, *others]:
             one.join()
         assert failed == []
-        for _ in range(1_000):  # the store's dates, by which tombstones go, are of whole seconds
-            compact(log.metadata, SystemClock())
-            log.refresh()
-            found = log.read("t", 0, 0)
-            left = dict(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
-            if None not in left.values():
-                break
+        found = compacted_to_the_end(log)
+        left = dict(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
         assert len(left) == found.num_rows
         assert left == {
             b"%d-%d" % (writer, key): b"%d" % last[writer] for writer in range(3) for key in range(1, KEYS)
