@@ -219,6 +219,13 @@ MUTANTS: tuple[Mutant, ...] = (
         OF_SPOOL,
     ),
     Mutant(
+        "a sweep aborts no uploads of strangers",
+        "sparklog/storage/s3_uploads.py",
+        "        if not is_of_segment(key[len(prefix) :]) or one",
+        "        if one",
+        "tests/storage/test_s3_uploads.py",
+    ),
+    Mutant(
         "a full disk keeps nothing from being merged",
         "sparklog/maintenance/spool.py",
         "        except OSError as error:  # what was fetched",

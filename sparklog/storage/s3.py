@@ -7,7 +7,7 @@ What each operation is here:
     sync_directory  nothing: an answered PUT is durable with its name
     take_turn       always given: there are no locks
     abort_puts      nothing: a put under way cannot be stopped. put_lifetime_ms says how late it may land
-    sweep_temporary aborts old multipart uploads, and removes what probes left
+    sweep_temporary aborts old multipart uploads of segments, and removes what probes left
 
 Invariants: see base.py. Before the first conditional put of a process the store is raced (s3_probe.py).
 Not here: s3fs; docs/adr/0009 says why.
@@ -34,6 +34,7 @@ from sparklog.storage.s3_dates import put_lifetime_ms
 from sparklog.storage.s3_options import S3Options
 from sparklog.storage.s3_probe import probe_put_if_absent
 from sparklog.storage.s3_read import S3ReadFile
+from sparklog.storage.s3_uploads import sweep_uploads
 
 _DELETE_KEYS = 1000
 LIST_KEYS = 1000
@@ -211,16 +212,13 @@ class S3Store:
     def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
         """Multipart uploads that nobody finished cost money until they are aborted; and what probes left."""
         limit_s = (self.client.storage_now_ms(self.client.now_ms()) - older_than_ms) / 1000
-        uploads = self.client.call("list_multipart_uploads", self.url, Prefix=self._prefix).get("Uploads", ())
-        old_uploads = [one for one in uploads if one["Initiated"].timestamp() <= limit_s]
-        for one in () if dry_run else old_uploads:
-            self.client.call("abort_multipart_upload", self.url, Key=one["Key"], UploadId=one["UploadId"])
+        uploads = sweep_uploads(self.client, self.url, self._prefix, limit_s, dry_run=dry_run)
         temporary = f"{self._prefix}{TEMPORARY_DIRECTORY}/"
         found = self.client.call("list_objects_v2", self.url, Prefix=temporary).get("Contents", ())
         old_objects = [one for one in found if one["LastModified"].timestamp() <= limit_s]
         for one in () if dry_run else old_objects:
             self.client.call("delete_object", self.url, Key=one["Key"])
-        return len(old_uploads) + len(old_objects)
+        return uploads + len(old_objects)
 
     def _stored(self, entry: dict[str, Any]) -> StoredFile:
         modified: datetime = entry["LastModified"]

@@ -8,6 +8,7 @@ import pytest
 import sparklog.storage.s3
 import sparklog.storage.s3_probe
 from sparklog.errors import AlreadyExistsError, NotFoundError, SparklogError, StorageError
+from sparklog.log.names import segment_name
 from sparklog.storage import IndefinitePutError
 from sparklog.storage.s3_append import PART_BYTES
 from tests.storage import s3_proxy as faults
@@ -151,12 +152,13 @@ def test_a_multipart_upload_in_spite_of_faults(make: MakeStore, proxy: FaultyPro
 
     chosen: Fault = getattr(faults, fault)
     proxy.fault = first_of_its_kind
-    with store.append_file("large") as file:
+    name = segment_name("0" * 32, 7, 1)
+    with store.append_file(name) as file:
         for start in range(0, len(content), 1 << 20):
             file.write(content[start : start + (1 << 20)])
         file.sync()
     assert len(kinds) == 3  # create, upload a part, complete
-    assert store.read("large") == content
+    assert store.read(name) == content
     proxy.fault = lambda _: None
     store.sweep_temporary(older_than_ms=-60_000)
     assert store.sweep_temporary(older_than_ms=-60_000) == 0
@@ -164,14 +166,15 @@ def test_a_multipart_upload_in_spite_of_faults(make: MakeStore, proxy: FaultyPro
 
 def test_an_upload_that_nobody_finished_is_swept(make: MakeStore) -> None:
     store = make()
-    file = store.append_file("left/behind")
+    name = segment_name("0" * 32, 7, 1)
+    file = store.append_file(name)
     file.write(bytes(2 * PART_BYTES))
     assert store.sweep_temporary(older_than_ms=60_000) == 0
     assert store.sweep_temporary(older_than_ms=-60_000) == 1
     with pytest.raises(StorageError):
         file.sync()
     file.close()
-    assert not store.exists("left/behind")
+    assert not store.exists(name)
 
 
 def test_what_a_killed_probe_left_is_swept(make: MakeStore) -> None:
@@ -185,10 +188,10 @@ def test_what_a_killed_probe_left_is_swept(make: MakeStore) -> None:
 
 def test_an_upload_that_is_given_up_leaves_nothing(make: MakeStore) -> None:
     store = make()
-    with store.append_file("given/up") as file:
+    with store.append_file(segment_name("0" * 32, 7, 1)) as file:
         file.write(bytes(2 * PART_BYTES))
     assert store.sweep_temporary(older_than_ms=-60_000) == 0
-    assert store.list("given") == []
+    assert store.list("segments") == []
 
 
 @pytest.mark.parametrize("keys", [3, 4, 5, 9, 10, 11])
