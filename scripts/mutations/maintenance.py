@@ -123,6 +123,13 @@ MUTANTS = (
         "tests/maintenance/test_retain.py",
     ),
     Mutant(
+        "extents below the log start are not due by themselves",
+        "sparklog/maintenance/retain.py",
+        "            if start_offset > state.log_start_offset:\n",
+        "            if count:\n",
+        "tests/maintenance/test_retain.py",
+    ),
+    Mutant(
         "only topics that delete lose records",
         "sparklog/maintenance/retain.py",
         'if "delete" not in config.cleanup_policy or (',

@@ -78,13 +78,15 @@ def choose_expired(
             continue
         for state in topic.partitions:
             count, size = _expired(state, config, now_ms)
-            if count:
+            start_offset = _end_of(state, count) if count else 0
+            # Extents may lie wholly below the log start, where compaction has parted one that it cuts.
+            if start_offset > state.log_start_offset:
                 yield Expiry(
                     topic=name,
                     topic_id=topic.topic_id,
                     partition=state.partition,
                     log_start_offset=state.log_start_offset,
-                    new_log_start_offset=_end_of(state, count),
+                    new_log_start_offset=start_offset,
                     size_bytes=size,
                 )
 

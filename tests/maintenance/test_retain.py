@@ -5,13 +5,14 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
+from sparklog.clock import ManualClock
 from sparklog.errors import OffsetOutOfRangeError, UnknownTopicError
 from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.schema import RecordColumns
-from sparklog.maintenance import expire, optimize
+from sparklog.maintenance import compact, due_steps, expire, optimize
 from sparklog.maintenance.retain import Expiry
 from sparklog.metadata import plan_advance_log_start, plan_append
-from tests.maintenance.conftest import Append, extents, records
+from tests.maintenance.conftest import Append, Put, extents, records
 
 DAY_MS = 86_400_000
 
@@ -24,6 +25,31 @@ def gone(log: SparkLog, now_ms: int) -> list[tuple[str, int, int, int]]:
 
 def left(log: SparkLog, partition: int = 0) -> list[bytes]:
     return [value for _, value, _ in records(log, partition=partition)]
+
+
+def test_extents_below_the_log_start_are_not_due_by_themselves(table: SparkLog, put: Put) -> None:
+    """A compacted extent that the log start cuts may be parted, when segment.bytes was lowered."""
+    clock = table.clock
+    assert isinstance(clock, ManualClock)
+    began_ms = clock.now_ms()
+    table.alter_topic("table", {"cleanup.policy": "compact,delete", "retention.ms": str(DAY_MS)})
+    for number in range(12):
+        put((b"%d" % number, b"x" * 9_000))
+        clock.advance_ms(3_600_000)
+    optimize(table.metadata, clock, ["table"])
+    topic_id = table.refresh().topic("table").topic_id
+    table.metadata.publish(
+        lambda image: [action for action in [plan_advance_log_start(image, topic_id, 0, 5)] if action]
+    )
+    table.alter_topic("table", {"segment.bytes": "20000"})
+    put((b"11", b"y"))
+    compact(table.metadata, clock)
+    assert extents(table, "table")[0].end_offset < 5
+    now_ms = began_ms + DAY_MS + 3 * 3_600_000
+    assert gone(table, now_ms) == []
+    assert "expire" not in due_steps(table.refresh(), now_ms)
+    assert gone(table, now_ms + DAY_MS) == [("table", 0, 5, 13)]
+    assert extents(table, "table") == []
 
 
 def test_by_default_everything_is_kept_for_ever(log: SparkLog, append: Append) -> None:
