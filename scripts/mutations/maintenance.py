@@ -292,6 +292,13 @@ MUTANTS = (
         "tests/maintenance/test_retain.py",
     ),
     Mutant(
+        "a work begins whatever its size while any bytes of the budget are left",
+        "sparklog/maintenance/budget.py",
+        "self.spent_bytes < budget.max_bytes\n",
+        "self.spent_bytes < budget.max_bytes // 1_000\n",
+        "tests/maintenance/test_budget.py",
+    ),
+    Mutant(
         "no work begins when a round's time is up",
         "sparklog/maintenance/budget.py",
         ">= budget.seconds * 1000",

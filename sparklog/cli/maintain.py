@@ -55,7 +55,10 @@ COLUMNS = (
     help="Rest so that no more is read and written, together; default: no limit.",
 )
 @click.option(
-    "--max-bytes", type=click.IntRange(min=1), metavar="BYTES", help="Rewrite at most so much in a round."
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Begin nothing after so much was rewritten in a round.",
 )
 @click.option(
     "--max-time",

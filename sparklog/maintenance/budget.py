@@ -3,9 +3,11 @@
 A work begins only if the round has room for it, and is then done to its end; but it is broken off, wherever
 it is, when somebody asks for that: nothing is lost, its files are swept.
 
-Invariants: the first work of a round begins whatever its size, or one that is larger than the budget would
-    never be done. Beyond the rate the round rests after each step, in pieces short enough to hear that it is
-    to stop; a round that was slower than its rate may catch up for a second, not more.
+Invariants: a work begins whatever its size while any of the bytes is left: one that is larger than what small
+    works leave of them, which are due before it each time, would never be done, nor would what comes behind
+    it. So a round goes beyond its bytes by one work at most. Beyond the rate the round rests after each step,
+    in pieces short enough to hear that it is to stop; a round that was slower than its rate may catch up for
+    a second, not more.
 Not here: which work (choose.py).
 Concurrency: one thread.
 Sources: Kafka Throttler (bytes read and written together).
@@ -30,7 +32,7 @@ class Budget:
 
     Fields:
         seconds: nothing begins after so long.
-        max_bytes: of stored bytes that are rewritten.
+        max_bytes: nothing begins after so many stored bytes were rewritten.
         bytes_per_second: read and written, together.
         files_per_second: removed by vacuum. Directories are slow at it, and stores refuse too many requests.
     """
@@ -66,8 +68,8 @@ class Meter:
         self._paid_until_ms = self._files_paid_until_ms = float(self._began_ms)
         self.spent_bytes = 0
 
-    def has_room_for(self, size: int) -> bool:
-        """May a work of so many stored bytes begin? StoppedError if the round is to end."""
+    def has_room(self) -> bool:
+        """May another work begin? StoppedError if the round is to end."""
         self.check()
         budget = self._budget
         if (
@@ -75,7 +77,7 @@ class Meter:
             and self._clock.monotonic_ms() - self._began_ms >= budget.seconds * 1000
         ):
             return False
-        return budget.max_bytes is None or not self.spent_bytes or self.spent_bytes + size <= budget.max_bytes
+        return budget.max_bytes is None or not self.spent_bytes or self.spent_bytes < budget.max_bytes
 
     def spend(self, size: int) -> None:
         """So many stored bytes were rewritten; rests as the rate asks for. StoppedError, as above."""

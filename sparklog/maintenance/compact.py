@@ -197,7 +197,7 @@ class _Compactor:
             came_further = False
             results = run(works, self._told)
             for work in works:
-                if not self._meter.has_room_for(work.size):
+                if not self._meter.has_room():
                     raise StoppedError
                 came_further |= self._round(work, results)
             vain = 0 if came_further else vain + 1

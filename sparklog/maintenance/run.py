@@ -156,7 +156,7 @@ def _merge_all(
 
         results = run(works, told)
         for work in works:
-            if not meter.has_room_for(work.size):
+            if not meter.has_room():
                 report.is_cut = True
                 break
             started = done

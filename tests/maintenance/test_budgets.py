@@ -25,6 +25,22 @@ def many_works(log: SparkLog, append: Append) -> Terms:
     return Terms(limits=MergeLimits(fan_in=3, shared_bytes=0))
 
 
+def test_what_is_behind_a_large_work_has_its_turn(log: SparkLog, append: Append) -> None:
+    """However little the small works leave of the bytes that are due before it each time."""
+    for topic in "abc":
+        log.create_topic(topic, 1)
+    for _ in range(4):
+        append([b"x" * 100_000], topic="b")
+        append([b"y"], topic="c")
+    log.close()
+    terms = Terms(limits=MergeLimits(fan_in=4, shared_bytes=0))
+    for _ in range(3):
+        for _ in range(4):
+            append([b"x" * 200], topic="a")
+        maintain(log.metadata, log.clock, terms, steps=["optimize"], budget=Budget(max_bytes=400_500))
+    assert [len(extents(log, topic)) for topic in "bc"] == [1, 1]
+
+
 def test_a_budget_of_bytes_bounds_a_round_but_not_its_first_work(log: SparkLog, append: Append) -> None:
     terms = many_works(log, append)
     report = maintain(log.metadata, log.clock, terms, budget=Budget(max_bytes=1))

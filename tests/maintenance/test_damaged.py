@@ -7,7 +7,7 @@ from sparklog.client import SparkLog
 from sparklog.errors import CorruptLogError, DataLossError, UnsupportedVersionError
 from sparklog.format.batch_table import scan_batches
 from sparklog.maintenance import (
-    Budget,
+    NO_LIMIT,
     MergeLimits,
     Terms,
     Uncleanable,
@@ -161,11 +161,12 @@ def test_what_is_remembered_is_bounded() -> None:
     assert (len(known), known[-1].found.partition) == (MAX_REMEMBERED, MAX_REMEMBERED + 6)
 
 
-def spent(log: SparkLog) -> Meter:
-    """A budget that has room for a small work, and then for no other."""
-    meter = Meter(Budget(max_bytes=3_000), log.clock)
-    meter.spend(1)
-    return meter
+class OneWork(Meter):
+    """A budget that has room for a work, and then for no other."""
+
+    def has_room(self) -> bool:
+        self.works = getattr(self, "works", 0) + 1
+        return self.works == 1
 
 
 def test_a_budget_that_is_spent_hides_nothing_of_a_compaction(table: SparkLog, put: Put) -> None:
@@ -173,7 +174,7 @@ def test_a_budget_that_is_spent_hides_nothing_of_a_compaction(table: SparkLog, p
     damage(table, "table")
     put((b"a", b"1" * 9_000), (b"a", b"2"), partition=1)
     with pytest.raises(CorruptLogError, match="table-0"):
-        compact(table.metadata, table.clock, meter=spent(table))
+        compact(table.metadata, table.clock, meter=OneWork(NO_LIMIT, table.clock))
     assert len(records(table, "table", 1)) == 2
 
 
@@ -184,7 +185,7 @@ def test_nor_of_a_merge(log: SparkLog, append: Append) -> None:
         log.close()
     damage(log, "t")
     with pytest.raises(CorruptLogError, match="t-0 in"):
-        optimize(log.metadata, log.clock, limits=APART, meter=spent(log))
+        optimize(log.metadata, log.clock, limits=APART, meter=OneWork(NO_LIMIT, log.clock))
     assert [len(extents(log, "t", partition)) for partition in range(2)] == [2, 2]
 
 
