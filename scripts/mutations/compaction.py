@@ -238,6 +238,13 @@ MUTANTS = (
         _EDGES,
     ),
     Mutant(
+        "compaction: what is more than 2^31 offsets apart goes to segments of its own",
+        _ROUND,
+        "        for part in parts_within(batches, INT_MAX):\n",
+        "        for part in (batches,):\n",
+        "tests/maintenance/test_far_apart.py",
+    ),
+    Mutant(
         "compaction: segments keep within their size",
         _ROUND,
         "        if self._segment is not None and not self._segment.has_room(batches):\n",

@@ -6,7 +6,7 @@ Concurrency: EncodedBatches is immutable; a BatchList belongs to one encoder.
 Sources: FORMAT.md#record-batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,6 +62,33 @@ def join_batches(parts: Sequence[EncodedBatches]) -> EncodedBatches:
         batch_record_count=np.concatenate([part.batch_record_count for part in parts]),
         batch_max_timestamp_ms=np.concatenate([part.batch_max_timestamp_ms for part in parts]),
     )
+
+
+def parts_within(batches: EncodedBatches, most_offsets: int) -> Iterator[EncodedBatches]:
+    """The same batches, parted where they would span more offsets than that; of one batch none is parted."""
+    end_offset = batches.base_offset + batches.batch_record_count
+    if int(end_offset[-1] - batches.base_offset[0]) <= most_offsets:
+        yield batches
+        return
+    data = memoryview(batches.to_bytes())  # rare: nearly all of the records between were compacted away
+    start = 0
+    while start < batches.batch_count:
+        near = int(batches.base_offset[start]) + most_offsets
+        stop = max(start + 1, int(np.searchsorted(end_offset, near, side="right")))
+        rows = slice(start, stop)
+        first, last = int(batches.position[start]), int(batches.position[stop - 1] + batches.size[stop - 1])
+        yield EncodedBatches(
+            data=[data[first:last]],
+            size_bytes=last - first,
+            record_count=int(batches.batch_record_count[rows].sum()),
+            max_timestamp_ms=int(batches.batch_max_timestamp_ms[rows].max()),
+            position=batches.position[rows] - first,
+            size=batches.size[rows],
+            base_offset=batches.base_offset[rows],
+            batch_record_count=batches.batch_record_count[rows],
+            batch_max_timestamp_ms=batches.batch_max_timestamp_ms[rows],
+        )
+        start = stop
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
-from sparklog.format.encoded_batches import join_batches
+from sparklog.format.encoded_batches import join_batches, parts_within
+from sparklog.log.config import INT_MAX
 from sparklog.log.writer import LogWriter
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, rewritten
@@ -102,7 +103,8 @@ def _merge_apart(store: Store, source: Source, piece: Piece, told: Told) -> Repl
         segment: MergedSegment | None = None
         # A step is never larger than a segment may be, but for one batch.
         step_bytes = min(STEP_BYTES, piece.config.segment_bytes)
-        for batches in rewritten(source, piece, step_bytes=step_bytes):
+        steps = rewritten(source, piece, step_bytes=step_bytes)
+        for batches in (part for step in steps for part in parts_within(step, INT_MAX)):
             if segment is not None and not segment.has_room(batches):
                 added.append(segment.finish(piece.topic_id, piece.partition))
                 segment = None

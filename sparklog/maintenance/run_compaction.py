@@ -24,8 +24,9 @@ from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.format.batch_table import BatchTable
 from sparklog.format.decode import parse_bodies
-from sparklog.format.encoded_batches import EncodedBatches
+from sparklog.format.encoded_batches import EncodedBatches, parts_within
 from sparklog.format.key_hashes import SEED_BYTES, KeyHasher
+from sparklog.log.config import INT_MAX
 from sparklog.log.plain_parts import plain_parts
 from sparklog.maintenance.choose_compactions import CompactionWork
 from sparklog.maintenance.compacted_batches import codec_of, compacted
@@ -234,6 +235,10 @@ class _Output:
         self._added: list[Extent] = []
 
     def write(self, batches: EncodedBatches) -> None:
+        for part in parts_within(batches, INT_MAX):
+            self._write(part)
+
+    def _write(self, batches: EncodedBatches) -> None:
         piece = self._piece
         if self._segment is not None and not self._segment.has_room(batches):
             self._finish_segment(self._segment)
