@@ -286,4 +286,11 @@ MUTANTS = (
         "",
         _EDGES,
     ),
+    Mutant(
+        "compaction: tombstones go by the store's clock where it is behind",
+        _ROUND,
+        "        now_ms=sober_now_ms(store, clock),\n",
+        "        now_ms=clock.now_ms(),\n",
+        "tests/maintenance/test_sober_time.py",
+    ),
 )

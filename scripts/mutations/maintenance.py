@@ -376,13 +376,6 @@ MUTANTS = (
         "tests/maintenance/test_sober_time.py",
     ),
     Mutant(
-        "tombstones go by the store's clock where it is behind",
-        "sparklog/maintenance/run_compaction.py",
-        "        now_ms=sober_now_ms(store, clock),\n",
-        "        now_ms=clock.now_ms(),\n",
-        "tests/maintenance/test_sober_time.py",
-    ),
-    Mutant(
         "a round that a broker starts leaves transactions to its controller",
         "sparklog_server/maintenance/service.py",
         '_NEVER = frozenset({"transactions"})',
