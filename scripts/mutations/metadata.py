@@ -4,6 +4,13 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a commit of ours that is found, and cannot be made durable now, stays open",
+        "sparklog/metadata/creating.py",
+        "it is made: a plain failure would be repeated\n            self._unresolved = candidate\n",
+        "it is made: a plain failure would be repeated\n            raise\n",
+        "tests/metadata/test_lost_answers.py",
+    ),
+    Mutant(
         "a commit is linked behind durable ones only",
         "sparklog/metadata/log.py",
         "            self._before_linking(image)\n",

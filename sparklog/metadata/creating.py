@@ -189,7 +189,13 @@ class CommitCreator:
         self._unresolved = None
         if header.uuid != candidate.uuid:
             return False
-        self._store.sync_directory(DIRECTORY)
+        try:
+            self._store.sync_directory(DIRECTORY)
+        except FatalStorageError:
+            raise
+        except StorageError as error:  # it is made: a plain failure would be repeated
+            self._unresolved = candidate
+            raise _unresolved_error(self._store, candidate, error.message) from error
         return True
 
     def resolve(self, deadline_ms: int) -> None:

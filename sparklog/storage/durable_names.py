@@ -10,6 +10,8 @@ Invariants:
     - only what this process has synced itself counts as durable: a directory that exists may be one that
       another process made a moment ago and has not synced;
     - it counts when the sync of its parent has returned, not before;
+    - only a failed fsync is fatal. A directory that cannot be opened (no descriptor is free, or it was swept)
+      was not synced: whoever asked must not rest on it, and nothing else is in doubt;
     - a removed root is never brought back to life.
 Concurrency: any thread. What is remembered only ever spares an fsync; no open files are kept.
 After a crash: a new process remembers nothing, and syncs all of them once.
@@ -54,7 +56,10 @@ class DurableNames:
             raise storage_error("create the directory", parent, error) from error
 
     def sync(self, directory: str) -> None:
-        """Make the names in `directory` durable, and its own, up to the root."""
+        """Make the names in `directory` durable, and its own, up to the root.
+
+        Raises: FatalStorageError, an fsync failed; another StorageError, it could not be tried.
+        """
         synced: list[tuple[str, _Seen]] = []
         while True:
             parent = os.path.dirname(directory)
@@ -71,26 +76,23 @@ class DurableNames:
         try:
             return os.stat(directory).st_mtime_ns
         except OSError as error:
-            raise self._failed("look up for fsync", directory, error) from error
+            raise storage_error("look up for fsync", directory, error) from error
 
     def _fsync(self, directory: str) -> int:
         try:
             fd = os.open(directory, DIRECTORY_FLAGS)
         except OSError as error:
-            raise self._failed("open for fsync", directory, error) from error
+            raise storage_error("open for fsync", directory, error) from error
         try:
             failpoint("directory.sync")
             os.fsync(fd)
             return os.fstat(fd).st_ino
         except OSError as error:
-            raise self._failed("fsync", directory, error) from error
+            fatal = fatal_error("fsync", directory, error)
+            self._poison(fatal)
+            raise fatal from error
         finally:
             os.close(fd)
-
-    def _failed(self, action: str, path: str, error: OSError) -> FatalStorageError:
-        fatal = fatal_error(action, path, error)
-        self._poison(fatal)
-        return fatal
 
 
 def create_root(root: Path) -> None:

@@ -22,7 +22,6 @@ Concurrency: any number of threads and processes; no open files are kept, so for
 Sources: link(2), fsync(2); Pillai et al., All File Systems Are Not Created Equal; KAFKA-3968.
 """
 
-import binascii
 import contextlib
 import errno
 import os
@@ -34,16 +33,18 @@ from pathlib import Path
 from sparklog.errors import (
     AlreadyExistsError,
     FatalStorageError,
+    NotFoundError,
     RetriableError,
     SparklogError,
+    StorageError,
 )
 from sparklog.failpoints import failpoint
 from sparklog.storage.base import BytesLike, Hold, IndefinitePutError, StoredFile, StoreTraits
-from sparklog.storage.durable_names import DIRECTORY_FLAGS, DurableNames
+from sparklog.storage.durable_names import DurableNames
 from sparklog.storage.filesystems import Trust, judge, mount_of
 from sparklog.storage.holding import hold_file, take_directory
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
-from sparklog.storage.local_temporary import sweep_temporary_files
+from sparklog.storage.local_temporary import put_key, sweep_temporary_files
 from sparklog.storage.local_tree import list_files, remove_empty, remove_tree, top_names, walk_files
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
 from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
@@ -89,7 +90,7 @@ class LocalStore(WholeFiles):
         if self.exists(name):  # spares the loser of a race its fsync
             raise self._taken(path)
         self._names.make_parents(path)
-        temporary, fd = self._create_temporary(_put_key(name))
+        temporary, fd = self._create_temporary(put_key(name))
         may_unlink = True
         try:
             self._write_durably(path, fd, data)
@@ -109,7 +110,7 @@ class LocalStore(WholeFiles):
                 raise
             self.at_step("linked", name)
             self._counts_links = _has_two_links(fd)
-            self._names.sync(os.path.dirname(path))
+            self._sync_linked(path)
             may_unlink = True
             self.at_step("directory_synced", name)
         finally:
@@ -119,7 +120,7 @@ class LocalStore(WholeFiles):
                     os.unlink(temporary)
 
     def abort_puts(self, name: str) -> None:
-        prefix = _put_key(validate_name(name)) + "."
+        prefix = put_key(validate_name(name)) + "."
         try:
             with os.scandir(self._temporary) as entries:
                 aimed = [entry.path for entry in entries if entry.name.startswith(prefix)]
@@ -205,6 +206,18 @@ class LocalStore(WholeFiles):
                 ) from error
             raise storage_error("link", path, error) from error
 
+    def _sync_linked(self, path: str) -> None:
+        try:
+            self._names.sync(os.path.dirname(path))
+        except FatalStorageError:
+            raise
+        except StorageError as error:  # not tried: the name is there, perhaps not for good
+            raise IndefinitePutError(
+                "PUT_INDEFINITE",
+                f"{path}: linked, but not synced: {error.message}",
+                fix="Repeat the same put",
+            ) from error
+
     def _looked_up(self, path: str, cause: OSError) -> os.stat_result | None:
         """What has this name after a failed link; None: nothing."""
         try:
@@ -236,13 +249,7 @@ class LocalStore(WholeFiles):
 
     def sync_directory(self, prefix: str) -> None:
         self._refuse_if_poisoned()
-        directory = self._directory(prefix)
-        try:
-            # Not our change: that it cannot even be opened proves nothing about durability.
-            os.close(os.open(directory, DIRECTORY_FLAGS))
-        except OSError as error:
-            raise storage_error("open", directory, error) from error
-        self._names.sync(directory)
+        self._names.sync(self._directory(prefix))
 
     def sync_name(self, name: str) -> None:
         path = self._path(name)
@@ -335,7 +342,11 @@ class LocalStore(WholeFiles):
 
     def _sync_name_of(self, fd: int, directory: str) -> None:
         if os.fstat(fd).st_nlink:  # else it was swept: it has no name, and perhaps no directory
-            self._names.sync(directory)
+            try:
+                self._names.sync(directory)
+            except NotFoundError:
+                if os.fstat(fd).st_nlink:  # not swept meanwhile either
+                    raise
 
     def _create(self, path: str) -> int:
         for _ in range(_MOST_REMOVALS):
@@ -370,11 +381,6 @@ class LocalStore(WholeFiles):
         except OSError as error:
             os.close(fd)
             raise storage_error("open", path, error) from error
-
-
-def _put_key(name: str) -> str:
-    """Starts the names of temporary files aimed at `name`. A collision would abort a stranger's put, once."""
-    return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
 
 
 def _has_two_links(fd: int) -> bool:

@@ -1,17 +1,23 @@
-"""Temporary files of a local store that nobody will finish: those that killed puts left behind.
+"""Temporary files of a local store: how they are named, and those that killed puts left behind.
 
 Invariants: a put whose file goes fails with an error that says so, and changes nothing; a name that was
     linked and not synced is durable before its second link goes, since one link means durable.
-Not here: making temporary files, and what they are for (local.py).
+Not here: making them, and what they are for (local.py).
 Concurrency: any number of processes; files may go meanwhile.
 """
 
+import binascii
 import contextlib
 import os
 import secrets
 
 from sparklog.failpoints import failpoint
 from sparklog.storage.local_tree import list_files
+
+
+def put_key(name: str) -> str:
+    """Starts the names of temporary files aimed at `name`. A collision would abort a stranger's put, once."""
+    return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
 
 
 def sweep_temporary_files(directory: str, limit_ns: int, *, dry_run: bool) -> int:

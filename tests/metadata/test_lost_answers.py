@@ -50,6 +50,28 @@ def test_put_that_never_happened_is_repeated(log: MetadataLog, memory: MemorySto
     assert len(memory.list(DIRECTORY)) == 1
 
 
+def test_a_commit_of_ours_that_cannot_be_made_durable_now_is_not_told_as_nothing(
+    log: MetadataLog, memory: MemoryStore
+) -> None:
+    """It is there: a caller who heard of a plain failure would publish the same again."""
+    lose_answers(memory, times=1, done=True)
+    lose = memory.hook
+    assert lose is not None
+
+    def hook(operation: str, name: str) -> None:
+        lose(operation, name)
+        if operation == "sync_directory":
+            raise StorageError("TOO_MANY_OPEN_FILES", "cannot open for fsync", fix="wait")
+
+    memory.hook = hook
+    with pytest.raises(StorageError) as raised:
+        set_config(log, "a")
+    assert raised.value.code == "PUBLISH_UNRESOLVED"
+    memory.hook = None
+    assert set_config(log, "b") == 1
+    assert log.refresh().configs == {"a": "x", "b": "x"}
+
+
 def test_lost_answer_and_a_damaged_commit_in_its_place(log: MetadataLog, memory: MemoryStore) -> None:
     """It may be ours: the caller must not be told that nothing was published."""
     intact: list[bytes] = []
