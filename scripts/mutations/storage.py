@@ -214,6 +214,13 @@ MUTANTS = (
         "tests/storage/test_s3_torn_puts.py",
     ),
     Mutant(
+        "S3: what urllib3 says of a connection is a failure like others",
+        "sparklog/storage/s3_client.py",
+        "FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)",
+        "FAILURES = (BotoCoreError, ClientError, OSError)",
+        "tests/storage/test_s3_damaged.py",
+    ),
+    Mutant(
         "S3: a store that lets two writers win is refused",
         "sparklog/storage/s3_probe.py",
         "    if winners > 1:\n",

@@ -28,6 +28,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
 
 from sparklog.clock import Clock
 from sparklog.errors import RetriableError, StorageError
@@ -44,7 +45,8 @@ _FIRST_WAIT_MS = 50.0
 _LONGEST_WAIT_MS = 2_000.0
 # A wrong endpoint should be told at once: patience is for stores that have answered before.
 _FIRST_CONTACT_MS = 5_000
-_FAILURES = (BotoCoreError, ClientError, OSError)
+# botocore passes on what it has no name for: a damaged TLS record in a body is urllib3's SSLError.
+FAILURES = (BotoCoreError, ClientError, HTTPError, OSError)
 _LEFT_BY_READING_AHEAD = 3
 _REPEATED = {Outcome.UNSENT, Outcome.BUSY, Outcome.CONFLICT}
 
@@ -119,7 +121,7 @@ class S3Client:
                 if not self._attempt("put_object", arguments).get("ETag"):
                     raise WrongAnswerError("an answer without an ETag, which no S3 gives to a PUT")
                 failpoint("s3.put.answered")
-            except _FAILURES as error:
+            except FAILURES as error:
                 outcome = outcome_of(error)
                 if outcome is not Outcome.UNSENT or wait_ms is None:
                     raise self._put_error(url, error, outcome) from error
@@ -194,7 +196,7 @@ class S3Client:
         for wait_ms in self._waits():
             try:
                 return attempt()
-            except _FAILURES as error:
+            except FAILURES as error:
                 if outcome_of(error) not in _REPEATED or wait_ms is None:
                     raise storage_error(action, url, error, self.options) from error
                 self._clock.sleep_ms(wait_ms)
