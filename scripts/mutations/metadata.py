@@ -4,6 +4,13 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a newest commit that is missing is told, and not looked for without end",
+        "sparklog/metadata/loading.py",
+        "    if newer.commit > image.commit or not commit_was_cleaned(store, image.commit):\n",
+        "    if True:\n",
+        "tests/metadata/test_log_damage.py",
+    ),
+    Mutant(
         "a commit of ours that is found, and cannot be made durable now, stays open",
         "sparklog/metadata/creating.py",
         "it is made: a plain failure would be repeated\n            self._unresolved = candidate\n",

@@ -22,7 +22,7 @@ from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.metadata.cleaning import commit_was_cleaned
 from sparklog.metadata.documents.paths import commit_name
-from sparklog.metadata.loading import Commit, follow, reload_image
+from sparklog.metadata.loading import Commit, follow, reload_cleaned
 from sparklog.metadata.model.image import NO_COMMIT, Image
 from sparklog.storage import Store
 
@@ -115,7 +115,7 @@ class LookingFollower:
                 return image, error
         # The order matters: see cleaning.py. Missing n+1, then present n: that is the end of the log.
         if commit_was_cleaned(self._store, image.commit):
-            return reload_image(self._store, image), None
+            return reload_cleaned(self._store, image)
         return image, None
 
     def step(self, image: Image) -> tuple[Image, SparklogError | None]:
@@ -175,7 +175,9 @@ class RemoteFollower:
                 self.confirm(image.commit, asked)
                 self._on_end(image, asked)
                 return image, None
-            image = reload_image(self._store, image)
+            image, error = reload_cleaned(self._store, image)
+            if error is not None:
+                return image, error
 
     def look_beside(self, image: Image) -> tuple[Image, Moment] | None:
         asked = self.now()

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.metadata.cleaning import commit_was_cleaned
 from sparklog.metadata.documents.document import MAX_DOCUMENT_BYTES, Header, corrupt, decode_commit
-from sparklog.metadata.documents.paths import DIRECTORY, commit_name, commit_of, manifest_name, manifest_of
+from sparklog.metadata.documents.paths import (
+    CLEANED_MARKER,
+    DIRECTORY,
+    commit_name,
+    commit_of,
+    manifest_name,
+    manifest_of,
+)
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.documents.snapshot_hint import read_hint
 from sparklog.metadata.model.action import ActionRefusedError
@@ -110,6 +117,21 @@ def reload_image(store: Store, seen: Image) -> Image:
             fix="Stop all processes, restore the newest copy of the root, and open it again",
         )
     return image
+
+
+def reload_cleaned(store: Store, image: Image) -> tuple[Image, SparklogError | None]:
+    """Load again, for a follower that has found the commit of `image` gone, and none after it.
+
+    Whoever cleaned it had a newer snapshot before, with its commit, and the newest commit is never cleaned.
+    So where nothing newer is found, somebody else has removed it: to look again would come to the same, for
+    ever, and a commit behind it is refused by its guard.
+    """
+    newer = reload_image(store, image)
+    if newer.commit > image.commit or not commit_was_cleaned(store, image.commit):
+        return newer, None
+    if image.commit == 0:
+        return newer, _missing(store, f"there is {CLEANED_MARKER}, but nothing after commit 0")
+    return newer, _missing(store, f"commit {image.commit} is missing, snapshot {image.commit} exists")
 
 
 def follow(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.clock import SystemClock
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import (
     CorruptLogError,
     StorageError,
@@ -16,10 +16,13 @@ from sparklog.metadata import (
     MetadataLog,
     plan_append,
 )
+from sparklog.metadata.cleaning import put_marker
 from sparklog.metadata.documents.document import CommitBody, encode_document
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
-from sparklog.storage import MemoryStore, open_store
+from sparklog.storage import MemoryStore, StoreTraits, open_store
 from tests.metadata.opened_logs import Append, Create, newer_header, opened, replace_file, set_config
+from tests.metadata.remote_logs import REMOTE, counted
+from tests.metadata.remote_logs import opened as opened_at
 
 
 def test_damaged_commit_halts_followers_at_the_one_before(memory: MemoryStore) -> None:
@@ -38,6 +41,37 @@ def test_damaged_commit_halts_followers_at_the_one_before(memory: MemoryStore) -
         opened(memory)
     replace_file(memory, commit_name(1), good)
     assert follower.refresh().configs == {"a": "x", "b": "x", "c": "x"}
+
+
+@pytest.mark.parametrize("traits", [None, REMOTE])
+def test_a_newest_commit_that_is_missing_is_told_and_not_looked_for_without_end(
+    traits: StoreTraits | None,
+) -> None:
+    """A snapshot says what it said; but a commit behind it could never be told from one that is too late."""
+    clock = ManualClock()
+    store = MemoryStore("lost", clock=clock, traits=traits)
+    writer = opened_at(store, clock)
+    for key in "abc":
+        set_config(writer, key)
+    writer.write_snapshot()
+    store.delete(commit_name(2))
+    follower = opened_at(store, clock)
+    assert follower.image.commit == 2
+    with counted(store) as requests:
+        for use in (lambda: follower.refresh(force=True), lambda: set_config(follower, "d")):
+            with pytest.raises(CorruptLogError, match="commit 2 is missing, snapshot 2 exists") as raised:
+                use()
+            assert raised.value.code == "CORRUPT_METADATA_LOG"
+    assert requests.total() < 50
+    assert clock.monotonic_ms() == ManualClock().monotonic_ms()  # nobody has waited
+
+
+def test_a_root_cut_back_to_its_first_commit_is_told(memory: MemoryStore) -> None:
+    writer = opened(memory)
+    set_config(writer, "a")
+    put_marker(memory)
+    with pytest.raises(CorruptLogError, match="nothing after commit 0"):
+        writer.refresh()
 
 
 def test_missing_commit_is_not_the_end(memory: MemoryStore) -> None:
