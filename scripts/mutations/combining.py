@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "combining: who posts again has given up the request before",
-        "sparklog/metadata/combining.py",
+        "sparklog/metadata/requests.py",
         "    return [ticket for ticket in tickets if ticket.sequence == newest[ticket.publisher]]\n",
         "    return list(tickets)\n",
         "tests/metadata/test_request_window.py",
@@ -215,5 +215,19 @@ MUTANTS = (
         "                if has_lost:\n",
         "                if False:\n",
         OF_BROKERS,
+    ),
+    Mutant(
+        "combining: a LIST that fails keeps nobody from publishing",
+        "sparklog/metadata/combining.py",
+        '        except StorageError as error:\n            _log.info("nobody is known',
+        '        except KeyError as error:\n            _log.info("nobody is known',
+        "tests/metadata/test_combining_errors.py",
+    ),
+    Mutant(
+        "combining: after a LIST that failed the next is a while off",
+        "sparklog/metadata/crowd.py",
+        "        self._blind_until_ms = self._clock.monotonic_ms() + BLIND_MS\n",
+        "        pass\n",
+        "tests/metadata/test_combining_errors.py",
     ),
 )

@@ -46,7 +46,7 @@ from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.publishers import RequestApplied, can_settle
 from sparklog.metadata.others import OtherRequests, Plan, SharedPlan, image_after
 from sparklog.metadata.posted import Posted, find_outcome, image_before
-from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket
+from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket, newest_of_each
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class Combiner:
                     break
                 if self._patience_with_others(image, waiting, one) is None:
                     # Who was ahead is gone. Those who came after us are to be published with us.
-                    waiting = self._look_who_waits(image, box)
+                    waiting = self._look_who_waits(image, box, waiting)
                 continue
             image = self._checked(self._follower.newest(image, expected=1 if losses else 0))
             if one.posted.is_over(image):
@@ -233,12 +233,22 @@ class Combiner:
             losses += 1
         return self._found(image, one)
 
-    def _look_who_waits(self, image: Image, box: RequestBox) -> list[Ticket]:
-        waiting = box.waiting(image)
+    def _look_who_waits(
+        self, image: Image, box: RequestBox, known: Sequence[Ticket] = ()
+    ) -> Sequence[Ticket]:
+        """Those known before where it cannot be told, which fails no publish: it goes first, and may lose."""
+        if self.crowd.is_blind:
+            return known
+        try:
+            waiting = box.waiting(image)
+        except StorageError as error:
+            _log.info("nobody is known to wait: %s", error)
+            self.crowd.note_blind()
+            return known
         if any(ticket.publisher != self.publisher for ticket in waiting):
             self.crowd.note()
-        known = self._patience_until_ms
-        self._patience_until_ms = {one.key: known[one.key] for one in waiting if one.key in known}
+        until_ms = self._patience_until_ms
+        self._patience_until_ms = {one.key: until_ms[one.key] for one in waiting if one.key in until_ms}
         return waiting
 
     def _patience_with_others(self, image: Image, waiting: Sequence[Ticket], one: _Round) -> float | None:
@@ -247,7 +257,7 @@ class Combiner:
         if all(ticket.key != mine for ticket in waiting):
             return None  # ours is too old, or somebody removed it: nobody else will publish it
         now_ms = self._clock.monotonic_ms()
-        for ticket in _newest_of_each(waiting):
+        for ticket in newest_of_each(waiting):
             if ticket.key == mine:
                 break
             if ticket.name in one.others.passed_over or image.has_settled(*ticket.key):
@@ -301,7 +311,7 @@ class Combiner:
             error, own = problem, ()
         if error is not None:
             draft = image_after(image, self._marked(image, one, own))
-        newest = _newest_of_each(waiting)
+        newest = newest_of_each(waiting)
         others = one.others.actions(
             draft,
             [one for one in newest if one.publisher != self.publisher],
@@ -385,11 +395,3 @@ class Combiner:
             fix="Repair the storage, or publish less often or from fewer processes; the next publish of this "
             "process makes sure that it will not be published after that",
         )
-
-
-def _newest_of_each(tickets: Sequence[Ticket]) -> list[Ticket]:
-    """Without the requests whose publishers have posted later ones, and so have given them up; in order."""
-    newest: dict[str, int] = {}
-    for ticket in tickets:
-        newest[ticket.publisher] = max(ticket.sequence, newest.get(ticket.publisher, 0))
-    return [ticket for ticket in tickets if ticket.sequence == newest[ticket.publisher]]

@@ -23,6 +23,8 @@ DEAR_LOSS_MS = 250
 _DEAR_FOR = 100
 # Who publishes alone with shorter gaps than this looks around so often.
 _BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
+# A LIST that failed may have taken as long as the store's patience: the next is so far off.
+BLIND_MS = 30_000
 
 
 class Crowd:
@@ -32,12 +34,22 @@ class Crowd:
         self._clock = clock
         self._crowded_until_ms: float | None = None
         self._dear_until_ms: float | None = None
+        self._blind_until_ms: float | None = None
         self._last_alone_ms = self._looked_around_ms = clock.monotonic_ms()
 
     @property
     def is_there(self) -> bool:
         """Have we met other publishers within the last seconds?"""
         return self._is_before(self._crowded_until_ms)
+
+    @property
+    def is_blind(self) -> bool:
+        """Has a look at who waits failed within the last seconds?"""
+        return self._is_before(self._blind_until_ms)
+
+    def note_blind(self) -> None:
+        """One has."""
+        self._blind_until_ms = self._clock.monotonic_ms() + BLIND_MS
 
     def note(self) -> None:
         """A race was lost, or others wait."""

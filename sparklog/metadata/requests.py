@@ -169,3 +169,11 @@ class RequestBox:
             publisher=ticket.publisher, sequence=ticket.sequence, base=body.base, nonce=body.nonce
         )
         return ReadRequest(posted=posted, payload=bytes(body.publish))
+
+
+def newest_of_each(tickets: Sequence[Ticket]) -> list[Ticket]:
+    """Without the requests whose publishers have posted later ones, and so have given them up; in order."""
+    newest: dict[str, int] = {}
+    for ticket in tickets:
+        newest[ticket.publisher] = max(ticket.sequence, newest.get(ticket.publisher, 0))
+    return [ticket for ticket in tickets if ticket.sequence == newest[ticket.publisher]]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from sparklog.clock import ManualClock
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, StorageError
 from sparklog.metadata import (
     Action,
     Image,
@@ -127,3 +127,16 @@ def actions_of(log: MetadataLog, commit: int) -> list[str]:
 
 def applied(image: Image, *actions: Action) -> Image:
     return apply_actions(image, actions, commit=image.commit + 1, commit_uuid="u")
+
+
+def lose_after_posting(store: MemoryStore) -> None:
+    """Let the store answer nothing any more once a request is there."""
+    is_away = False
+
+    def hook(operation: str, name: str) -> None:
+        nonlocal is_away
+        if is_away:
+            raise StorageError("STORE_UNAVAILABLE", "no answer", fix="wait")
+        is_away = operation == "put_hint" and name.startswith(REQUESTS)
+
+    store.hook = hook

@@ -15,6 +15,7 @@ from sparklog.metadata import (
     SharedPlan,
     WriterTxn,
 )
+from sparklog.metadata.crowd import BLIND_MS
 from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import IndefinitePutError, MemoryStore
@@ -25,6 +26,7 @@ from tests.metadata.combining_publishers import (
     a_request,
     actions_of,
     leave_request,
+    lose_after_posting,
     requests_left,
 )
 
@@ -138,12 +140,7 @@ def test_giving_up_leaves_it_open_until_the_next_publish(
     store: MemoryStore, clock: SleepyClock, later: str
 ) -> None:
     poster, other = Publisher(store, clock), Publisher(store, clock)
-
-    def hook(operation: str, name: str) -> None:
-        if operation == "list" and name == REQUESTS:
-            raise StorageError("STORAGE_FAILED", "no answer", fix="none")
-
-    store.hook = hook
+    lose_after_posting(store)
     with pytest.raises(StorageError, match="unknown whether request 0") as raised:
         poster.publish("ours")
     assert raised.value.code == "PUBLISH_UNRESOLVED"
@@ -225,3 +222,58 @@ def test_child_of_a_fork_is_another_publisher(store: MemoryStore, clock: SleepyC
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def blind(store: MemoryStore) -> list[str]:
+    """Lets each LIST of requests fail."""
+    lists: list[str] = []
+
+    def hook(operation: str, name: str) -> None:
+        if operation == "list" and name == REQUESTS:
+            lists.append(name)
+            raise StorageError("STORE_UNAVAILABLE", "503 SlowDown", fix="wait")
+
+    store.hook = hook
+    return lists
+
+
+def test_a_busy_publisher_that_cannot_look_who_waits_publishes_on(
+    store: MemoryStore, clock: SleepyClock
+) -> None:
+    one = Publisher(store, clock, crowded=False)
+    lists = blind(store)
+    for number in range(1_000):
+        clock.advance_ms(100)
+        one.publish(f"key {number}")
+    assert len(lists) == 1 + 99_000 // BLIND_MS  # not one a second
+
+
+def test_a_request_that_cannot_be_listed_is_published_by_its_own_publisher(
+    store: MemoryStore, clock: SleepyClock
+) -> None:
+    one, other = Publisher(store, clock), Publisher(store, clock)
+    leave_request(store, other.log, clock, "left", None, "never")
+    lists = blind(store)
+    one.publish("ours")
+    one.publish("more")
+    assert len(lists) == 1
+    store.hook = None
+    assert requests_left(store) == 1
+    clock.advance_ms(BLIND_MS)
+    one.publish("again")
+    assert {"ours", "more", "again", "left"} <= set(other.log.refresh().configs)
+
+
+def test_who_was_known_to_wait_before_a_list_failed_is_published_all_the_same(
+    store: MemoryStore, clock: SleepyClock
+) -> None:
+    one, other = Publisher(store, clock), Publisher(store, clock)
+    leave_request(store, other.log, clock, "ahead", None, "never")
+
+    def first_list(operation: str, name: str) -> None:
+        if operation == "list" and name == REQUESTS:
+            blind(store)
+
+    store.hook = first_list
+    one.publish("ours")
+    assert {"ours", "ahead"} <= set(other.log.refresh().configs)

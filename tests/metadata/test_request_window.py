@@ -21,6 +21,7 @@ from sparklog.metadata.documents.paths import REQUESTS, commit_name
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.model import publishers
 from sparklog.storage import MemoryStore
+from tests.metadata.combining_publishers import lose_after_posting
 from tests.metadata.held_requests import REMOTE, WINDOW, Meanwhile, count, opened, pass_by, post, publish
 
 
@@ -219,12 +220,7 @@ def test_failed_fsync_stays_what_it_is(store: MemoryStore, clock: Meanwhile) -> 
 
 def give_up(store: MemoryStore, log: MetadataLog, key: str) -> None:
     """Post a request, and lose the store before anything comes of it."""
-
-    def hook(operation: str, name: str) -> None:
-        if operation == "list" and name == REQUESTS:
-            raise StorageError("STORAGE_FAILED", "no answer", fix="none")
-
-    store.hook = hook
+    lose_after_posting(store)
     with pytest.raises(StorageError) as raised:
         publish(log, key)
     store.hook = None

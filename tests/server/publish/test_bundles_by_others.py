@@ -7,10 +7,8 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.client.publish import share_accepted
-from sparklog.errors import StorageError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.metadata import AcceptedDraft, Image, PublishResult, RequestApplied
-from sparklog.metadata.documents.paths import REQUESTS
 from sparklog.metadata.loading import read_commit
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
@@ -18,7 +16,13 @@ from sparklog_server.publish.bundle_commit import Written
 from sparklog_server.publish.parts import AppendPart, InTransaction
 from sparklog_server.publish.runs import make_runs
 from tests.metadata.broker_requests import draft
-from tests.metadata.combining_publishers import REMOTE, SleepyClock, a_request, leave_request
+from tests.metadata.combining_publishers import (
+    REMOTE,
+    SleepyClock,
+    a_request,
+    leave_request,
+    lose_after_posting,
+)
 from tests.server.publish.batches import NOW_MS, batch, part
 from tests.server.publish.test_bundle_writer import orders, values
 from tests.server.publish.test_leaderships import Node
@@ -208,13 +212,8 @@ def test_a_bundle_of_unknown_fate(nodes: tuple[Node, Node], store: MemoryStore, 
     """The storage fails while the request is out; it is published, and who sends again hears where."""
     a, b = nodes
     parts = a.accept(0), a.accept(partition=1)
-
-    def fail(operation: str, name: str) -> None:
-        if operation == "list" and name.startswith(REQUESTS):
-            raise StorageError("STORE_UNAVAILABLE", "away", fix="wait")
-
     crowded(a)
-    store.hook = fail
+    lose_after_posting(store)
     assert a.write(*parts) == ["PUBLISH_UNRESOLVED"] * 2
     store.hook = None
     published_by(b)()
@@ -227,13 +226,8 @@ def test_a_bundle_that_was_given_up_does_not_come_later(
 ) -> None:
     a, b = nodes
     parts = a.accept(), a.accept(partition=1)
-
-    def fail(operation: str, name: str) -> None:
-        if operation == "list" and name.startswith(REQUESTS):
-            raise StorageError("STORE_UNAVAILABLE", "away", fix="wait")
-
     crowded(a)
-    store.hook = fail
+    lose_after_posting(store)
     assert a.write(*parts) == ["PUBLISH_UNRESOLVED"] * 2
     store.hook = None
     clock.advance_ms(10_000)  # A has forgotten that there was a crowd
