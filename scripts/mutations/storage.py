@@ -221,6 +221,13 @@ MUTANTS = (
         "tests/storage/test_s3_damaged.py",
     ),
     Mutant(
+        "S3: whether puts may land late is kept when it was answered, not before",
+        "sparklog/storage/s3_dates.py",
+        "        return False if outcome_of(error) in _TAKEN else None\n",
+        "        return False\n",
+        "tests/storage/test_s3_patience.py",
+    ),
+    Mutant(
         "S3: a store that lets two writers win is refused",
         "sparklog/storage/s3_probe.py",
         "    if winners > 1:\n",

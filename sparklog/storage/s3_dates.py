@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from botocore.auth import AUTH_TYPE_MAPS, SIGV4_TIMESTAMP, S3SigV4Auth
-from botocore.exceptions import BotoCoreError, ClientError
 
 from sparklog.storage.names import TEMPORARY_DIRECTORY
-from sparklog.storage.s3_client import S3Client
+from sparklog.storage.s3_client import FAILURES, S3Client
 from sparklog.storage.s3_connection import connect
-from sparklog.storage.s3_errors import error_code
+from sparklog.storage.s3_errors import Outcome, error_code, outcome_of
 
 # The date of a request may be 15 minutes ahead of the store, and is good for 15 minutes from then on.
 PUT_LIFETIME_MS = 30 * 60_000
 _OLD_MS = 20 * 60_000
 _REFUSALS = {"RequestTimeTooSkewed", "RequestExpired"}
+_TAKEN = {Outcome.MISSING, Outcome.RANGE}
 _SIGNATURE = "sparklog-s3v4-old"
 _answers: dict[str, bool] = {}
 
@@ -32,21 +32,24 @@ def put_lifetime_ms(client: S3Client, prefix: str) -> int | None:
     bucket = client.identity
     if bucket not in _answers:
         now_ms = client.storage_now_ms(client.now_ms())
-        try:
-            _answers[bucket] = _is_refused(client, f"{prefix}{TEMPORARY_DIRECTORY}/old", now_ms - _OLD_MS)
-        except (BotoCoreError, OSError):
+        is_refused = _is_refused(client, f"{prefix}{TEMPORARY_DIRECTORY}/old", now_ms - _OLD_MS)
+        if is_refused is None:
             return None
+        _answers[bucket] = is_refused
     return PUT_LIFETIME_MS if _answers[bucket] else None
 
 
-def _is_refused(client: S3Client, key: str, date_ms: int) -> bool:
+def _is_refused(client: S3Client, key: str, date_ms: int) -> bool | None:
+    """None: that was not the answer. A store that is busy, or denies us for a while, is asked again."""
     signer = type("_DatedAuth", (_DatedAuth,), {"date": datetime.fromtimestamp(date_ms / 1000, UTC)})
     AUTH_TYPE_MAPS[_SIGNATURE] = signer
     old: Any = connect(client.bucket, client.options, signature_version=_SIGNATURE)
     try:
         old.get_object(Bucket=client.bucket, Key=key, Range="bytes=0-0")
-    except ClientError as error:
-        return error_code(error) in _REFUSALS
+    except FAILURES as error:
+        if error_code(error) in _REFUSALS:
+            return True
+        return False if outcome_of(error) in _TAKEN else None
     return False
 
 

@@ -93,9 +93,12 @@ def test_a_store_that_takes_old_dates_sets_no_bound(make: MakeStore, proxy: Faul
     assert store.put_lifetime_ms() is None
 
 
-def test_a_store_that_does_not_say_sets_no_bound_yet(make: MakeStore, proxy: FaultyProxy) -> None:
+@pytest.mark.parametrize("fault", [faults.RESET_BEFORE, faults.SLOW_DOWN, faults.ERROR_BEFORE, faults.DENIED])
+def test_a_store_that_does_not_say_sets_no_bound_yet(
+    make: MakeStore, proxy: FaultyProxy, fault: Fault
+) -> None:
     store = make()
-    proxy.times(1, faults.RESET_BEFORE)
+    proxy.times(1, fault)
     assert store.put_lifetime_ms() is None
     assert store.put_lifetime_ms() == 30 * 60_000
 
