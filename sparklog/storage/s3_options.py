@@ -37,6 +37,7 @@ _CONFIG_KWARGS = {
     "read_timeout": "read_timeout",
     "region_name": "region",
 }
+_STYLES = ("path", "virtual", "auto")
 _ALIASES = {"region_name": "region", "aws_access_key_id": "key", "aws_secret_access_key": "secret"}
 _ENVIRONMENT = {
     f"FSSPEC_S3_{name.upper()}": name
@@ -113,9 +114,7 @@ def parse_storage_options(
             values.update(_nested(value, _CLIENT_KWARGS, name))
         elif name == "config_kwargs":
             rest = dict(_as_mapping(value, name))
-            style = _as_mapping(rest.pop("s3", {}), "config_kwargs['s3']").get("addressing_style")
-            if style is not None:
-                values["path_style"] = style == "path"
+            values.update(_addressing(rest.pop("s3", {})))
             values.update(_nested(rest, _CONFIG_KWARGS, name))
         else:
             values[_known(_ALIASES.get(name, name))] = value
@@ -135,6 +134,15 @@ def _nested(value: object, names: Mapping[str, str], where: str) -> dict[str, An
         if name not in names:
             raise _unknown(f"{where}[{name!r}]", name, names)
     return {names[name]: one for name, one in given.items() if one is not None}
+
+
+def _addressing(value: object) -> dict[str, Any]:
+    where = "config_kwargs['s3']"
+    given = _nested(value, {"addressing_style": "path_style"}, where)
+    for style in given.values():
+        if style not in _STYLES:
+            raise _invalid(f"{where}['addressing_style']", f"expected one of {', '.join(_STYLES)}")
+    return {name: style == "path" for name, style in given.items()}
 
 
 def _as_mapping(value: object, where: str) -> Mapping[str, Any]:

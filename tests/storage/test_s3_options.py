@@ -49,6 +49,14 @@ def test_text_as_spark_gives_it(name: str, text: str, value: object) -> None:
     assert getattr(parse_storage_options({name: text}), name) == value
 
 
+@pytest.mark.parametrize(
+    ("style", "value"), [("path", True), ("virtual", False), ("auto", False), (None, None)]
+)
+def test_addressing_styles_of_botocore(style: str | None, value: bool | None) -> None:
+    options = parse_storage_options({"config_kwargs": {"s3": {"addressing_style": style}}})
+    assert options.path_style is value
+
+
 def test_what_is_given_beats_the_environment() -> None:
     environment = {
         "FSSPEC_S3_KEY": "env",
@@ -69,6 +77,10 @@ def test_what_is_given_beats_the_environment() -> None:
         ({"client_kwargs": "hush"}, "expected a dict"),
         ({"config_kwargs": "hush"}, "expected a dict"),
         ({"config_kwargs": {"s3": "hush"}}, "expected a dict"),
+        ({"config_kwargs": {"s3": {"addressing_style": "hush"}}}, "expected one of path, virtual, auto"),
+        ({"config_kwargs": {"s3": {"addressing_style": ["hush"]}}}, "expected one of path, virtual, auto"),
+        ({"config_kwargs": {"s3": {"adressing_style": "hush"}}}, "did you mean addressing_style"),
+        ({"config_kwargs": {"s3": {"use_accelerate_endpoint": "hush"}}}, "use_accelerate_endpoint"),
         ({"read_timeout": "hush"}, "expected a number"),
         ({"read_timeout": 0}, "positive"),
         ({"max_concurrency": float("nan")}, "expected a"),
