@@ -74,6 +74,13 @@ MUTANTS = (
         "tests/storage/test_local_durability.py",
     ),
     Mutant(
+        "that nothing can be synced is believed of what is only read",
+        "sparklog/storage/durable_names.py",
+        "    return error.errno == errno.EINVAL and bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)\n",
+        "    return error.errno == errno.EINVAL\n",
+        "tests/storage/test_local_unsynced.py",
+    ),
+    Mutant(
         "after a failed link the inode says whose file has the name",
         "sparklog/storage/local.py",
         "if os.path.samestat(found, self._own(fd, path, error)):",

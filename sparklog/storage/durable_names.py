@@ -88,11 +88,22 @@ class DurableNames:
             os.fsync(fd)
             return os.fstat(fd).st_ino
         except OSError as error:
+            if _never_changes(fd, error):
+                return os.fstat(fd).st_ino
             fatal = fatal_error("fsync", directory, error)
             self._poison(fatal)
             raise fatal from error
         finally:
             os.close(fd)
+
+
+def _never_changes(fd: int, error: OSError) -> bool:
+    """Has a file system no fsync because it is only read (squashfs, erofs, iso9660)?
+
+    EROFS does not say so: ext4 answers it where it has stopped writing after a fault, and lost what was not
+    written back.
+    """
+    return error.errno == errno.EINVAL and bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
 
 
 def create_root(root: Path) -> None:

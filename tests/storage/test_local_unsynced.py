@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.errors import AlreadyExistsError, FatalStorageError, StorageError
 from sparklog.storage import IndefinitePutError, LocalStore
+from tests.storage.local_faults import failing
 
 NO_DESCRIPTOR = pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 
@@ -113,3 +114,32 @@ def test_a_file_that_is_swept_while_its_name_is_synced_shows_as_removed(
         file.sync()
         assert file.is_removed
     local.put_if_absent("a", b"x")
+
+
+@pytest.mark.parametrize(
+    ("code", "flags", "opens"),
+    [
+        (errno.EINVAL, os.ST_RDONLY, True),  # squashfs, erofs and iso9660 have no fsync
+        (errno.EINVAL, 0, False),
+        (errno.EROFS, os.ST_RDONLY, False),  # ext4 after a fault: what was not written back is lost
+        (errno.EIO, os.ST_RDONLY, False),
+    ],
+)
+def test_where_nothing_can_change_there_is_nothing_to_sync(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch, code: int, flags: int, opens: bool
+) -> None:
+    real = os.fstatvfs
+
+    def fstatvfs(fd: int) -> os.statvfs_result:
+        found = real(fd)
+        return os.statvfs_result((*found[:8], flags, found[9]))
+
+    monkeypatch.setattr(os, "fstatvfs", fstatvfs)
+    (Path(local.root) / "d").mkdir()
+    failing(monkeypatch, "fsync", code)
+    for directory in ("", "d"):
+        if opens:
+            local.sync_directory(directory)
+        else:
+            with pytest.raises(FatalStorageError, match="DURABILITY_UNKNOWN"):
+                local.sync_directory(directory)
