@@ -199,4 +199,18 @@ MUTANTS = (
         "executors = executors or 2",
         "tests/spark/test_task_slots.py",
     ),
+    Mutant(
+        "a topic made anew has no start that the query's first position could be",
+        "sparklog/spark/stream_planner.py",
+        "initial = positions if start.is_initial",
+        "initial = start.positions if start.is_initial",
+        "tests/spark/test_recreated_topics.py",
+    ),
+    Mutant(
+        "a topic made anew is read though it ends where the old one did",
+        "sparklog/spark/stream_planner.py",
+        "if end == start.positions == positions and",
+        "if end == start.positions and",
+        "tests/spark/test_recreated_topics.py",
+    ),
 )

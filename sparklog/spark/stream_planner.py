@@ -9,6 +9,7 @@ Sources: KafkaMicroBatchStream.
 """
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -77,10 +78,14 @@ class StreamPlanner:
         begin = {**log_starts(log.image, list(end)), **positions}
         if limited:
             end = self._limited(begin, end, log.image)
-        if end == start.positions and now.kept == start.kept:
+        # A topic made anew may end where the old one did: then the start has its number, but not its topic.
+        if end == start.positions == positions and now.kept == start.kept:
             self._idle_at = (start_json, limited, log.image.commit)
             return start_json
-        return self._offset(log, end, initial=begin_of_first(start), kept=now.kept).to_json()
+        # Of a topic made anew there is no start to carry along: its id is in the end now, and the old offset
+        # beside it would be taken for one of the new topic.
+        initial = positions if start.is_initial else None
+        return self._offset(log, end, initial=initial, kept=now.kept).to_json()
 
     def log_end(self, initial_json: dict[str, Any] | None) -> dict[str, Any]:
         """The end of a micro-batch that starts nobody knows where: all there is, as of now.
@@ -89,7 +94,9 @@ class StreamPlanner:
             initial_json: where it starts if the query is new.
         """
         log = self._open()
-        initial = None if initial_json is None else self._parse(initial_json, log).positions
+        initial = None
+        if initial_json is not None:
+            initial = self._loss.existing(self._parse(initial_json, log), log.image)
         end = log_ends(log.image, self._partitions(log.image))
         self._last_trigger_ms = self._clock.monotonic_ms()
         return self._offset(log, end, initial=initial).to_json()
@@ -115,7 +122,7 @@ class StreamPlanner:
         log = self._open()
         start, end = self._parse(start_json, log), self._parse(end_json, log)
         if end.initial is not None and start.is_initial:
-            start = self._offset(log, end.initial, initial=None)
+            start = replace(start, positions=end.initial, topic_ids=end.topic_ids, initial=None)
         wanted = self._loss.existing(end, log.image)
         positions = self._loss.existing(start, log.image)
         # Partitions found while running are read from the beginning; those that came back, from where it was.
@@ -238,8 +245,3 @@ class StreamPlanner:
             # The checkpoint is what the query goes by; the group's offsets only show it to others.
             logger.warning("progress of group %s was not recorded: %s", group_id, error)
         self._recorded = document
-
-
-def begin_of_first(start: StreamOffset) -> Positions | None:
-    """What the end of a micro-batch must carry: its start, if the query begins with it."""
-    return start.positions if start.is_initial else None

@@ -1,21 +1,19 @@
 """The driver's side of the streaming source, without Spark: what is read when, after which crash."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import InputPartition
 
 import sparklog
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import DataLossError, InvalidRequestError, StorageError
 from sparklog.metadata.model.rewriting import AdvanceLogStart
-from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options
 from sparklog.spark.stream_planner import StreamPlanner
+from tests.spark.planning import append, planner, read, topics
 
 
 @pytest.fixture
@@ -24,29 +22,6 @@ def log(root: str) -> SparkLog:
     opened.create_topic("t", partitions=2)
     append(opened, 0, 100)
     return opened
-
-
-def append(log: SparkLog, partition: int, count: int, topic: str = "t") -> None:
-    log.append(topic, pa.table({"value": [b"x" * 50] * count}), partition=partition)
-
-
-def planner(root: str, clock: ManualClock | None = None, /, **options: str) -> StreamPlanner:
-    defaults = {"path": root, "subscribe": "t", "startingOffsets": "earliest"}
-    if root.startswith("s3:"):
-        defaults["s3.refresh_interval_ms"] = "0"
-    parsed = parse_source_options({**defaults, **options}, streaming=True)
-    return StreamPlanner(parsed, clock or ManualClock())
-
-
-def topics(document: dict[str, Any]) -> dict[str, dict[str, int]]:
-    return {name: offsets for name, offsets in document.items() if not name.startswith("@")}
-
-
-def read(parts: Iterable[InputPartition]) -> list[tuple[str, int, int, int]]:
-    """(topic, partition, start, end) of what the tasks would read."""
-    tasks = [part for part in parts if isinstance(part, SparklogInputPartition)]
-    offsets = [o for task in tasks for o, _ in task.parts]
-    return sorted((o.topic, o.partition, o.start_offset, o.end_offset) for o in offsets)
 
 
 def test_a_crash_in_the_first_micro_batch_keeps_its_start(log: SparkLog, root: str) -> None:
@@ -217,16 +192,6 @@ def test_a_root_made_anew_under_the_same_path_is_noticed(log: SparkLog, root: st
     shutil.rmtree(root)
     sparklog.open(root, create=True).create_topic("t", partitions=2)
     with pytest.raises(InvalidRequestError, match="checkpoint belongs to the root"):
-        plan.latest_offset(end, limited=True)
-
-
-def test_a_topic_made_anew_is_data_loss_even_where_its_offsets_fit(log: SparkLog, root: str) -> None:
-    plan = planner(root)
-    end = plan.latest_offset(plan.initial_offset(), limited=True)
-    log.delete_topic("t")
-    log.create_topic("t", partitions=2)
-    append(log, 0, 500)
-    with pytest.raises(DataLossError, match="t was deleted and created again"):
         plan.latest_offset(end, limited=True)
 
 
