@@ -213,4 +213,11 @@ MUTANTS = (
         "if end == start.positions and",
         "tests/spark/test_recreated_topics.py",
     ),
+    Mutant(
+        "Trigger.AvailableNow notices a log that is shorter than the checkpoint",
+        "sparklog/spark/stream_planner.py",
+        "if tp in log_end and position > log_end[tp]:",
+        "if self._frozen_end is None and position > log_end[tp]:",
+        "tests/spark/test_stream_planner.py",
+    ),
 )

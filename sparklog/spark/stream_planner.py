@@ -167,7 +167,8 @@ class StreamPlanner:
     def _available(self, log: SparkLog, positions: Positions) -> Positions:
         """The log's end of every partition to read, never before the position already reached."""
         tps = self._partitions(log.image)
-        end = log_ends(log.image, tps)
+        log_end = log_ends(log.image, tps)
+        end = dict(log_end)
         if self._frozen_end is not None:
             end = {
                 tp: min(offset, self._frozen_end[tp]) for tp, offset in end.items() if tp in self._frozen_end
@@ -175,12 +176,12 @@ class StreamPlanner:
             # Partitions that appeared after the freeze but before a restart are still to be finished.
             end.update({tp: positions[tp] for tp in positions if tp not in end and tp in tps})
         for tp, position in positions.items():
-            if tp in end and position > end[tp]:
-                if self._frozen_end is None:
-                    self._loss.report(
-                        f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {end[tp]}"
-                    )
-                end[tp] = position
+            if tp in log_end and position > log_end[tp]:  # past an older freeze alone nothing is lost
+                self._loss.report(
+                    f"{tp[0]}-{tp[1]}: offset {position} was reached, and the log ends at {log_end[tp]}"
+                )
+            if tp in end:
+                end[tp] = max(end[tp], position)
         return end
 
     def _limited(self, begin: Positions, end: Positions, image: Image) -> Positions:

@@ -173,6 +173,44 @@ def test_a_log_shorter_than_the_checkpoint_is_data_loss(log: SparkLog, root: str
     assert lenient.latest_offset(beyond, limited=True) == beyond
 
 
+def test_available_now_finds_a_log_shorter_than_the_checkpoint(log: SparkLog, root: str) -> None:
+    """Only an older freeze is no loss: the log itself must reach the position."""
+    end = planner(root).latest_offset(planner(root).initial_offset(), limited=True)
+    beyond = {**end, "t": {"0": 5_000, "1": 0}}
+    plan = planner(root)
+    plan.freeze_end()
+    with pytest.raises(DataLossError, match="offset 5000 was reached, and the log ends at 100"):
+        plan.latest_offset(beyond, limited=True)
+    lenient = planner(root, failOnDataLoss="false")
+    lenient.freeze_end()
+    assert lenient.latest_offset(beyond, limited=True) == beyond
+
+
+def test_available_now_finds_it_of_partitions_newer_than_its_freeze(log: SparkLog, root: str) -> None:
+    plan = planner(root)
+    plan.freeze_end()
+    log.add_partitions("t", 3)
+    append(log, 2, 7)
+    before = planner(root)
+    end = before.latest_offset(before.initial_offset(), limited=True)
+    assert plan.latest_offset(end, limited=True) == end
+    beyond = {**end, "t": {"0": 100, "1": 0, "2": 8}}
+    with pytest.raises(DataLossError, match="t-2: offset 8 was reached, and the log ends at 7"):
+        plan.latest_offset(beyond, limited=True)
+
+
+def test_available_now_finishes_a_position_that_the_log_reached_after_its_freeze(
+    log: SparkLog, root: str
+) -> None:
+    plan = planner(root)
+    plan.freeze_end()
+    append(log, 0, 50)
+    before = planner(root)
+    end = before.latest_offset(before.initial_offset(), limited=True)
+    assert topics(end)["t"]["0"] == 150
+    assert plan.latest_offset(end, limited=True) == end
+
+
 def test_another_roots_checkpoint_is_refused(log: SparkLog, root: str, tmp_path: Path) -> None:
     end = planner(root).initial_offset()
     other = sparklog.open(tmp_path / "other", create=True)
