@@ -302,9 +302,17 @@ class SparkLog(Closing):
         """The next offset to be assigned."""
         return self.refresh().partition(topic, partition).log_end_offset
 
-    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset whose record is at or after a time; None if there is none."""
-        reader = consumer.partition_reader(self.metadata, self.refresh(), topic, partition)
+    def offset_for_time(
+        self, topic: str, partition: int, timestamp_ms: int, *, image: Image | None = None
+    ) -> int | None:
+        """The first offset whose record is at or after a time; None if there is none.
+
+        Args:
+            image: look at what it has, instead of the newest; a newer one only if files have gone.
+        """
+        reader = consumer.partition_reader(
+            self.metadata, self.refresh() if image is None else image, topic, partition
+        )
         found = reader.offset_for_time(timestamp_ms)
         return None if found is None else found[0]
 
@@ -378,14 +386,21 @@ class SparkLog(Closing):
             self.appender(sticky_turn=0), group, offsets, metadata=metadata, now_ms=self.clock.now_ms()
         )
 
-    def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """What `group` has committed; empty if nothing."""
-        return {where: one.offset for where, one in self.describe_offsets(group).items()}
+    def committed_offsets(self, group: str, *, image: Image | None = None) -> dict[TopicPartition, int]:
+        """What `group` has committed; empty if nothing.
 
-    def describe_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        Args:
+            image: an image of this log to go by, instead of the newest; who has asked by a newer one
+                already is told what that one had.
+        """
+        return {where: one.offset for where, one in self.describe_offsets(group, image=image).items()}
+
+    def describe_offsets(
+        self, group: str, *, image: Image | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
         """As `committed_offsets`, with each commit's metadata and time."""
         validate_group(group)
-        return self._offsets.committed(self.refresh(), group)
+        return self._offsets.committed(self.refresh() if image is None else image, group)
 
     def groups(self) -> list[str]:
         """Names of all groups that have committed offsets, sorted."""

@@ -7,18 +7,18 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
+from sparklog.metadata import Image
 from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions, read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.plain_errors import plain_errors
 from sparklog.spark.ranges import OffsetRange, ranges_between
 from sparklog.spark.resolve import (
+    OffsetResolver,
     check_ends_after_start,
     check_in_log,
     log_ends,
     log_starts,
-    resolve_ending,
-    resolve_starting,
 )
 from sparklog.spark.retry import retrying
 from sparklog.spark.roots import open_root
@@ -39,26 +39,27 @@ class SparklogBatchReader(DataSourceReader):
             SystemClock(),
             lambda: open_root(options.root, create=False, storage=options.storage, rules=options.rules),
         )
-        return plan_input_partitions(log, self._pruned(self._ranges(log), log), options)
+        image = log.image  # the only one: to look at what is missing there may take a newer one
+        return plan_input_partitions(log, image, self._pruned(self._ranges(log, image), image), options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs on executors."""
         return read_input_partition(partition, self._options)
 
-    def _pruned(self, ranges: list[OffsetRange], log: SparkLog) -> list[OffsetRange]:  # noqa: ARG002 - pushdown.py
+    def _pruned(self, ranges: list[OffsetRange], image: Image) -> list[OffsetRange]:  # noqa: ARG002 - pushdown.py
         """The ranges without what no row of interest can be in."""
         return ranges
 
-    def _ranges(self, log: SparkLog) -> list[OffsetRange]:
-        options, image = self._options, log.image
+    def _ranges(self, log: SparkLog, image: Image) -> list[OffsetRange]:
+        options = self._options
+        loss = DataLossPolicy(fail=options.fail_on_data_loss)
         tps = options.subscription.resolve(image, must_exist=True)
-        begin = resolve_starting(options.starting, log, tps, group_id=options.group_id)
-        end = resolve_ending(options.ending, log, tps, group_id=options.group_id)
+        resolver = OffsetResolver(log, image, tps, group_id=options.group_id, report=loss.report)
+        begin, end = resolver.starting(options.starting), resolver.ending(options.ending)
         if options.fail_on_data_loss:
             check_in_log(begin, image, "startingOffsets")
             check_in_log(end, image, "endingOffsets")
         check_ends_after_start(begin, end, image)
-        loss = DataLossPolicy(fail=options.fail_on_data_loss)
         begin = loss.clamp_start(begin, end, image)
         last = log_ends(image, tps)
         first = log_starts(image, tps)

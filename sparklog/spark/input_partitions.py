@@ -19,7 +19,7 @@ from sparklog.errors import UnknownTopicError
 from sparklog.format.decode import DecodedRecords
 from sparklog.log.partition_reader import Newest, PartitionReader
 from sparklog.log.range_plan import RangePlan
-from sparklog.metadata import PartitionState
+from sparklog.metadata import Image, PartitionState
 from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.ranges import OffsetRange, balance, join_neighbours, join_small, split_ranges
@@ -53,15 +53,19 @@ class SparklogInputPartition(InputPartition):
 
 
 def plan_input_partitions(
-    log: SparkLog, ranges: Sequence[OffsetRange], options: SourceOptions
+    log: SparkLog, image: Image, ranges: Sequence[OffsetRange], options: SourceOptions
 ) -> list[InputPartition]:
     """The tasks that read these ranges, in their order: cut and put together as minPartitions, maxPartitions
     and maxRecordsPerPartition say, or else as many as run at the same time, if that is known (task_slots.py).
+
+    Args:
+        image: what the ranges are of. The log's own may move on while it is planned, and then have another
+            topic of that name, or none.
     """
     max_records = options.max_records_per_partition
     pieces = split_ranges(ranges, min_partitions=options.min_partitions, max_records=max_records)
     loss = DataLossPolicy(fail=options.fail_on_data_loss)
-    places = {r: _plan(log, r, loss) for r in pieces}
+    places = {r: _plan(log, image, r, loss) for r in pieces}
     if options.min_partitions is None and options.max_partitions is None:
         sizes = [(r, places[r].size_bytes) for r in pieces]
         if options.task_slots is None:
@@ -131,8 +135,8 @@ def _reader(
     )
 
 
-def _plan(log: SparkLog, r: OffsetRange, loss: DataLossPolicy) -> RangePlan:
-    state = partition_state(log.image, (r.topic, r.partition))
+def _plan(log: SparkLog, image: Image, r: OffsetRange, loss: DataLossPolicy) -> RangePlan:
+    state = partition_state(image, (r.topic, r.partition))
 
     def newest() -> PartitionState:
         return log.refresh(force=True).partition_of(state.topic_id, r.partition)

@@ -113,7 +113,8 @@ SOURCE_OPTIONS = (
         name="failOnDataLoss",
         default="true",
         doc="Fail when records that should be there are gone, or a stream no longer subscribes to what "
-        "it was reading; false: warn and go on with the next.",
+        "it was reading; false: warn and go on with the next. A group's position outside the log "
+        "(startingOffsets=group) is such a loss; past the log's end, false reads from the beginning.",
     ),
     Option(
         name="minPartitions",

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from sparklog.client import SparkLog
+from sparklog.metadata import Image
 from sparklog.spark.batch_reader import SparklogBatchReader
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.plain_errors import plain_errors
@@ -56,7 +56,7 @@ class Pruning:
             self._add_timestamp(condition)
         return False
 
-    def prune(self, ranges: Sequence[OffsetRange], log: SparkLog) -> list[OffsetRange]:
+    def prune(self, ranges: Sequence[OffsetRange], image: Image) -> list[OffsetRange]:
         """The ranges without what no row of interest can be in."""
         pruned: list[OffsetRange] = []
         for r in ranges:
@@ -64,15 +64,15 @@ class Pruning:
                 continue
             low, high = max(r.start_offset, self._first_offset), min(r.end_offset, self._end_offset)
             if low < high:
-                pruned.extend(self._prune_by_time(replace(r, start_offset=low, end_offset=high), log))
+                pruned.extend(self._prune_by_time(replace(r, start_offset=low, end_offset=high), image))
         return pruned
 
-    def _prune_by_time(self, r: OffsetRange, log: SparkLog) -> list[OffsetRange]:
+    def _prune_by_time(self, r: OffsetRange, image: Image) -> list[OffsetRange]:
         """The parts of a range in extents that reach the timestamp; neighbours are joined again."""
         if self._min_timestamp_ms is None:
             return [r]
         kept: list[OffsetRange] = []
-        state = partition_state(log.image, (r.topic, r.partition))
+        state = partition_state(image, (r.topic, r.partition))
         for extent in state.extents_between(r.start_offset, r.end_offset):
             if extent.max_timestamp_ms < self._min_timestamp_ms:
                 continue
@@ -155,5 +155,5 @@ class SparklogPushdownReader(SparklogBatchReader):
         """Keep what prunes; return the filters that Spark must still apply to the rows."""
         return [condition for condition in filters if not self._pruning.add(condition)]
 
-    def _pruned(self, ranges: list[OffsetRange], log: SparkLog) -> list[OffsetRange]:
-        return self._pruning.prune(ranges, log)
+    def _pruned(self, ranges: list[OffsetRange], image: Image) -> list[OffsetRange]:
+        return self._pruning.prune(ranges, image)

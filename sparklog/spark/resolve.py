@@ -2,10 +2,11 @@
 
 Rules follow Kafka's connector: offsets or timestamps given per partition must name all the
 partitions that are read; a timestamp no record reaches is an error for a start (unless the strategy
-is latest) and the log's end for an end.
+is latest) and the log's end for an end. A group's position outside the log is a matter of failOnDataLoss.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from sparklog.client import SparkLog
 from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
@@ -32,60 +33,92 @@ def log_ends(image: Image, tps: Sequence[TopicPartition]) -> Positions:
     return {tp: partition_state(image, tp).log_end_offset for tp in tps}
 
 
-def resolve_starting(
-    spec: OffsetSpec, log: SparkLog, tps: Sequence[TopicPartition], *, group_id: str | None
-) -> Positions:
-    """Where a new query starts in each partition.
-
-    Raises:
-        InvalidRequestError: partitions named by the user and those read differ; no record is late enough.
-        OffsetOutOfRangeError: an offset given is outside the log.
+class OffsetResolver:
+    """Resolves all that a query says against one image: of a topic that is written to, what two looks find
+    does not fit together.
     """
-    return _resolve(spec, log, tps, side="starting", group_id=group_id)
 
+    def __init__(
+        self,
+        log: SparkLog,
+        image: Image,
+        tps: Sequence[TopicPartition],
+        *,
+        group_id: str | None,
+        report: Callable[[str], None],
+    ) -> None:
+        """Args:
+        tps: those that are read.
+        report: is told of records that are gone; raises if the query is to fail (data_loss.py).
+        """
+        self._log = log
+        self._image = image
+        self._tps = tps
+        self._group_id = group_id or ""
+        self._report = report
+        self._starts, self._ends = log_starts(image, tps), log_ends(image, tps)
 
-def resolve_ending(
-    spec: OffsetSpec, log: SparkLog, tps: Sequence[TopicPartition], *, group_id: str | None
-) -> Positions:
-    """Where a batch query ends (exclusive) in each partition; raises like `resolve_starting`."""
-    return _resolve(spec, log, tps, side="ending", group_id=group_id)
+    def starting(self, spec: OffsetSpec) -> Positions:
+        """Where a new query starts in each partition.
 
+        Raises:
+            InvalidRequestError: partitions named by the user and those read differ; no record is late enough.
+            DataLossError: by `report`.
+        """
+        return self._resolve(spec, side="starting")
 
-def _resolve(
-    spec: OffsetSpec, log: SparkLog, tps: Sequence[TopicPartition], *, side: str, group_id: str | None
-) -> Positions:
-    image = log.image
-    starts, ends = log_starts(image, tps), log_ends(image, tps)
-    if spec.kind == "earliest":
-        return starts
-    if spec.kind == "latest":
-        return ends
-    if spec.kind == "group":
-        # A partition that the group has not committed counts as not read at all.
-        committed = log.committed_offsets(group_id or "")
-        return {tp: min(max(committed.get(tp, starts[tp]), starts[tp]), ends[tp]) for tp in tps}
-    if spec.by_partition:
-        _check_partitions(set(spec.by_partition), set(tps), side)
-    if spec.kind == "offsets":
-        special = {EARLIEST_OFFSET: starts, LATEST_OFFSET: ends}
-        given = spec.by_partition
-        return {tp: special[given[tp]][tp] if given[tp] < 0 else given[tp] for tp in tps}
-    return {tp: _at_time(spec, log, tp, ends[tp]) for tp in tps}
+    def ending(self, spec: OffsetSpec) -> Positions:
+        """Where a batch query ends (exclusive) in each partition; raises like `starting`."""
+        return self._resolve(spec, side="ending")
 
+    def _resolve(self, spec: OffsetSpec, *, side: Literal["starting", "ending"]) -> Positions:
+        starts, ends = self._starts, self._ends
+        if spec.kind == "earliest":
+            return starts
+        if spec.kind == "latest":
+            return ends
+        if spec.kind == "group":
+            committed = self._log.committed_offsets(self._group_id, image=self._image)
+            # A partition that the group has not committed counts as not read at all.
+            return {
+                tp: self._of_group(tp, committed[tp], side) if tp in committed else starts[tp]
+                for tp in self._tps
+            }
+        if spec.timestamp_ms is None:
+            _check_partitions(set(spec.by_partition), set(self._tps), side)
+        if spec.kind == "offsets":
+            special = {EARLIEST_OFFSET: starts, LATEST_OFFSET: ends}
+            given = spec.by_partition
+            return {tp: special[given[tp]][tp] if given[tp] < 0 else given[tp] for tp in self._tps}
+        return {tp: self._at_time(spec, tp) for tp in self._tps}
 
-def _at_time(spec: OffsetSpec, log: SparkLog, tp: TopicPartition, end: int) -> int:
-    timestamp_ms = spec.by_partition.get(tp, spec.timestamp_ms)
-    assert timestamp_ms is not None, "a timestamp for every partition was checked"
-    found = log.offset_for_time(*tp, timestamp_ms)
-    if found is not None:
-        return found
-    if spec.no_match_is_latest:
-        return end
-    raise InvalidRequestError(
-        "INVALID_OPTION",
-        f"{tp[0]}-{tp[1]} has no record with a timestamp of {timestamp_ms} or later",
-        fix="choose an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest",
-    )
+    def _of_group(self, tp: TopicPartition, committed: int, side: Literal["starting", "ending"]) -> int:
+        """The group's position, inside the log."""
+        start, end = self._starts[tp], self._ends[tp]
+        if start <= committed <= end:
+            return committed
+        where = f"{tp[0]}-{tp[1]}: group {self._group_id} has committed offset {committed}"
+        if committed < start:
+            self._report(f"{where}, and the log starts at {start}")
+            return start
+        self._report(f"{where}, and the log ends at {end}; was the topic deleted and created again?")
+        # Such a position is of another log. That nothing of this one was read is the only safe guess.
+        return start if side == "starting" else end
+
+    def _at_time(self, spec: OffsetSpec, tp: TopicPartition) -> int:
+        timestamp_ms = spec.by_partition.get(tp, spec.timestamp_ms)
+        assert timestamp_ms is not None, "a timestamp for every partition was checked"
+        found = self._log.offset_for_time(*tp, timestamp_ms, image=self._image)
+        if found is not None:
+            # It may be of a newer image, if files have gone meanwhile: those of here have expired then.
+            return min(found, self._ends[tp])
+        if spec.no_match_is_latest:
+            return self._ends[tp]
+        raise InvalidRequestError(
+            "INVALID_OPTION",
+            f"{tp[0]}-{tp[1]} has no record with a timestamp of {timestamp_ms} or later",
+            fix="choose an earlier timestamp, or set startingOffsetsByTimestampStrategy=latest",
+        )
 
 
 def _check_partitions(given: set[TopicPartition], read: set[TopicPartition], side: str) -> None:

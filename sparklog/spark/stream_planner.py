@@ -23,7 +23,7 @@ from sparklog.spark.data_loss import DataLossPolicy
 from sparklog.spark.input_partitions import plan_input_partitions
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.ranges import backlog, limit_records, ranges_between
-from sparklog.spark.resolve import check_in_log, log_ends, log_starts, resolve_starting
+from sparklog.spark.resolve import OffsetResolver, check_in_log, log_ends, log_starts
 from sparklog.spark.retry import retrying
 from sparklog.spark.roots import open_root
 from sparklog.spark.stream_offset import Positions, StreamOffset
@@ -47,13 +47,14 @@ class StreamPlanner:
 
     def initial_offset(self) -> dict[str, Any]:
         """Where a new query starts; raises when a subscribed topic is missing."""
-        log = self._open()
-        tps = self._options.subscription.resolve(log.image, must_exist=True)
-        spec = self._options.starting
-        positions = resolve_starting(spec, log, tps, group_id=self._options.group_id)
-        if spec.kind == "offsets":
-            check_in_log(positions, log.image, "startingOffsets")
-        return self._offset(log, positions, initial=positions).to_json()
+        log, options = self._open(), self._options
+        image = log.image
+        tps = options.subscription.resolve(image, must_exist=True)
+        resolver = OffsetResolver(log, image, tps, group_id=options.group_id, report=self._loss.report)
+        positions = resolver.starting(options.starting)
+        if options.starting.kind == "offsets":
+            check_in_log(positions, image, "startingOffsets")
+        return offset_at(image, positions, initial=positions).to_json()
 
     def freeze_end(self) -> None:
         """Trigger.AvailableNow: nothing past the log's end of this moment will be read."""
@@ -85,7 +86,7 @@ class StreamPlanner:
         # Of a topic made anew there is no start to carry along: its id is in the end now, and the old offset
         # beside it would be taken for one of the new topic.
         initial = positions if start.is_initial else None
-        return self._offset(log, end, initial=initial, kept=now.kept).to_json()
+        return offset_at(log.image, end, initial=initial, kept=now.kept).to_json()
 
     def log_end(self, initial_json: dict[str, Any] | None) -> dict[str, Any]:
         """The end of a micro-batch that starts nobody knows where: all there is, as of now.
@@ -99,7 +100,7 @@ class StreamPlanner:
             initial = self._loss.existing(self._parse(initial_json, log), log.image)
         end = log_ends(log.image, self._partitions(log.image))
         self._last_trigger_ms = self._clock.monotonic_ms()
-        return self._offset(log, end, initial=initial).to_json()
+        return offset_at(log.image, end, initial=initial).to_json()
 
     def report_left_out(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> None:
         """Report what was read up to `start_json`, and `log_end` has left out, not knowing of it.
@@ -115,20 +116,21 @@ class StreamPlanner:
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The end of the log as of the last question."""
         log = self._open(refresh=False)
-        return self._offset(log, log_ends(log.image, self._partitions(log.image)), initial=None).to_json()
+        return offset_at(log.image, log_ends(log.image, self._partitions(log.image)), initial=None).to_json()
 
     def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[InputPartition]:
         """The tasks that read [start, end)."""
         log = self._open()
+        image = log.image
         start, end = self._parse(start_json, log), self._parse(end_json, log)
         if end.initial is not None and start.is_initial:
             start = replace(start, positions=end.initial, topic_ids=end.topic_ids, initial=None)
-        wanted = self._loss.existing(end, log.image)
-        positions = self._loss.existing(start, log.image)
+        wanted = self._loss.existing(end, image)
+        positions = self._loss.existing(start, image)
         # Partitions found while running are read from the beginning; those that came back, from where it was.
-        positions = {**dict.fromkeys(wanted, 0), **still_kept(start, log.image), **positions}
-        begin = self._loss.clamp_start(positions, wanted, log.image)
-        ends = log_ends(log.image, list(wanted))
+        positions = {**dict.fromkeys(wanted, 0), **still_kept(start, image), **positions}
+        begin = self._loss.clamp_start(positions, wanted, image)
+        ends = log_ends(image, list(wanted))
         for (topic, partition), offset in wanted.items():
             if offset > ends[topic, partition]:
                 known = ends[topic, partition]
@@ -136,7 +138,7 @@ class StreamPlanner:
                     f"{topic}-{partition}: offset {offset} was reached, and the log ends at {known}"
                 )
         wanted = {tp: min(offset, ends[tp]) for tp, offset in wanted.items()}
-        return plan_input_partitions(log, ranges_between(begin, wanted), self._options)
+        return plan_input_partitions(log, image, ranges_between(begin, wanted), self._options)
 
     def commit(self, end_json: dict[str, Any]) -> None:
         """Spark has finished everything before this offset."""
@@ -207,19 +209,6 @@ class StreamPlanner:
     def _may_delay(self) -> bool:
         return self._options.min_offsets_per_trigger is not None
 
-    def _offset(
-        self, log: SparkLog, positions: Positions, *, initial: Positions | None, kept: Positions | None = None
-    ) -> StreamOffset:
-        kept = kept or {}
-        topics = {topic for topic, _ in (*positions, *kept)}
-        return StreamOffset(
-            cluster_id=log.cluster_id,
-            topic_ids={t: log.image.topics[t].topic_id for t in topics if t in log.image.topics},
-            positions=positions,
-            initial=initial,
-            kept=kept,
-        )
-
     def _parse(self, document: dict[str, Any], log: SparkLog) -> StreamOffset:
         offset = StreamOffset.from_json(document)
         if offset.cluster_id != log.cluster_id:
@@ -246,3 +235,18 @@ class StreamPlanner:
             # The checkpoint is what the query goes by; the group's offsets only show it to others.
             logger.warning("progress of group %s was not recorded: %s", group_id, error)
         self._recorded = document
+
+
+def offset_at(
+    image: Image, positions: Positions, *, initial: Positions | None, kept: Positions | None = None
+) -> StreamOffset:
+    """The positions with the ids of their topics, as the image has them."""
+    kept = kept or {}
+    topics = {topic for topic, _ in (*positions, *kept)}
+    return StreamOffset(
+        cluster_id=image.cluster_id,
+        topic_ids={t: image.topics[t].topic_id for t in topics if t in image.topics},
+        positions=positions,
+        initial=initial,
+        kept=kept,
+    )

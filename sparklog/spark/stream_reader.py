@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from sparklog.clock import SystemClock
-from sparklog.errors import UnknownTopicError
+from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError
 from sparklog.spark.input_partitions import read_input_partition
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.plain_errors import plain_errors
@@ -52,7 +52,9 @@ class SparklogStreamReader(DataSourceStreamReader):
         end of both is that of the log: Trigger.AvailableNow runs no more than that one micro-batch.
         """
         if self._reached is None:
-            with contextlib.suppress(UnknownTopicError):  # of one that goes on, a topic may be gone
+            # Of one that goes on, a topic or its first records may be gone. A new one hears of it when Spark
+            # asks where it starts.
+            with contextlib.suppress(InvalidRequestError, OffsetOutOfRangeError, DataLossError):
                 self._initial = self._plan().initial_offset()
             self._reached = self._plan().log_end(self._initial)
         else:

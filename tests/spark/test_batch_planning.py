@@ -7,11 +7,13 @@ import pytest
 
 import sparklog
 from sparklog.client import SparkLog
-from sparklog.errors import InvalidRequestError, OffsetOutOfRangeError
+from sparklog.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError
 from sparklog.metadata.model.rewriting import AdvanceLogStart
 from sparklog.spark.batch_reader import SparklogBatchReader
 from sparklog.spark.input_partitions import SparklogInputPartition
 from sparklog.spark.options import parse_source_options
+from tests.spark.planning import planner, topics
+from tests.support.removing import expire_below
 
 
 @pytest.fixture
@@ -83,3 +85,55 @@ def test_an_end_that_the_log_has_left_behind_is_lost_data(log: SparkLog, root: s
     with pytest.raises(OffsetOutOfRangeError, match="t-0 has no offset 20"):
         planned(root, endingOffsets=offsets(20, 0))
     assert planned(root, endingOffsets=offsets(20, 0), failOnDataLoss="false") == []
+
+
+@pytest.mark.parametrize(
+    ("committed", "message", "start", "end"),
+    [
+        (20, "t-0: group g has committed offset 20, and the log starts at 50", 50, 50),
+        (
+            150,
+            "t-0: group g has committed offset 150, and the log ends at 100; was the topic deleted",
+            50,
+            100,
+        ),
+    ],
+)
+def test_a_groups_position_outside_the_log_is_data_loss(
+    log: SparkLog, root: str, committed: int, message: str, start: int, end: int
+) -> None:
+    """Past the end it is of another log of this name: nothing of this one has been read."""
+    expire_below(log, 50)
+    log.commit_offsets("g", {("t", 0): committed})
+    for side in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(DataLossError, match=message):
+            planned(root, **{side: "group", "group.id": "g"})
+    with pytest.raises(DataLossError, match=message):
+        planner(root, startingOffsets="group", **{"group.id": "g"}).initial_offset()
+    lenient = {"group.id": "g", "failOnDataLoss": "false"}
+    assert planned(root, startingOffsets="group", **lenient) == [(0, start, 100)]
+    assert planned(root, endingOffsets="group", **lenient) == ([(0, 50, end)] if end > 50 else [])
+    initial = planner(root, startingOffsets="group", **lenient).initial_offset()
+    assert topics(initial) == {"t": {"0": start, "1": 0}}
+
+
+def test_partitions_that_a_group_has_not_committed_are_no_loss(log: SparkLog, root: str) -> None:
+    expire_below(log, 50)
+    assert planned(root, startingOffsets="group", **{"group.id": "g"}) == [(0, 50, 100)]
+    log.commit_offsets("g", {("t", 0): 100, ("t", 1): 0})
+    assert planned(root, startingOffsets="group", **{"group.id": "g"}) == []
+
+
+@pytest.mark.parametrize("text", ["{}", '{"t": {}}'])
+@pytest.mark.parametrize(
+    "option",
+    ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"],
+)
+def test_partitions_must_be_named_also_where_none_is(
+    log: SparkLog, root: str, option: str, text: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=r"must name exactly the partitions .*; it lacks t-0, t-1"):
+        planned(root, **{option: text})
+    if option.startswith("starting"):
+        with pytest.raises(InvalidRequestError, match="it lacks t-0, t-1"):
+            planner(root, **{option: text}).initial_offset()

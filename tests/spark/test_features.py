@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import sparklog
 from sparklog.cli.environment_checks import Status, check_environment
 from sparklog.client import SparkLog
-from sparklog.errors import DataLossError
+from sparklog.errors import DataLossError, OffsetOutOfRangeError
 from sparklog.spark import data_source_api
 from sparklog.spark.batch_reader import SparklogBatchReader
 from sparklog.spark.datasource import SparklogDataSource
@@ -23,6 +23,7 @@ from sparklog.spark.options import parse_source_options
 from sparklog.spark.rows import arrow_schema
 from sparklog.spark.stream_reader import SparklogStreamReader
 from tests.spark.conftest import needs
+from tests.support.removing import expire_below
 from tests.support.told import Told
 
 INSTALLED = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -240,6 +241,24 @@ def test_a_topic_that_is_gone_does_not_stop_a_query_that_goes_on(log: SparkLog, 
     append(log, 5)
     again = reader(root, **both)
     assert ranges(again.partitions(reached, again.latestOffset())) == [(100, 105)]
+
+
+@pytest.mark.parametrize("start", ['{"t":{"0":0}}', "group"])
+def test_a_start_that_has_expired_does_not_stop_a_query_that_goes_on(
+    log: SparkLog, root: str, start: str
+) -> None:
+    options = {"startingOffsets": start, "group.id": "g"}
+    log.commit_offsets("g", {("t", 0): 0})
+    reached = reader(root, **options).latestOffset()
+    expire_below(log, 50)
+    append(log, 5)
+    again = reader(root, **options)
+    assert ranges(again.partitions(reached, again.latestOffset())) == [(100, 105)]
+    log.commit_offsets("g", {("t", 0): 0})
+    new = reader(root, **options)
+    new.latestOffset()
+    with pytest.raises((OffsetOutOfRangeError, DataLossError), match="t-0"):
+        new.initialOffset()
 
 
 @pytest.fixture
