@@ -97,8 +97,8 @@ MUTANTS = (
     Mutant(
         "what a checkpoint says of a micro-batch is in its commit",
         "sparklog/spark/stream_writer.py",
-        "txn=txn, content=content).skipped",
-        "txn=txn).skipped",
+        "txn=txn, content=content)\n",
+        "txn=txn)\n",
         "tests/spark/test_writers.py",
     ),
     Mutant(
@@ -139,8 +139,8 @@ MUTANTS = (
     Mutant(
         "sink: a micro-batch below the last one is refused",
         "sparklog/spark/stream_writer.py",
-        "        if later:\n",
-        "        if False:\n",
+        "        if later:\n            raise _outdated(query_id, batchId, later)\n",
+        "",
         "tests/spark/test_writers.py",
     ),
     Mutant(
@@ -254,5 +254,12 @@ MUTANTS = (
         'return start if side == "starting" else end',
         "return end",
         "tests/spark/test_batch_planning.py",
+    ),
+    Mutant(
+        "sink: a micro-batch that falls below the last one as it is published is refused",
+        "sparklog/spark/stream_writer.py",
+        "if found.version > batchId}",
+        "if not found}",
+        "tests/spark/test_writers.py",
     ),
 )

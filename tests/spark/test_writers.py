@@ -4,14 +4,16 @@ import dataclasses
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
 import sparklog
-from sparklog.client import SparkLog
+from sparklog.client import AppendResult, SparkLog
 from sparklog.errors import InvalidRequestError
+from sparklog.spark import publishing
 from sparklog.spark.batch_writer import SparklogBatchWriter
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
@@ -169,9 +171,33 @@ def test_a_batch_below_the_last_one_is_refused(log: SparkLog, root: str, checkpo
     for batch in (0, 1, 2):
         write(log, root, batch, checkpointLocation=str(checkpoint))
     with pytest.raises(InvalidRequestError, match=r"a has version 2, in commit .* an older copy") as raised:
-        write(log, root, 1)
+        stream_writer(root).commit(list(staged(log, "a", "b", batch=1)), 1)
     assert raised.value.code == "CHECKPOINT_OUTDATED"
+    assert "b" not in log.topics()
     assert values(log, "a") == ["a 0", "a 1", "a 2"]
+
+
+@pytest.mark.parametrize("topics", [("a",), ("a", "b")])
+def test_a_batch_that_falls_below_the_last_one_as_it_is_written_is_refused(
+    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...]
+) -> None:
+    """By a copy of the checkpoint: between its look and its publication the original goes on."""
+    write(log, root, 0)
+    writer, mine = stream_writer(root), staged(log, *topics, batch=1)
+
+    def late(*args: Any, **options: Any) -> AppendResult:
+        monkeypatch.undo()
+        write(log, root, 2)
+        return publishing.publish(*args, **options)
+
+    monkeypatch.setattr("sparklog.spark.stream_writer.publish", late)
+    with pytest.raises(InvalidRequestError, match="a has version 2, in commit") as raised:
+        writer.commit(list(mine), 1)
+    assert raised.value.code == "CHECKPOINT_OUTDATED"
+    visible = "nothing of the micro-batch" if topics == ("a",) else "only what it has for b"
+    assert raised.value.fix.endswith(f"{visible} is visible")
+    assert values(log, "a") == ["a 0", "a 2"]
+    assert "b" not in topics or values(log, "b") == ["b 1"]
 
 
 def test_the_sessions_place_for_checkpoints(log: SparkLog, root: str, checkpoint: Path) -> None:
