@@ -262,4 +262,11 @@ MUTANTS = (
         "if not found}",
         "tests/spark/test_writers.py",
     ),
+    Mutant(
+        "a plan is tried again while the store does not answer",
+        "sparklog/spark/retry.py",
+        'if error.code != "STORE_UNAVAILABLE":',
+        "if error:",
+        "tests/spark/test_retry.py",
+    ),
 )

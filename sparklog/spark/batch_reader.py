@@ -33,12 +33,11 @@ class SparklogBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks; an empty list of ranges still gives Spark one empty task."""
+        return retrying(self._options, SystemClock(), self._planned)
+
+    def _planned(self) -> list[InputPartition]:
         options = self._options
-        log = retrying(
-            options,
-            SystemClock(),
-            lambda: open_root(options.root, create=False, storage=options.storage, rules=options.rules),
-        )
+        log = open_root(options.root, create=False, storage=options.storage, rules=options.rules)
         image = log.image  # the only one: to look at what is missing there may take a newer one
         return plan_input_partitions(log, image, self._pruned(self._ranges(log, image), image), options)
 

@@ -161,7 +161,11 @@ SOURCE_OPTIONS = (
     Option(name="group.id", default="", doc="The same as kafka.group.id."),
     Option(name="groupIdPrefix", default="spark-kafka-source", doc=NEEDS_BROKER),
     Option(name="kafkaConsumer.pollTimeoutMs", default="120000", doc=NEEDS_BROKER),
-    Option(name="fetchOffset.numRetries", default="3", doc="Tries again when the storage is busy."),
+    Option(
+        name="fetchOffset.numRetries",
+        default="3",
+        doc="A plan is tried again so often when the storage is busy.",
+    ),
     Option(name="fetchOffset.retryIntervalMs", default="10", doc="... after this long."),
     Option(
         name="filterPushdown",

@@ -8,9 +8,11 @@ Concurrency: one process, one thread, called by Spark's runner.
 Sources: KafkaMicroBatchStream.
 """
 
+import functools
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -30,6 +32,20 @@ from sparklog.spark.stream_offset import Positions, StreamOffset
 from sparklog.spark.unsubscribed import continue_with, drop_text, still_kept
 
 logger = logging.getLogger("sparklog.spark")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _patient(
+    method: Callable[Concatenate["StreamPlanner", P], T],
+) -> Callable[Concatenate["StreamPlanner", P], T]:
+    """As a whole, since any part of a plan may have to look at the storage."""
+
+    @functools.wraps(method)
+    def call(self: "StreamPlanner", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return retrying(self._options, self._clock, lambda: method(self, *args, **kwargs))
+
+    return call
 
 
 class StreamPlanner:
@@ -45,6 +61,7 @@ class StreamPlanner:
         # The last question and answer: while nothing changes, Spark asks the same again and again.
         self._idle_at: tuple[dict[str, Any], bool, int] | None = None
 
+    @_patient
     def initial_offset(self) -> dict[str, Any]:
         """Where a new query starts; raises when a subscribed topic is missing."""
         log, options = self._open(), self._options
@@ -56,11 +73,13 @@ class StreamPlanner:
             check_in_log(positions, image, "startingOffsets")
         return offset_at(image, positions, initial=positions).to_json()
 
+    @_patient
     def freeze_end(self) -> None:
         """Trigger.AvailableNow: nothing past the log's end of this moment will be read."""
         log = self._open()
         self._frozen_end = log_ends(log.image, self._partitions(log.image))
 
+    @_patient
     def latest_offset(self, start_json: dict[str, Any] | None, *, limited: bool) -> dict[str, Any]:
         """The end of the next micro-batch, or `start_json` itself when it is not time for one."""
         if start_json is None:
@@ -88,6 +107,7 @@ class StreamPlanner:
         initial = positions if start.is_initial else None
         return offset_at(log.image, end, initial=initial, kept=now.kept).to_json()
 
+    @_patient
     def log_end(self, initial_json: dict[str, Any] | None) -> dict[str, Any]:
         """The end of a micro-batch that starts nobody knows where: all there is, as of now.
 
@@ -102,6 +122,7 @@ class StreamPlanner:
         self._last_trigger_ms = self._clock.monotonic_ms()
         return offset_at(log.image, end, initial=initial).to_json()
 
+    @_patient
     def report_left_out(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> None:
         """Report what was read up to `start_json`, and `log_end` has left out, not knowing of it.
 
@@ -113,11 +134,13 @@ class StreamPlanner:
         lost = {tp: offset for tp, offset in now.kept.items() if tp not in end.kept}
         self._report_dropped(lost, restart=True)
 
+    @_patient
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The end of the log as of the last question."""
         log = self._open(refresh=False)
         return offset_at(log.image, log_ends(log.image, self._partitions(log.image)), initial=None).to_json()
 
+    @_patient
     def input_partitions(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> list[InputPartition]:
         """The tasks that read [start, end)."""
         log = self._open()
@@ -149,12 +172,8 @@ class StreamPlanner:
 
     def _open(self, *, refresh: bool = True) -> SparkLog:
         options = self._options
-        return retrying(
-            options,
-            self._clock,
-            lambda: open_root(
-                options.root, create=False, refresh=refresh, storage=options.storage, rules=options.rules
-            ),
+        return open_root(
+            options.root, create=False, refresh=refresh, storage=options.storage, rules=options.rules
         )
 
     def _partitions(self, image: Image) -> list[tuple[str, int]]:
