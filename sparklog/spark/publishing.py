@@ -36,7 +36,8 @@ def publish(
     """One commit for all tasks, in their order; says of what is past its retention already.
 
     Raises:
-        InvalidRequestError: the tasks wrote to another root than `log`, which was found here.
+        InvalidRequestError: the tasks wrote to another root than `log`, which was found here; or too many
+            extents for one commit, COMMIT_TOO_LARGE.
         RetriableError: STAGING_EXPIRED, a sweep has passed what tasks wrote; only they could write it again.
     """
     other = {result.cluster_id for result in results} - {log.cluster_id}
@@ -55,6 +56,18 @@ def publish(
             content=content,
             now_ms=log.clock.now_ms(),
         )
+    except InvalidRequestError as error:
+        if error.code != "COMMIT_TOO_LARGE":
+            raise
+        extents = sum(len(result.staged.drafts) for result in results)
+        raise InvalidRequestError(
+            error.code,
+            f"{len(results)} tasks wrote {extents} extents, too many for one commit: {error.message}; "
+            "nothing of the write is visible",
+            fix="write less at once: several writes, or for a stream a lower maxOffsetsPerTrigger of its "
+            "source; or let each task write to few partitions (a column partition, and repartition by it); "
+            "see docs/tuning.md",
+        ) from None
     except RetriableError as error:
         if error.code != "STAGING_EXPIRED":
             raise

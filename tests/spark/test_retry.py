@@ -1,4 +1,4 @@
-"""fetchOffset.numRetries and .retryIntervalMs: a plan is tried again, whatever part of it met a busy store."""
+"""fetchOffset.numRetries and .retryIntervalMs: a plan is tried again, whatever part met a busy store."""
 
 from collections.abc import Callable
 

@@ -87,6 +87,17 @@ def test_a_repeated_micro_batch_is_said(log: SparkLog, root: str, told: Told) ->
     assert told.records("sparklog.spark")[0].levelno == logging.WARNING
 
 
+def test_too_many_extents_for_a_commit_are_explained_to_users_of_spark(
+    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = staged(log, "a", "b")
+    monkeypatch.setattr("sparklog.metadata.documents.document.MAX_DOCUMENT_BYTES", 300)
+    with pytest.raises(InvalidRequestError, match="1 tasks wrote 2 extents, too many for one commit") as info:
+        batch_writer(root, 1).commit(list(results))
+    assert info.value.code == "COMMIT_TOO_LARGE"
+    assert "repartition by it" in info.value.fix
+
+
 # --- checkpoints -------------------------------------------------------------------------------------
 
 
