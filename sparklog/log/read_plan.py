@@ -111,10 +111,17 @@ def _end_position(segment: SegmentFile, span: Span, end: int) -> int:
 
 def bytes_between(state: PartitionState, start: int, end: int) -> int:
     """About how many stored bytes the records of [start, end) take; extents that are cut count by share."""
-    total = 0.0
-    for extent in _extents_between(state, start, end):
+    if start >= end:
+        return 0
+    low, high = state.extents.index_after(start), state.extents.index_from(end)
+    if low >= high:
+        return 0
+    # By columns: a stream with a limit asks for its whole backlog before each micro-batch.
+    total = float(state.extents.bytes_of(low, high))
+    for index in {low, high - 1}:
+        extent = state.extents[index]
         inside = min(end, extent.end_offset) - max(start, extent.base_offset)
-        total += extent.size * inside / extent.record_count
+        total -= extent.size * (extent.record_count - inside) / extent.record_count
     return round(total)
 
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from sparklog.log.read_plan import bytes_between
 from sparklog.metadata import Extent, ExtentList, PartitionState, appended_offset
 from sparklog.metadata.model.extent_list import (
     NUMBER_COLUMNS,
@@ -204,3 +205,40 @@ def test_offset_of_a_batch_that_was_appended() -> None:
     assert appended_offset(state, 7, 0, 0, 7) is None  # longer than what was appended
     assert appended_offset(state, 7, 0, 6, 1) is None
     assert appended_offset(state, 7, 1, 0, 6) is None
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 600])
+def test_bytes_are_added_up_as_by_looking_at_each_extent(count: int) -> None:
+    """Also where extents are cut, and in the gaps between them."""
+    model = [msgspec.structs.replace(extent(number * 12), size=100 + number * 7) for number in range(count)]
+    extents = ExtentList(TOPIC, 3)
+    for first in range(0, count, 100):
+        extents = extents.appended(model[first : first + 100])
+    state = PartitionState(
+        topic_id=TOPIC, partition=3, extents=extents, log_start_offset=0, log_end_offset=count * 12
+    )
+    random.seed(count)
+    for _ in range(300):
+        start, end = sorted(random.randint(0, count * 12) for _ in range(2))
+        inside = [(one, min(end, one.end_offset) - max(start, one.base_offset)) for one in model]
+        expected = sum(one.size * held / one.record_count for one, held in inside if held > 0)
+        assert bytes_between(state, start, end) == pytest.approx(expected, abs=0.51)
+        low, high = sorted(random.randint(0, count) for _ in range(2))
+        assert extents.bytes_of(low, high) == sum(one.size for one in model[low:high])
+
+
+def test_bytes_are_added_up_without_making_every_extent(monkeypatch: pytest.MonkeyPatch) -> None:
+    extents, _ = grown(2000)
+    made: list[int] = []
+    original = ExtentList.range_of
+
+    def counted(self: ExtentList, start: int, stop: int) -> list[Extent]:
+        made.append(stop - start)
+        return original(self, start, stop)
+
+    monkeypatch.setattr(ExtentList, "range_of", counted)
+    state = PartitionState(
+        topic_id=TOPIC, partition=3, extents=extents, log_start_offset=0, log_end_offset=24_000
+    )
+    assert bytes_between(state, 0, 24_000) == 200_000
+    assert made == [1, 1]  # the first and the last, which may be cut

@@ -250,6 +250,15 @@ class ExtentList(Sequence[Extent]):
                 parts.append(block if high - low == len(block) else block.slice(low, high))
         return concat_columns(parts)
 
+    def bytes_of(self, start: int, stop: int) -> int:
+        """Stored bytes of the extents [start:stop]."""
+        total = 0
+        for first, block in self.column_blocks():
+            low, high = max(start - first, 0), min(stop - first, len(block))
+            if low < high:
+                total += int(block.numbers[_SIZE][low:high].sum())
+        return total
+
     def columns(self) -> ExtentColumns:
         """All extents as columns, which copies them; do not modify."""
         return concat_columns([block for _, block in self.column_blocks()])
