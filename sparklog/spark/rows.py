@@ -14,6 +14,9 @@ from sparklog.format.decode import DecodedRecords
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
+# A record may have any 64 bits of milliseconds; Spark's timestamps are as many microseconds, and end in the
+# year 294247. What lies beyond is shown as that end, rather than as some other time.
+_MOST_MS = (2**63 - 1) // 1000
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
@@ -48,7 +51,7 @@ class RowBuilder:
         if count > len(self._topics):
             self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
             self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
-        timestamps_us = pa.array(records.timestamp_ms * 1000, pa.int64())
+        timestamps_us = pa.array(np.clip(records.timestamp_ms, -_MOST_MS, _MOST_MS) * 1000, pa.int64())
         columns = [
             records.key,
             records.value,
