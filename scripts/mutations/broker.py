@@ -25,6 +25,20 @@ MUTANTS = (
         "tests/server/network/test_receiving.py",
     ),
     Mutant(
+        "broker: a request that waits behind one that closes the connection gives its slot back",
+        "sparklog_server/network/connection.py",
+        "        except BaseException:  # closed meanwhile\n            request.release()\n",
+        "        except BaseException:\n",
+        "tests/server/network/test_dropped_requests.py",
+    ),
+    Mutant(
+        "broker: a pipelined request that is cancelled before it begins gives its slot back",
+        "sparklog_server/network/connection.py",
+        "        request.release()  # a task that is cancelled before it begins does nothing at all\n",
+        "",
+        "tests/server/network/test_dropped_requests.py",
+    ),
+    Mutant(
         "broker: records are deleted before DeleteRecords is answered, whatever its time-out",
         "sparklog_server/api/delete_records.py",
         "services.changes.make(parts, fenced=",

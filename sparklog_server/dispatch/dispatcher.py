@@ -127,6 +127,7 @@ class DispatchedRequest:
         "_context",
         "_dispatcher",
         "_frame",
+        "_has_slot",
         "_origin",
         "_received",
         "_wants_news",
@@ -153,6 +154,7 @@ class DispatchedRequest:
         self._context = context
         self._body = body
         self._frame = frame
+        self._has_slot = not entry.waits
         self._work = work
         self._origin = origin
         self._received = received  # seconds of the loop's clock
@@ -190,17 +192,23 @@ class DispatchedRequest:
             )
             return Answer(failure="its request failed")
         finally:
-            self._frame.release()
-            if not self.entry.waits:
-                self._dispatcher.slots.release()
+            self._leave_queue()
 
     def _take_body(self) -> Any:
         """For the handler, which may wait for long and knows what it still needs."""
         body, self._body = self._body, None
         return body
 
+    def _leave_queue(self) -> None:
+        """Its bytes and its slot are others'; may be called again."""
+        self._frame.release()
+        if self._has_slot:
+            self._has_slot = False
+            self._dispatcher.slots.release()
+
     def release(self) -> None:
-        """It is answered, or never will be; may be called again."""
+        """It is answered, or never will be, handled or not; may be called again."""
+        self._leave_queue()
         self._work.release()
         self._context.answer.release()
         if self._wants_news:

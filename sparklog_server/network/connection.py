@@ -8,7 +8,7 @@ Invariants:
 Errors: bytes that are no request, an API that is not served, an exception in a handler: the connection is
     closed with a line in the log, as Kafka does; a client connects again.
 A client that leaves: handlers that only wait (`waits`) are cancelled, all others run to their end
-    and their response is dropped.
+    and their response is dropped. A request that waits for earlier ones is dropped, with all that it holds.
 Concurrency: one task per connection, and one per pipelined request, each of which waits for the one before
     it until that one's response is queued. The server closes the connection from outside.
 Not here: what a request is, and what is done with it (dispatch/).
@@ -17,6 +17,7 @@ Sources: Kafka SocketServer.Processor, KafkaChannel (muted while a request is in
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 
@@ -140,21 +141,27 @@ class Connection:
         except BaseException:
             frame.release()
             raise
+        try:
+            await self._wait_for_turn(request.entry)
+        except BaseException:  # closed meanwhile
+            request.release()
+            raise
         if not request.entry.pipelined:
-            await self._wait_for_pipelined()
             self._entry = request.entry
             try:
                 await self._answer(request, None, None)
             finally:
                 self._entry = None
             return
-        while len(self._pipelined) >= MAX_PIPELINED:
-            await asyncio.wait(self._pipelined, return_when=asyncio.FIRST_COMPLETED)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._answer_pipelined(request, self._last_turn, turn))
         self._last_turn = turn
         self._pipelined.add(task)
-        task.add_done_callback(self._pipelined.discard)
+        task.add_done_callback(functools.partial(self._forget_pipelined, request))
+
+    def _forget_pipelined(self, request: Request, task: "asyncio.Task[None]") -> None:
+        self._pipelined.discard(task)
+        request.release()  # a task that is cancelled before it begins does nothing at all
 
     async def _answer_pipelined(
         self, request: Request, previous: "asyncio.Future[None] | None", turn: "asyncio.Future[None]"
@@ -204,6 +211,12 @@ class Connection:
             if answer.release is not None:
                 answer.release()
         request.count(answer, Times(began=began, handled=handled, in_turn=in_turn, sent=clock()))
+
+    async def _wait_for_turn(self, entry: ApiEntry) -> None:
+        if not entry.pipelined:
+            await self._wait_for_pipelined()
+        while len(self._pipelined) >= MAX_PIPELINED:
+            await asyncio.wait(self._pipelined, return_when=asyncio.FIRST_COMPLETED)
 
     async def _wait_for_pipelined(self) -> None:
         # All of them: the last may have nothing to send (acks=0) while one before it is still being sent.

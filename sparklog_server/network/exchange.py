@@ -61,7 +61,7 @@ class Request(Protocol):
         """What is to be sent. Nothing is raised but a cancellation."""
 
     def release(self) -> None:
-        """It is answered, or never will be; may be called again."""
+        """It is answered, or never will be, handled or not; may be called again."""
 
     def count(self, answer: Answer, times: Times) -> None:
         """Its answer was sent."""

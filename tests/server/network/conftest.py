@@ -1,6 +1,7 @@
 """A network without a broker behind it: handlers are whatever a test wants."""
 
 import asyncio
+import itertools
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -79,6 +80,7 @@ async def serving(
     async def handle(body: Any, context: RequestContext) -> Any:
         return await handler(body, context, None)
 
+    attention = Attention(itertools.count(step=10).__next__)  # ends with who pays it
     entry = ApiEntry(
         key=ApiKey.METADATA,
         name="Metadata",
@@ -90,7 +92,7 @@ async def serving(
     dispatcher = Dispatcher(
         config.network,
         {3: entry, 18: bind_apis(cast("Services", None))[18]},
-        Attention(),
+        attention,
         metrics=Metrics(),
     )
     network = Network(
@@ -109,8 +111,16 @@ async def serving(
     finally:
         await network.stop(1000)
         served.close()
+    for _ in range(1000):  # pipelined requests end after their connection
+        if attention.is_paid:
+            await asyncio.sleep(0)
     shared = network.shared
     assert shared.budget.used_bytes == dispatcher.work.used_bytes == dispatcher.answers.used_bytes == 0
+    assert not attention.is_paid
+    for _ in range(config.network.queued_max_requests):
+        assert not dispatcher.slots.locked()
+        await dispatcher.slots.acquire()
+    assert dispatcher.slots.locked()  # none was given back twice
     assert shared.quota.count == 0
     assert not network.connections
 
