@@ -4,6 +4,13 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "publish: what is behind a batch that found the backlog full waits for it",
+        "sparklog_server/api/produce.py",
+        "        if future.done():  # refused, and",
+        "        if False:  # refused, and",
+        "tests/server/api/test_produce.py",
+    ),
+    Mutant(
         "broker: nothing is acknowledged when the commit failed",
         "sparklog_server/publish/bundle_writer.py",
         "            plan.fail(outcomes, error)\n        else:\n",

@@ -62,6 +62,7 @@ class _Target:
     key: str | bytes
     topic: str
     partition: int
+    records: bytes | None
     part: UncheckedPart | None = None
     error: ErrorCode = ErrorCode.none
     message: str | None = None
@@ -75,6 +76,9 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
     wanted = [target for target in targets if target.part is not None]
     if wanted:
         future = services.publisher.submit([target.part for target in wanted if target.part is not None])
+        if future.done():  # refused, and will come again: before what is behind is looked at
+            for target in wanted:
+                services.first_batches.refuse((target.key, target.partition), target.records)
         timeout_ms = field(request, "timeout", 0)
         # Cheaper than wait_for and shield; the publisher passes over futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
@@ -117,12 +121,12 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
     for topic in request.topic_data:
         key, name = _topic(topic, context, image)
         for data in topic.partition_data:
-            target = _Target(key, name, data.index)
+            target = _Target(key, name, data.index, data.records)
             targets.append(target)
             if refused is not None:
                 target.error, target.message = refused, message
             else:
-                _aim(target, data.records, image, context, services, rules, parts, transaction)
+                _aim(target, image, context, services, rules, parts, transaction)
     return targets
 
 
@@ -163,7 +167,6 @@ def _topic(topic: Any, context: RequestContext, image: Image) -> tuple[str | byt
 
 def _aim(
     target: _Target,
-    records: bytes | None,
     image: Image,
     context: RequestContext,
     services: Services,
@@ -172,7 +175,7 @@ def _aim(
     transaction: InTransaction | None,
 ) -> None:
     """Say where the records go, or why they cannot."""
-    name, key = target.topic, (target.key, target.partition)
+    name, key, records = target.topic, (target.key, target.partition), target.records
     topic = image.topics.get(name)
     if topic is None or not 0 <= target.partition < len(topic.partitions):
         services.first_batches.refuse(key, records)

@@ -1,14 +1,17 @@
 """Produce, over a socket, in every version."""
 
+import asyncio
 import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
+from sparklog.errors import RetriableError
 from sparklog.format.codec import Codec
 from sparklog_server.api import init_producer_id, produce
 from sparklog_server.api.registry import declared_apis
@@ -161,6 +164,31 @@ def test_answers_before_the_close_are_sent(client: ProducingClient) -> None:
     client.send_produce(("missing", 0, ONE), acks=0)
     assert client.receive(0, 9)[0] == first
     assert client.is_closed()
+
+
+def test_a_batch_does_not_take_the_place_of_a_first_one_that_found_the_backlog_full(
+    client: ProducingClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = broker.broker.publisher
+    submit = publisher.submit
+
+    def full(parts: Any) -> "asyncio.Future[Any]":
+        refused: asyncio.Future[Any] = broker.loop.create_future()
+        refused.set_exception(RetriableError("PUBLISH_BACKLOG_FULL", "too many", fix="wait"))
+        monkeypatch.setattr(publisher, "submit", submit)  # the next one finds room
+        return refused
+
+    monkeypatch.setattr(publisher, "submit", full)
+    batches = [sequenced(0, 0), sequenced(0, 2)]
+    found = []
+    for _ in range(2):
+        for one in batches:
+            client.send_produce(("orders", 0, one))
+        for _ in batches:
+            _, response = client.receive(0, 9)
+            (part,) = response.responses[0].partition_responses
+            found.append((bool(part.error_code), part.base_offset))
+    assert found == [(True, -1), (True, -1), (False, 0), (False, 2)]
 
 
 def test_pipelined_requests_are_answered_in_order(client: ProducingClient, broker: RunningBroker) -> None:
