@@ -39,6 +39,13 @@ MUTANTS = (
         "tests/server/network/test_dropped_requests.py",
     ),
     Mutant(
+        "broker: who is granted memory and leaves at once does not overdraw for ever",
+        "sparklog_server/network/limits.py",
+        "                self.give_back(holder, size, owner)  # granted",
+        "                self._add(-size, owner)  # granted",
+        "tests/server/network/test_limits.py",
+    ),
+    Mutant(
         "broker: records are deleted before DeleteRecords is answered, whatever its time-out",
         "sparklog_server/api/delete_records.py",
         "services.changes.make(parts, fenced=",

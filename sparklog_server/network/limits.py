@@ -66,8 +66,9 @@ class ByteBudget:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self._add(-size, owner)  # granted just before: the caller will never know
-            self._grant()
+                self.give_back(holder, size, owner)  # granted just before: the caller will never know
+            else:
+                self._grant()
             raise
 
     def give_back(self, holder: object, size: int, owner: str = "") -> None:

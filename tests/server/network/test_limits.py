@@ -129,6 +129,32 @@ def test_a_grant_that_its_waiter_never_sees_is_given_back() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("share", [100, 40])
+def test_a_grant_that_its_waiter_never_sees_leaves_nobody_overdrawing(share: int) -> None:
+    """Else those that hold everything would wait for one that is gone."""
+
+    async def scenario() -> None:
+        budget = ByteBudget(100, share)
+        first, second, overdrawing, gone = object(), object(), object(), object()
+        await budget.take(first, 40, "a")
+        await budget.take(second, 60, "b")
+        await budget.take(overdrawing, 50, "c")
+        waiting = asyncio.create_task(budget.take(gone, 70, "c"))
+        await settle()
+        assert budget.waiting == 1
+        budget.give_back(overdrawing, 50, "c")  # grants, and before the task runs:
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert budget.owners == {"a", "b"}
+        more = asyncio.create_task(budget.take(first, 10, "a"))
+        await settle()
+        assert more.done()
+        await more
+
+    asyncio.run(scenario())
+
+
 def test_connections_are_counted_per_address_and_in_all() -> None:
     async def scenario() -> None:
         quota = ConnectionQuota(3, 2, {"10.0.0.9": 0, "10.0.0.8": 3})
