@@ -103,7 +103,11 @@ class BundleWriter:
             if not self._write_once(image, parts, verdicts, outcomes):
                 break
             _log.info("the segment was swept before the bundle was published: it is appended again")
-            self._log.refresh(force=True)  # so that the next segment is born late enough
+            try:
+                self._log.refresh(force=True)  # so that the next segment is born late enough
+            except SparklogError as error:
+                _log.warning("the log cannot be read, so producers have to send again: %s", error)
+                break
         self._remember_failures(image, parts, {**_doubted(verdicts), **outcomes})
         return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
 

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import FatalStorageError
+from sparklog.errors import FatalStorageError, RetriableError, StorageError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.storage import LocalStore, MemoryStore
@@ -146,6 +146,27 @@ def test_pipelined_batches_do_not_take_the_place_of_a_failed_first_one(
     assert offsets(bundles.write([orders(log, producer=(2, 0, 2))])) == [0]  # another producer
     assert offsets(bundles.write([first, second, third])) == [2, 4, 6]
     assert offsets(bundles.write([first])) == [2]
+
+
+def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
+    bundles: BundleWriter, log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (orders(log, producer=(1, 0, sequence)) for sequence in (0, 2))
+    gone = part(topic_id="X" * 22, topic="gone")
+
+    def swept(_drafts: object) -> None:
+        raise RetriableError("STAGING_EXPIRED", "swept", fix="again")
+
+    def down(*, force: bool) -> None:
+        raise StorageError("STORE_UNAVAILABLE", "503", fix="wait")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.writer, "sync", swept)
+        patch.setattr(log, "refresh", down)
+        # What is known already is told all the same.
+        assert offsets(bundles.write([first, gone])) == ["STAGING_EXPIRED", "TOPIC_MISSING"]
+    assert offsets(bundles.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
+    assert offsets(bundles.write([first, second])) == [0, 2]
 
 
 def test_a_new_epoch_forgets_the_failed_batch(
