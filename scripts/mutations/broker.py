@@ -46,6 +46,20 @@ MUTANTS = (
         "tests/server/network/test_limits.py",
     ),
     Mutant(
+        "publish: a first batch keeps its place if the look after a swept segment fails",
+        "sparklog_server/publish/bundle_writer.py",
+        'so producers have to send again: %s", error)\n                break\n',
+        'so producers have to send again: %s", error)\n                raise\n',
+        "tests/server/publish/test_bundle_writer_failures.py",
+    ),
+    Mutant(
+        "publish: what is behind a batch that found the backlog full waits for it",
+        "sparklog_server/api/produce.py",
+        "        if future.done():  # refused, and",
+        "        if False:  # refused, and",
+        "tests/server/api/test_produce.py",
+    ),
+    Mutant(
         "broker: records are deleted before DeleteRecords is answered, whatever its time-out",
         "sparklog_server/api/delete_records.py",
         "services.changes.make(parts, fenced=",
@@ -132,9 +146,9 @@ MUTANTS = (
     Mutant(
         "broker: what a request took is given back when its handler is ended",
         "sparklog_server/network/connection.py",
-        "            request.release()\n            raise\n",
-        "            raise\n",
-        "tests/server/dispatch/test_work.py",
+        "            request.release()\n            raise\n        handled",
+        "            raise\n        handled",
+        "tests/server/network/test_dropped_requests.py",
     ),
     Mutant(
         "broker: a list that occurs again in an answer takes no more memory",

@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         "and sees the horizon before it does",
         "sparklog_server/publish/bundle_writer.py",
-        "            self._log.refresh(force=True)  # so that the next segment is born late enough\n",
-        "",
+        "                self._log.refresh(force=True)  # so that the next segment is born late enough\n",
+        "                pass\n",
         "tests/server/publish/test_bundle_writer_races.py",
     ),
     Mutant(

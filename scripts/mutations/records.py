@@ -4,20 +4,6 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "publish: a first batch keeps its place if the look after a swept segment fails",
-        "sparklog_server/publish/bundle_writer.py",
-        'so producers have to send again: %s", error)\n                break\n',
-        'so producers have to send again: %s", error)\n                raise\n',
-        "tests/server/publish/test_bundle_writer_failures.py",
-    ),
-    Mutant(
-        "publish: what is behind a batch that found the backlog full waits for it",
-        "sparklog_server/api/produce.py",
-        "        if future.done():  # refused, and",
-        "        if False:  # refused, and",
-        "tests/server/api/test_produce.py",
-    ),
-    Mutant(
         "broker: nothing is acknowledged when the commit failed",
         "sparklog_server/publish/bundle_writer.py",
         "            plan.fail(outcomes, error)\n        else:\n",
