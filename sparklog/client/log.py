@@ -64,7 +64,7 @@ class SparkLog(Closing):
         tell_after_fork(self)
 
     def after_fork_in_child(self) -> None:
-        """Another thread of the parent may have had the lock."""
+        """Begin with a free lock."""
         self._writer_lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -128,9 +128,7 @@ class SparkLog(Closing):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its records, and what groups have committed for it (topic_deletion.py)."""
-        delete_topic(
-            self.metadata, self._offsets, lambda: self.appender(sticky_turn=0), name, clock=self.clock
-        )
+        delete_topic(self.metadata, self._offsets, lambda: self.appender(sticky_turn=0), name, self.clock)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Let a topic have `total` partitions; it cannot shrink."""
@@ -307,8 +305,7 @@ class SparkLog(Closing):
     ) -> int | None:
         """The first offset whose record is at or after a time; None if there is none.
 
-        Args:
-            image: look at what it has, instead of the newest; a newer one only if files have gone.
+        `image`: one to look at, instead of the newest; at a newer one only if files have gone.
         """
         reader = consumer.partition_reader(
             self.metadata, self.refresh() if image is None else image, topic, partition
@@ -387,12 +384,7 @@ class SparkLog(Closing):
         )
 
     def committed_offsets(self, group: str, *, image: Image | None = None) -> dict[TopicPartition, int]:
-        """What `group` has committed; empty if nothing.
-
-        Args:
-            image: an image of this log to go by, instead of the newest; who has asked by a newer one
-                already is told what that one had.
-        """
+        """What `group` has committed; empty if nothing. `image`: to go by, or by a newer one that was asked."""
         return {where: one.offset for where, one in self.describe_offsets(group, image=image).items()}
 
     def describe_offsets(

@@ -31,7 +31,7 @@ Committed = Mapping[str, Sequence[TopicPartition]]
 
 
 def delete_topic(
-    metadata: MetadataLog, offsets: OffsetTable, new_appender: NewAppender, name: str, *, clock: Clock
+    metadata: MetadataLog, offsets: OffsetTable, new_appender: NewAppender, name: str, clock: Clock
 ) -> None:
     """Delete a topic, its records, and the offsets that groups have committed for it.
 
