@@ -1,6 +1,7 @@
 """All mutants, those of a layer in a module of its own; scripts/mutants.py runs them."""
 
 from scripts.mutations import (
+    backlog,
     broker,
     broker_settings,
     clients,
@@ -41,6 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *coordination.MUTANTS,
     *groups.MUTANTS,
     *records.MUTANTS,
+    *backlog.MUTANTS,
     *broker.MUTANTS,
     *maintenance.MUTANTS,
     *forgetting.MUTANTS,

@@ -1,4 +1,4 @@
-"""What was handed in to be appended, and the threads that validate it.
+"""The threads that validate what was handed in to be appended.
 
 Requests that are quick to validate, or may be, are left to the publisher: handing them to another thread,
 and waiting for it, took longer than the work and often put them off to the next bundle (1,000 requests/s of
@@ -13,42 +13,26 @@ Not here: validation itself (produced_batches.py), what may be appended before i
 Concurrency: `submit` in the event loop, `check` in any thread.
 """
 
-import asyncio
 import contextlib
-import dataclasses
 import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.errors import SparklogError, as_value
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.at_once import Scratch
+from sparklog_server.publish.backlog import Backlog, Submission
 from sparklog_server.publish.part_checks import QUICK_BYTES, check_together, checked_at_once
-from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
+from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
 
 _log = logging.getLogger("sparklog_server.publish")
 _MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
 _CHECKED_TOGETHER = 64  # parts that a checker takes at once, if so many wait, and not more than SHARE_BYTES
+_GROWING_TOGETHER = 16  # parts that may grow, which are begun when there is room
 _QUICK_PARTS = 16  # compressed ones are quick one by one, but not by the hundred
 SHARE_BYTES = 256 << 10  # of a request, for one checker: waking another takes longer than validating these
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Submission:
-    """What one call of Publisher.submit handed in."""
-
-    parts: list[AppendPart | UncheckedPart]
-    future: "asyncio.Future[list[PartOutcome]]"
-    size_bytes: int
-    errors: dict[int, Exception] = dataclasses.field(default_factory=dict)
-    unchecked: int = 0  # parts that are still to be validated
-    in_checkers: bool = False
-
-    @property
-    def partitions(self) -> set[tuple[str, int]]:
-        """(topic id, partition) of each part."""
-        return {(part.topic_id, part.partition) for part in self.parts}
 
 
 _Job = tuple[Submission, int]  # a part, by its index
@@ -59,10 +43,12 @@ class Checkers:
 
     Args:
         on_ready: told, in a checker's thread, when a submission has been validated.
+        backlog: where what parts have become is counted.
     """
 
-    def __init__(self, on_ready: Callable[[], None]) -> None:
+    def __init__(self, on_ready: Callable[[], None], backlog: Backlog) -> None:
         self._on_ready = on_ready
+        self._backlog = backlog
         self._shares: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._counting = threading.Lock()  # of `unchecked`, by whoever has validated a part
         self._threads: list[threading.Thread] = []
@@ -141,18 +127,30 @@ class Checkers:
                         break
                     jobs += more
                     size += _size(more)
-            self._check(jobs, scratch)
-            if any(submission.unchecked == 0 for submission, _ in jobs):
-                self._on_ready()
+            for some in self._with_room(jobs):
+                self._check(some, scratch)
+                if any(submission.unchecked == 0 for submission, _ in some):
+                    self._on_ready()
+
+    def _with_room(self, jobs: list[_Job]) -> Iterator[Sequence[_Job]]:
+        """All at once, but for those that may grow: a few at a time, when there is room."""
+        growing = [job for job in jobs if _may_grow(job)]
+        if len(growing) < len(jobs):
+            yield [job for job in jobs if not _may_grow(job)]
+        for start in range(0, len(growing), _GROWING_TOGETHER):
+            self._backlog.wait_for_room()
+            yield growing[start : start + _GROWING_TOGETHER]
 
     def _check(self, jobs: Sequence[_Job], scratch: Scratch | None = None) -> None:
         parts = [submission.parts[index] for submission, index in jobs]
         outcomes = check_all([part for part in parts if isinstance(part, UncheckedPart)], scratch)
-        for (submission, index), outcome in zip(jobs, outcomes, strict=True):
-            if isinstance(outcome, AppendPart):
+        for (submission, index), part, outcome in zip(jobs, parts, outcomes, strict=True):
+            if not isinstance(outcome, AppendPart):
+                submission.errors[index] = outcome
+            elif self._backlog.resize(submission, outcome.size_bytes - part.size_bytes):
                 submission.parts[index] = outcome
             else:
-                submission.errors[index] = outcome
+                submission.errors[index] = _too_large(part, self._backlog.limit_bytes)
         with self._counting:
             for submission, _ in jobs:
                 submission.unchecked -= 1
@@ -180,8 +178,24 @@ def _jobs_of(submission: Submission) -> list[_Job]:
     ]
 
 
+def _may_grow(job: _Job) -> bool:
+    submission, index = job
+    part = submission.parts[index]
+    return isinstance(part, UncheckedPart) and part.may_grow
+
+
 def _size(jobs: Sequence[_Job]) -> int:
     return sum(submission.parts[index].size_bytes for submission, index in jobs)
+
+
+def _too_large(part: AppendPart | UncheckedPart, limit_bytes: int) -> RefusedBatchError:
+    return RefusedBatchError(
+        "BATCH_TOO_LARGE",
+        f"{part.topic}-{part.partition}: found more than sparklog.publish.backlog.bytes = {limit_bytes} in "
+        "one request, after its batches were compressed as their topics' compression.type has it",
+        fix="send fewer batches in a request, or set compression.type=producer",
+        kafka_code=ErrorCode.message_too_large,
+    )
 
 
 def _panic(error: BaseException) -> SparklogError:

@@ -84,6 +84,7 @@ def unchecked_part(
     usual = max(rules.max_message_bytes, USUAL_BATCH_BYTES)
     granted = min(usual, MAX_GRANTED_BYTES // max(1, parts))
     max_plain_bytes = min(rules.max_decompressed_bytes, max(MAX_RATIO * len(data), granted))
+    may_grow = _is_compressed_anew(data, rules)
     return UncheckedPart(
         topic_id=topic_id,
         topic=topic,
@@ -99,8 +100,9 @@ def unchecked_part(
             memory=memory,
             transaction=transaction,
         ),
-        is_quick=_is_quick(data, max_plain_bytes),
-        is_tried=_is_tried(data),
+        is_quick=not may_grow and _is_quick(data, max_plain_bytes),
+        is_tried=not may_grow and _is_tried(data),
+        may_grow=may_grow,
     )
 
 
@@ -285,6 +287,15 @@ def _inspect_together(
                 small[number] = plain
     found = inspect_together(list(small.values())) if len(small) > 1 else None
     return {} if found is None else dict(zip(small, found, strict=True))
+
+
+def _is_compressed_anew(data: BytesLike, rules: BatchRules) -> bool:
+    """Has the topic a compression.type of its own, and the batch another one?"""
+    return (
+        rules.codec is not None
+        and len(data) >= HEADER.size
+        and data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK != rules.codec
+    )
 
 
 def _is_quick(data: BytesLike, max_plain_bytes: int) -> bool:

@@ -75,6 +75,7 @@ class UncheckedPart:
     check: Callable[[], AppendPart]  # raises what the client is to be told
     is_quick: bool = False  # checking takes microseconds: another thread would cost more
     is_tried: bool = False  # it may be quick, which is found out, within bounds, beside the quick ones
+    may_grow: bool = False  # it is stored otherwise compressed: neither quick, nor known how large it becomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,9 +35,10 @@ from sparklog.failpoints import failpoint
 from sparklog.metadata import Plan, PublishResult
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Gauge, Metrics
+from sparklog_server.publish.backlog import Backlog, Submission
 from sparklog_server.publish.bundle_writer import BundleWriter, OnAppended
 from sparklog_server.publish.check_memory import CheckMemory
-from sparklog_server.publish.checkers import Checkers, Submission
+from sparklog_server.publish.checkers import Checkers
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.topic_rules import TopicRules
 from sparklog_server.root.live_root import LiveRoot
@@ -80,7 +81,8 @@ class Publisher:
         self._on_appended = on_appended
         self._on_fatal = on_fatal
         self._inbox: queue.SimpleQueue[Submission | _PlanSubmission | None] = queue.SimpleQueue()
-        self._checkers = Checkers(lambda: self._inbox.put(_WAKE))
+        self._backlog = Backlog(settings.publish_backlog_bytes)
+        self._checkers = Checkers(lambda: self._inbox.put(_WAKE), self._backlog)
         self.check_memory = CheckMemory(self._settings.produce_check_bytes)
         self._pending: collections.deque[Submission | _PlanSubmission] = collections.deque()
         self._thread: threading.Thread | None = None
@@ -90,7 +92,16 @@ class Publisher:
         self.is_stopping = False
         self._last_parts = 0
         self._busy_until = 0.0
-        self.pending_bytes = self.pending_submissions = 0  # loop only
+
+    @property
+    def pending_bytes(self) -> int:
+        """What waits to be published takes."""
+        return self._backlog.used_bytes
+
+    @property
+    def pending_submissions(self) -> int:
+        """How many calls of `submit` are not resolved yet."""
+        return self._backlog.submissions
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -126,17 +137,15 @@ class Publisher:
         """
         assert self._loop is not None
         future: asyncio.Future[list[PartOutcome]] = self._loop.create_future()
-        size = sum(part.size_bytes for part in parts)
-        refused = self._why_not(size)
+        submission = Submission(list(parts), future, sum(part.size_bytes for part in parts))
+        refused = self._why_not(submission)
         if refused is not None:
             _set_exception(future, refused)
             return future
         if not parts:
             future.set_result([])
             return future
-        self.pending_bytes += size
-        self.pending_submissions += 1
-        submission = Submission(list(parts), future, size)
+        self._backlog.add(submission)
         self._checkers.submit(submission)
         self._inbox.put(submission)
         return future
@@ -154,15 +163,16 @@ class Publisher:
         self._inbox.put(_PlanSubmission(plan, future))
         return future
 
-    def _why_not(self, size: int) -> Exception | None:
+    def _why_not(self, submission: Submission) -> Exception | None:
         if self._failure is not None:
             return self._failure
         if self.is_stopping:
             return _stopping_error()
         settings = self._settings
         if (
-            self.pending_bytes + size > settings.publish_backlog_bytes and self.pending_submissions
-        ) or self.pending_submissions >= settings.publish_backlog_requests:
+            not self._backlog.has_room(submission)
+            or self.pending_submissions >= settings.publish_backlog_requests
+        ):
             return RetriableError(
                 "PUBLISH_BACKLOG_FULL",
                 f"found {self.pending_submissions} requests of {self.pending_bytes} bytes waiting to be "
@@ -194,7 +204,8 @@ class Publisher:
                     self._pending.append(item)
 
     def _wait(self) -> None:
-        item = self._inbox.get()
+        with self._backlog.idle():
+            item = self._inbox.get()
         if item is not None:
             self._pending.append(item)
 
@@ -336,7 +347,7 @@ class Publisher:
         self._root.show()
         metrics = self._metrics
         for one, outcomes in zip(bundle, results, strict=True):
-            self._forget(one)
+            self._backlog.remove(one)
             for part, outcome in zip(one.parts, outcomes, strict=True):
                 if outcome.error is None and isinstance(part, AppendPart) and not outcome.duplicate:
                     metrics.messages_in(part.topic, part.encoded.record_count, part.size_bytes)
@@ -351,12 +362,8 @@ class Publisher:
     def _reject(self, bundle: Sequence[Submission | _PlanSubmission], error: Exception) -> None:
         for one in bundle:
             if isinstance(one, Submission):
-                self._forget(one)
+                self._backlog.remove(one)
             _set_exception(one.future, error)
-
-    def _forget(self, one: Submission) -> None:
-        self.pending_bytes -= one.size_bytes
-        self.pending_submissions -= 1
 
 
 def _set_exception(

@@ -13,7 +13,8 @@ from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import Background, MetadataLog, MetadataSettings, plan_create_topic
 from sparklog.storage import MemoryStore
-from sparklog_server.publish.checkers import SHARE_BYTES, Submission, shares_of
+from sparklog_server.publish.backlog import Submission
+from sparklog_server.publish.checkers import SHARE_BYTES, shares_of
 from sparklog_server.publish.part_checks import QUICK_BYTES
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.producer_ids import BLOCK_IDS, ProducerIds

@@ -11,7 +11,8 @@ from sparklog.errors import SparklogError
 from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.at_once import PLAIN_BYTES
-from sparklog_server.publish.checkers import Checkers, Submission
+from sparklog_server.publish.backlog import Backlog, Submission
+from sparklog_server.publish.checkers import Checkers
 from sparklog_server.publish.part_checks import TRIED_BYTES, TRIED_GZIP_BYTES, unchecked_part
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
 from tests.server.publish.batches import NOW_MS, batch, rules
@@ -53,7 +54,7 @@ def codes(submission: Submission) -> list[str | None]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_usual_ones_need_no_other_thread(codec: Codec) -> None:
-    checkers = Checkers(lambda: None)  # none is started
+    checkers = Checkers(lambda: None, Backlog(1 << 30))  # none is started
     submission = submission_of(*[usual(codec)] * 8)
     checkers.submit(submission)
     assert not submission.in_checkers
@@ -64,7 +65,7 @@ def test_usual_ones_need_no_other_thread(codec: Codec) -> None:
 
 def test_what_was_tried_in_vain_is_handed_over() -> None:
     told = []
-    checkers = Checkers(lambda: told.append(submission.unchecked))
+    checkers = Checkers(lambda: told.append(submission.unchecked), Backlog(1 << 30))
     broken = bytearray(usual(Codec.LZ4))
     broken[-3] ^= 1
     submission = submission_of(usual(Codec.LZ4), bytes(broken), LARGE, BOMB, usual(Codec.NONE))
@@ -102,7 +103,7 @@ def test_a_panic_when_it_is_tried_fails_one_part_only(monkeypatch: pytest.Monkey
         raise PanicException("index out of bounds")
 
     submission = submission_of(usual(Codec.NONE), usual(Codec.LZ4), usual(Codec.ZSTD))
-    checkers = Checkers(lambda: None)
+    checkers = Checkers(lambda: None, Backlog(1 << 30))
     checkers.submit(submission)
     monkeypatch.setattr("sparklog.format.codec.cramjam.lz4.decompress_into", panic)
     checkers.check(submission)

@@ -1,0 +1,50 @@
+"""What waits to be published, and how much memory that takes."""
+
+from scripts.mutations.mutant import Mutant
+
+PUBLISH, OF_BACKLOG = "sparklog_server/publish", "tests/server/publish/test_backlog.py"
+
+MUTANTS = (
+    Mutant(
+        "what batches become when they are compressed anew is counted",
+        f"{PUBLISH}/backlog.py",
+        "                self.used_bytes += growth_bytes\n",
+        "                pass\n",
+        OF_BACKLOG,
+    ),
+    Mutant(
+        "batches that may grow are begun when there is room",
+        f"{PUBLISH}/checkers.py",
+        "            self._backlog.wait_for_room()\n",
+        "",
+        OF_BACKLOG,
+    ),
+    Mutant(
+        "nobody waits for room while the publisher waits",
+        f"{PUBLISH}/backlog.py",
+        "self._is_idle or self.used_bytes",
+        "self.used_bytes",
+        f"{OF_BACKLOG} -k nobody_waits",
+    ),
+    Mutant(
+        "what one request becomes has a bound",
+        f"{PUBLISH}/backlog.py",
+        "growth_bytes > 0 and size > self.limit_bytes",
+        "False",
+        OF_BACKLOG,
+    ),
+    Mutant(
+        "parts that wait are counted beside their bytes",
+        f"{PUBLISH}/backlog.py",
+        "self.size_bytes + PART_BYTES * len(self.parts)",
+        "self.size_bytes",
+        OF_BACKLOG,
+    ),
+    Mutant(
+        "a batch that is compressed anew is not checked in the publisher's thread",
+        f"{PUBLISH}/part_checks.py",
+        "is_quick=not may_grow and ",
+        "is_quick=",
+        OF_BACKLOG,
+    ),
+)

@@ -1,0 +1,107 @@
+"""What was handed in and is not published yet, and how much memory that takes.
+
+A part counts as it came until it is validated, and from then on as it will be stored: where a topic has its
+batches compressed anew (compression.type), a hundred bytes may have become a megabyte. How much they become
+is known only when they have been accepted. So those that may grow are not begun while there is no room, and
+what one request becomes is no more than all may have.
+
+Invariants: what was added is removed once, as large as it has become. Nobody waits while the publisher has
+    nothing to do: what it needs next may be what is waiting, and what takes the room may be behind that.
+Bounds: a request more than the limit, and what the checkers have begun.
+Not here: who is refused for lack of room (publisher.py), who waits for it (checkers.py).
+Concurrency: any thread.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator
+
+from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
+
+PART_BYTES = 2000  # measured: what a part of one small batch takes beside the batch, in objects of Python
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Submission:
+    """What one call of Publisher.submit handed in.
+
+    Fields:
+        size_bytes: of its batches, as far as they are validated those that will be stored.
+    """
+
+    parts: list[AppendPart | UncheckedPart]
+    future: "asyncio.Future[list[PartOutcome]]"
+    size_bytes: int
+    errors: dict[int, Exception] = dataclasses.field(default_factory=dict)
+    unchecked: int = 0  # parts that are still to be validated
+    in_checkers: bool = False
+    is_gone: bool = False  # published, or given up
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes, with its parts."""
+        return self.size_bytes + PART_BYTES * len(self.parts)
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        """(topic id, partition) of each part."""
+        return {(part.topic_id, part.partition) for part in self.parts}
+
+
+class Backlog:
+    """All submissions that are not published yet."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.submissions = 0
+        self._changed = threading.Condition()
+        self._is_idle = False
+
+    def has_room(self, submission: Submission) -> bool:
+        """Would it fit? The only one always does."""
+        return not self.submissions or self.used_bytes + submission.held_bytes <= self.limit_bytes
+
+    def add(self, submission: Submission) -> None:
+        """Count it in."""
+        with self._changed:
+            self.used_bytes += submission.held_bytes
+            self.submissions += 1
+
+    def remove(self, submission: Submission) -> None:
+        """Count it out, whatever it has become."""
+        with self._changed:
+            submission.is_gone = True
+            self.used_bytes -= submission.held_bytes
+            self.submissions -= 1
+            self._changed.notify_all()
+
+    def resize(self, submission: Submission, growth_bytes: int) -> bool:
+        """A part of it is so much larger now; False: too large, and to be refused."""
+        with self._changed:
+            size = submission.size_bytes + growth_bytes
+            if growth_bytes > 0 and size > self.limit_bytes:
+                return False
+            if not submission.is_gone:
+                submission.size_bytes = size
+                self.used_bytes += growth_bytes
+            return True
+
+    def wait_for_room(self) -> None:
+        """Until a part may grow."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_idle or self.used_bytes < self.limit_bytes)
+
+    @contextlib.contextmanager
+    def idle(self) -> Iterator[None]:
+        """While the publisher waits for something to publish."""
+        with self._changed:
+            self._is_idle = True
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_idle = False

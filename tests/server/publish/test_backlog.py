@@ -1,0 +1,157 @@
+"""What waits to be published: counted as large as it has become, and kept from becoming too large."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from sparklog.client import SparkLog
+from sparklog.errors import RetriableError
+from sparklog.format.codec import Codec
+from sparklog.storage import MemoryStore
+from sparklog_server.protocol.errors import ErrorCode
+from sparklog_server.publish.backlog import PART_BYTES, Backlog, Submission
+from sparklog_server.publish.checkers import Checkers
+from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
+from tests.server.publish.batches import batch
+from tests.server.publish.surroundings import Surroundings
+from tests.server.publish.test_part_checks import part_of
+from tests.server.publish.test_publisher import Gate, orders, run
+
+ZEROS = batch([bytes(100_000)], codec=Codec.ZSTD)
+PLAIN_BYTES = 100_000
+
+
+class WatchedBacklog(Backlog):
+    """Tells when somebody wants room."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes)
+        self.wanted = threading.Event()
+
+    def wait_for_room(self) -> None:
+        self.wanted.set()
+        super().wait_for_room()
+
+
+def growing(data: bytes = ZEROS, codec: str = "uncompressed") -> UncheckedPart:
+    return part_of(data, compression_type=codec)
+
+
+def submission_of(*parts: UncheckedPart) -> Submission:
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        return Submission(list(parts), loop.create_future(), sum(part.size_bytes for part in parts))
+
+
+def validate(backlog: Backlog, submission: Submission) -> None:
+    checkers = Checkers(lambda: None, backlog)
+    checkers.submit(submission)
+    checkers.start()
+    checkers.finish()
+    checkers.join()
+    assert submission.unchecked == 0
+
+
+def test_a_part_counts_as_it_is_stored() -> None:
+    backlog = Backlog(1 << 30)
+    submission = submission_of(*[growing()] * 3)
+    backlog.add(submission)
+    assert backlog.used_bytes == 3 * (len(ZEROS) + PART_BYTES)
+    validate(backlog, submission)
+    stored = sum(part.size_bytes for part in submission.parts)
+    assert stored > 3 * PLAIN_BYTES
+    assert submission.size_bytes == stored
+    assert backlog.used_bytes == stored + 3 * PART_BYTES
+    backlog.remove(submission)
+    assert (backlog.used_bytes, backlog.submissions) == (0, 0)
+
+
+def test_what_shrinks_counts_less() -> None:
+    backlog = Backlog(1 << 30)
+    submission = submission_of(growing(batch([bytes(PLAIN_BYTES)]), "zstd"))
+    backlog.add(submission)
+    validate(backlog, submission)
+    assert backlog.used_bytes < PART_BYTES + 1000
+
+
+def test_what_is_given_up_before_it_is_validated_counts_no_more() -> None:
+    backlog = Backlog(1 << 30)
+    submission = submission_of(growing())
+    backlog.add(submission)
+    backlog.remove(submission)
+    validate(backlog, submission)
+    assert backlog.used_bytes == 0
+
+
+def test_what_may_grow_is_begun_when_there_is_room() -> None:
+    backlog = WatchedBacklog(1 << 20)
+    before = submission_of(part_of(batch([bytes(1 << 20)])))
+    submission = submission_of(growing())
+    for one in (before, submission):
+        backlog.add(one)
+    checkers = Checkers(lambda: None, backlog)
+    checkers.submit(submission)
+    checkers.start()
+    assert backlog.wanted.wait(60)
+    assert submission.unchecked == 1
+    backlog.remove(before)
+    checkers.finish()
+    checkers.join()
+    assert isinstance(submission.parts[0], AppendPart)
+
+
+def test_nobody_waits_for_a_publisher_that_has_nothing_to_do() -> None:
+    """What takes the room may be behind what waits for it, in its partition."""
+    backlog = Backlog(1 << 20)
+    backlog.add(submission_of(part_of(batch([bytes(1 << 20)]))))
+    submission = submission_of(growing())
+    backlog.add(submission)
+    with backlog.idle():
+        validate(backlog, submission)
+    assert isinstance(submission.parts[0], AppendPart)
+
+
+def test_one_request_becomes_no_more_than_all_may_have() -> None:
+    backlog = Backlog(5 * PLAIN_BYTES)
+    submission = submission_of(*[growing()] * 20)
+    backlog.add(submission)
+    with backlog.idle():
+        validate(backlog, submission)
+    refused = list(submission.errors.values())
+    assert len(refused) == 20 - 4
+    assert {type(one) for one in refused} == {RefusedBatchError}
+    assert isinstance(refused[0], RefusedBatchError)
+    assert refused[0].kafka_code is ErrorCode.message_too_large
+    assert backlog.used_bytes <= backlog.limit_bytes + 20 * PART_BYTES
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "uncompressed"])
+def test_what_is_compressed_anew_is_not_quick(codec: str) -> None:
+    """Gzip takes 40 ms for what 9 KB of zstd may become; the publisher's thread is everybody's."""
+    part = growing(batch([b"a" * 100], codec=Codec.ZSTD), codec)
+    assert (part.is_quick, part.is_tried, part.may_grow) == (False, False, True)
+
+
+@pytest.mark.parametrize("codec", ["producer", "zstd"])
+def test_what_is_stored_as_it_came_may_be_quick(codec: str) -> None:
+    part = growing(batch([b"a" * 100], codec=Codec.ZSTD), codec)
+    assert (part.is_quick, part.is_tried, part.may_grow) == (True, True, False)
+
+
+def test_push_back_by_parts(log: SparkLog, store: MemoryStore) -> None:
+    """A part of 70 bytes takes 2 KB while it waits, also when its client was told that its time is over."""
+    gate = Gate()
+
+    async def scenario(broker: Surroundings) -> None:
+        store.hook = gate.hook
+        first = broker.publisher.submit([orders(log)])
+        await gate.until_reached()
+        second = broker.publisher.submit([orders(log)] * 8)
+        second.cancel()
+        with pytest.raises(RetriableError, match="PUBLISH_BACKLOG_FULL"):
+            await broker.publisher.submit([orders(log)])
+        gate.open.set()
+        await first
+
+    run(log, scenario, sparklog_publish_backlog_bytes=str(9 * PART_BYTES + 2000))
