@@ -1,4 +1,4 @@
-"""What waits to be published, and how much memory that takes."""
+"""What waits to be published, or to be sent, and how much memory that takes."""
 
 from scripts.mutations.mutant import Mutant
 
@@ -46,5 +46,19 @@ MUTANTS = (
         "is_quick=not may_grow and ",
         "is_quick=",
         OF_BACKLOG,
+    ),
+    Mutant(
+        "what Fetch says of thousands of partitions counts until it is sent",
+        "sparklog_server/api/fetch.py",
+        "        await context.answer.hold(",
+        "        print(",
+        "tests/server/fetch/test_bounds.py",
+    ),
+    Mutant(
+        "Fetch keeps nothing of what an answer was made of until it is sent",
+        "sparklog_server/api/fetch.py",
+        "        fetched.answers = []\n",
+        "",
+        "tests/server/fetch/test_bounds.py",
     ),
 )

@@ -384,7 +384,7 @@ class SparkLog(Closing):
         )
 
     def committed_offsets(self, group: str, *, image: Image | None = None) -> dict[TopicPartition, int]:
-        """What `group` has committed; empty if nothing. `image`: to go by, or by a newer one that was asked."""
+        """What `group` has committed; empty if nothing. `image`: to go by, or by a newer one once asked."""
         return {where: one.offset for where, one in self.describe_offsets(group, image=image).items()}
 
     def describe_offsets(

@@ -86,12 +86,20 @@ async def handle_fetch(request: Any, context: RequestContext, services: Services
     )
     del request, wanted  # it may wait for weeks
     fetched = await waiting
-    session_id, answers_to_send = service.sessions.finish(
-        session, fetched.answers, now_ms=services.clock.monotonic_ms()
-    )
-    _count(services, fetched)
-    nodes = _tell_leaders(answers_to_send, context, services) if version >= LEADER_HINT_VERSION else ()
-    chunks = encode_fetch_response(version, [*answers_to_send, *refused], session_id=session_id, nodes=nodes)
+    try:
+        session_id, answers_to_send = service.sessions.finish(
+            session, fetched.answers, now_ms=services.clock.monotonic_ms()
+        )
+        _count(services, fetched)
+        nodes = _tell_leaders(answers_to_send, context, services) if version >= LEADER_HINT_VERSION else ()
+        told = [*answers_to_send, *refused]
+        chunks = encode_fetch_response(version, told, session_id=session_id, nodes=nodes)
+        del session, answers_to_send, refused, told, waiting  # to be sent may take long
+        fetched.answers = []
+        await context.answer.hold(sum(len(one) for one in chunks if isinstance(one, bytearray)))
+    except BaseException:
+        fetched.release()
+        raise
     return Response(chunks=chunks, release=fetched.release)
 
 

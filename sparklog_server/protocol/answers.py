@@ -4,7 +4,7 @@ A request of 900 bytes may name a group whose members hold megabytes, or a thous
 takes is estimated from what is in memory already; beyond MAX_ANSWER_BYTES the rest is refused, and what is
 large waits until the answers to others have been sent (`sparklog.queued.max.response.bytes`).
 
-Not here: fetched records, which have limits of their own (fetch/service.py).
+Not here: fetched records, which have limits of their own (fetch/service.py); what is said beside them counts.
 Concurrency: event loop only.
 """
 
@@ -39,7 +39,10 @@ class HeldAnswer(HeldRoom):
 
     async def reserve(self) -> None:
         """Wait until there is room for what was counted in."""
-        size = MAX_ANSWER_BYTES - self._left
+        await self.hold(MAX_ANSWER_BYTES - self._left)
+
+    async def hold(self, size: int) -> None:
+        """Wait until there is room for so much, which is never refused: it is what the request named."""
         if size > SMALL_BYTES and not self.is_held:
             await self.take(size)
 

@@ -68,8 +68,8 @@ class PublishSettings:
         maximum=LONG_MAX,
         unit="bytes",
         doc="""Most bytes that wait to be published, or are being published: batches as they will be stored,
-        and 2,000 bytes for each partition's share of a request. Beyond it produce requests are refused with an
-        error that clients retry, and batches that their topic's compression.type makes larger wait;
+        and 2,000 bytes for each partition's share of a request. Beyond it produce requests are refused with
+        an error that clients retry, and batches that their topic's compression.type makes larger wait;
         queued.max.request.bytes mostly pushes back long before.""",
     )
     publish_backlog_requests: int = setting(

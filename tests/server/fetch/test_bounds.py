@@ -9,8 +9,10 @@ import pytest
 
 from sparklog_server.cluster.leadership import Leadership
 from sparklog_server.fetch.reader import StoredReader
+from sparklog_server.fetch.response import PartitionAnswer
 from sparklog_server.fetch.service import WAITING_BYTES
 from sparklog_server.fetch.sessions import PARTITION_BYTES, FetchSessions
+from sparklog_server.protocol.answers import SMALL_BYTES, HeldAnswer
 from tests.server.api.fetching import FETCH, asked, fetch, partitions_of, request_fields, waiting
 from tests.server.fetch.stored import TOPIC, StoredLog, stored_log
 from tests.server.fetch.test_sessions import A0, A1, B0, ids, keys_of, make_sessions, open_session, wants
@@ -138,3 +140,24 @@ def test_what_is_kept_of_a_buffer_keeps_no_more(tmp_path: Path) -> None:
     assert block is not None
     assert block.end_offset == 1
     assert memoryview(block.data.obj).nbytes < 2 * len(block.data)
+
+
+def test_what_is_said_of_thousands_counts_until_it_is_sent(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what it was made of is gone by then: who reads slowly kept 300 bytes for each partition."""
+    taken: list[tuple[int, int]] = []
+    take = HeldAnswer.take
+
+    async def noted(answer: HeldAnswer, size: int) -> None:
+        taken.append((size, sum(isinstance(one, PartitionAnswer) for one in gc.get_objects())))
+        await take(answer, size)
+
+    monkeypatch.setattr(HeldAnswer, "take", noted)
+    fetch(client, asked((0, 0)), version=7)
+    assert taken == []
+    count = SMALL_BYTES // 30
+    fetch(client, asked(*((1000 + one, 0) for one in range(count)), version=7), version=7)
+    ((size, left),) = taken
+    assert size >= 30 * count
+    assert left == 0
