@@ -61,4 +61,11 @@ MUTANTS = (
         "",
         "tests/server/fetch/test_bounds.py",
     ),
+    Mutant(
+        "Fetch tells of the image by which it has read",
+        "sparklog_server/fetch/rounds.py",
+        "                    one.answer.tell(state)",
+        "                    pass",
+        "tests/server/fetch/test_rounds.py",
+    ),
 )

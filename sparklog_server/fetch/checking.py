@@ -80,8 +80,7 @@ def check(
     if not is_leader and (rack is None or leadership.node_id not in state.leadership.replicas):
         answer.error_code = ErrorCode.not_leader_or_follower.value
         return Wanted(fetch, None, answer)
-    answer.high_watermark = answer.last_stable_offset = state.log_end_offset
-    answer.log_start_offset = state.log_start_offset
+    answer.tell(state)
     is_beyond = fetch.offset > state.log_end_offset
     if is_beyond or fetch.offset < state.log_start_offset:
         can_tell = is_leader or not is_beyond

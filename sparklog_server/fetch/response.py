@@ -13,6 +13,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.metadata import PartitionState
 from sparklog_server.protocol.entities import topic_id_bytes
 from sparklog_server.protocol.nodes import LeaderHint, Node, endpoints_tags, leader_tag
 from sparklog_server.protocol.varints import compact_length
@@ -58,6 +59,11 @@ class PartitionAnswer:
     def key(self) -> tuple[str, int]:
         """As that of a PartitionFetch."""
         return self.topic_id or self.topic, self.partition
+
+    def tell(self, state: PartitionState) -> None:
+        """Up to where there are records."""
+        self.high_watermark = self.last_stable_offset = state.log_end_offset
+        self.log_start_offset = state.log_start_offset
 
 
 def encode_fetch_response(

@@ -101,6 +101,7 @@ class Rounds:
                     state = self._root.newest(state.topic_id, state.partition)
                     validate_missing(error, state, offset, misses=misses, topic=topic)
                     validate_range(topic, state, offset, state.log_end_offset)
+                    one.answer.tell(state)  # what is read now may go beyond what was told
         except (OffsetOutOfRangeError, UnknownTopicError) as error:
             one.answer.error_code = error_code(error).value
         except SparklogError as error:

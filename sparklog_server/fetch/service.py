@@ -5,8 +5,9 @@ little to read, wait (purgatory) until there is, or the time is over; then read 
 until the bytes allowed are used up. The first partition that has records returns at least one batch, however
 large (KIP-74).
 
-Invariants: nothing is returned from beyond the log end of the image that the answer is checked against, so
-    high watermark = last stable offset = log end; a partition whose bytes are damaged or gone is answered
+Invariants: nothing is returned from beyond the log end of the image that the answer is checked against, or
+    of the newer one by which a missing file was looked for, which it tells of then: high watermark = last
+    stable offset = log end; a partition whose bytes are damaged or gone is answered
     with an error and logged, and harms no other.
 Memory: what is being read and sent counts against sparklog.fetch.buffer.bytes; beyond it, fetches are
     answered with one batch each, so that slow consumers cannot make the broker hold as much as they ask for.

@@ -175,6 +175,18 @@ def test_what_was_merged_meanwhile_is_read_where_it_is(remote: Remote) -> None:
     assert offsets == [EVERYTHING] * 2
 
 
+def test_what_is_read_by_a_newer_image_is_told_by_it(remote: Remote) -> None:
+    """Nothing is sent from beyond the high watermark that is beside it."""
+    one = remote.wanted(0)
+    remote.publish()
+    merge(remote.log)
+    remove_dead(remote.log)
+    (found,), _ = remote.read(one)
+    assert found == list(range(2 * PUBLISHES + 2))
+    assert one.answer.high_watermark == one.answer.last_stable_offset == found[-1] + 1
+    assert one.answer.log_start_offset == 0
+
+
 def test_a_store_that_is_away_is_told_to_each(remote: Remote) -> None:
     def away(operation: str, name: str) -> None:
         raise StorageError("STORAGE_FAILED", f"{operation} {name}", fix="try again")
