@@ -68,4 +68,11 @@ MUTANTS = (
         "                    pass",
         "tests/server/fetch/test_rounds.py",
     ),
+    Mutant(
+        "only so many batches are looked at before they are sent from their file",
+        "sparklog_server/fetch/reader.py",
+        "itertools.islice(headers, MAX_WALKED)",
+        "headers",
+        "tests/server/fetch/test_reader.py",
+    ),
 )

@@ -206,6 +206,25 @@ def test_merged_segments_are_sent_from_the_file(stored: StoredLog) -> None:
         os.fstat(region.descriptor)
 
 
+def test_only_so_many_batches_are_looked_at_at_once(
+    stored: StoredLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """55 MB may be 800,000 of them, at 8 us each in the interpreter; the consumer asks for the rest."""
+    monkeypatch.setattr("sparklog_server.fetch.reader.MAX_WALKED", 50)
+    for _ in range(4):
+        stored.append(500, value_bytes=200)
+    stored.merge()
+    offset, seen = 0, []
+    while offset < 2000:
+        found = read(stored, offset, 1 << 20)
+        offsets = offsets_of_file(stored, found)
+        assert found.size <= 50 * 2000
+        assert found.next_offset == offsets[-1] + 1
+        seen += offsets
+        offset = found.next_offset
+    assert seen == list(range(2000))
+
+
 def test_little_of_a_merged_segment_is_read(stored: StoredLog) -> None:
     stored.append(50)
     stored.merge()
