@@ -93,7 +93,7 @@ def test_what_may_grow_is_begun_when_there_is_room() -> None:
     checkers = Checkers(lambda: None, backlog)
     checkers.submit(submission)
     checkers.start()
-    assert backlog.wanted.wait(60)
+    assert backlog.wanted.wait(20)
     assert submission.unchecked == 1
     backlog.remove(before)
     checkers.finish()
