@@ -10,7 +10,6 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-import sparklog
 from sparklog.errors import CorruptLogError, DataLossError, SparklogError, UnsupportedVersionError
 from sparklog.format.codec import Codec
 from sparklog.format.decode import scan_batches
@@ -19,7 +18,6 @@ from sparklog.storage import LocalStore
 from sparklog_server.cluster.leadership import Leader, Leadership
 from sparklog_server.fetch import reader as reader_module
 from sparklog_server.fetch.batches import FetchedBatches
-from sparklog_server.fetch.open_segments import OpenSegments
 from sparklog_server.fetch.reader import StoredReader
 from sparklog_server.protocol.wire import FileRegion
 from tests.server.fetch.stored import TOPIC, StoredLog, bytes_of, offsets_of, stored_log
@@ -385,29 +383,3 @@ def test_any_read_is_a_run_of_batches(counts: list[int], reads: list[tuple[int, 
             assert offsets[0] <= offset % total < found.next_offset
             assert found.size <= limit or len(scan_batches(data_of(found), where="one")) == 1
         stored.log.close()
-
-
-def test_open_files_are_bounded_and_shared(tmp_path: Path) -> None:
-    with stored_log(tmp_path / "log") as stored:
-        states = []
-        for _ in range(5):
-            stored.append(10)
-            stored.log.close()  # the next append begins another segment
-            states.append(stored.state)
-        segments = OpenSegments(stored.log.store, limit=2)
-        reader = StoredReader(stored.log.store, Leadership(1, stored.log), segments)
-        found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
-        assert offsets_of(data_of(found)) == list(range(50))
-        assert len(segments) == 2
-        reader.close()
-        assert len(segments) == 0
-
-
-def test_a_segment_that_grew_is_opened_again(tmp_path: Path) -> None:
-    with stored_log(tmp_path / "log") as stored, sparklog.open(str(tmp_path / "log")):
-        reader = StoredReader(stored.log.store, Leadership(1, stored.log))
-        for count in (10, 20, 30):
-            stored.append(10)
-            found, _ = reader.read(TOPIC, stored.state, 0, max_bytes=1 << 20)
-            assert offsets_of(data_of(found)) == list(range(count))
-        reader.close()

@@ -7,6 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.clock import ManualClock
+from sparklog.metadata import plan_delete_topic
 from sparklog_server.groups.messages import Leaving
 from sparklog_server.groups.transitions import GroupState
 from tests.server.groups.test_coordinator import DAY_MS, WEEK_MS, offsets, state, to_commit
@@ -48,7 +49,8 @@ def test_one_that_lost_its_role_while_it_loaded_deletes_nothing(roots: Roots) ->
     async def fill(host: Host) -> None:
         await host.groups.commit("g", to_commit(1))
         await host.groups.stop()
-        host.log.delete_topic("orders")
+        # As by a client that leaves the offsets there.
+        host.log.metadata.publish(lambda image: [plan_delete_topic(image, "orders")])
 
     async def scenario(host: Host) -> None:
         host.root.reads = asyncio.Event()
