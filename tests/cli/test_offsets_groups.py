@@ -1,8 +1,12 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
+
+import sparklog
+from sparklog.metadata import plan_delete_topic
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -59,10 +63,21 @@ def test_groups_are_listed_and_described(run: Run, run_json: RunJson) -> None:
     assert run("kafka-consumer-groups", "--describe", "--group", "g").stdout.splitlines() == [heading, row]
 
 
-def test_offsets_of_a_deleted_topic_have_no_lag(run: Run, run_json: RunJson) -> None:
+def test_a_topic_goes_with_what_groups_have_committed_for_it(run: Run) -> None:
     run("produce", "--topic", "t", stdin="a\n")
     run("consume", "--topic", "t", "--group", "g", "-e")
     run("topics", "delete", "--topic", "t")
+    assert "'g' does not exist" in run("groups", "describe", "--group", "g", exit_code=1).stderr
+    run("produce", "--topic", "t", stdin="b\n")
+    assert run("consume", "--topic", "t", "--group", "g", "-e").stdout == "b\n"
+
+
+def test_offsets_of_a_deleted_topic_have_no_lag(run: Run, run_json: RunJson, root: Path) -> None:
+    """Committed by a reader that had not noticed, or left there by an older client."""
+    run("produce", "--topic", "t", stdin="a\n")
+    run("consume", "--topic", "t", "--group", "g", "-e")
+    with sparklog.open(str(root), create=False) as log:
+        log.metadata.publish(lambda image: [plan_delete_topic(image, "t")])
     (row,) = run_json("groups", "describe", "--group", "g")
     assert (row["current_offset"], row["log_end_offset"], row["lag"]) == (1, None, None)
 
