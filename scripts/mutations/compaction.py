@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "compaction: a horizon is delete.retention.ms away",
         _SURVIVING,
-        "return min(LONG_MAX, self.now_ms + self.delete_retention_ms)",
+        "return min(LONG_MAX, self.marked_ms + self.delete_retention_ms)",
         "return self.now_ms",
         _RECORDS,
     ),
@@ -233,8 +233,8 @@ MUTANTS = (
     Mutant(
         "compaction: tombstones may be kept for ever",
         _SURVIVING,
-        "return min(LONG_MAX, self.now_ms + self.delete_retention_ms)",
-        "return self.now_ms + self.delete_retention_ms",
+        "return min(LONG_MAX, self.marked_ms + self.delete_retention_ms)",
+        "return self.marked_ms + self.delete_retention_ms",
         _EDGES,
     ),
     Mutant(
@@ -291,6 +291,13 @@ MUTANTS = (
         _ROUND,
         "        now_ms=sober_now_ms(store, clock),\n",
         "        now_ms=clock.now_ms(),\n",
+        "tests/maintenance/test_sober_time.py",
+    ),
+    Mutant(
+        "compaction: tombstones are kept from the later of both clocks on",
+        _ROUND,
+        "        marked_ms=latest_now_ms(store, clock),\n",
+        "        marked_ms=sober_now_ms(store, clock),\n",
         "tests/maintenance/test_sober_time.py",
     ),
 )

@@ -33,7 +33,7 @@ from sparklog.maintenance.compacted_batches import codec_of, compacted
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.offset_map import OffsetMap
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, kept_batches, read_steps
-from sparklog.maintenance.sober_time import sober_now_ms
+from sparklog.maintenance.sober_time import latest_now_ms, sober_now_ms
 from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
 from sparklog.maintenance.surviving import OPAQUE_MASK, Counts, Round
 from sparklog.maintenance.uncleanable import UNREADABLE
@@ -104,6 +104,7 @@ def run_compaction(
         keys=OffsetMap(work.dedupe_buffer_bytes, most_keys),
         end_offset=work.end_offset,
         now_ms=sober_now_ms(store, clock),
+        marked_ms=latest_now_ms(store, clock),
         delete_retention_ms=work.config.delete_retention_ms,
     )
     round_.end_offset = _map_keys(stored, work, round_, told, step_bytes)

@@ -17,3 +17,14 @@ def sober_now_ms(store: Store, clock: Clock) -> int:
     """The time of this machine, or of the store if that is behind."""
     here_ms = clock.now_ms()
     return min(here_ms, store.storage_now_ms(here_ms))
+
+
+def latest_now_ms(store: Store, clock: Clock) -> int:
+    """The time of this machine, or of the store if that is ahead: from then on what has to be kept is kept.
+
+    1. a store dates by whole seconds: it is up to a second behind, and says 5.0 at 5.9 s;
+    2. a tombstone is to be kept for a second, and is marked as of 5.0;
+    3. at 6.0 s both clocks say that it was, and a reader that began at 5.9 s does not see it.
+    """
+    here_ms = clock.now_ms()
+    return max(here_ms, store.storage_now_ms(here_ms))

@@ -64,6 +64,7 @@ class Round:
         keys: the last offset of each key of the dirty part.
         end_offset: of what is mapped; nothing beyond it is changed.
         now_ms: which tombstones may go.
+        marked_ms: when those that are found now were, no earlier than any clock says.
         horizon_ms: until when those are kept that could have gone for the first time.
         latest_horizon_ms: of all tombstones that are kept.
     """
@@ -72,6 +73,7 @@ class Round:
     keys: OffsetMap
     end_offset: int
     now_ms: int
+    marked_ms: int
     delete_retention_ms: int
     counts: Counts = field(default_factory=Counts)
     latest_horizon_ms: int = NO_DELETE_HORIZON_MS
@@ -79,7 +81,7 @@ class Round:
     @property
     def horizon_ms(self) -> int:
         """Of tombstones that this round keeps, and could have removed."""
-        return min(LONG_MAX, self.now_ms + self.delete_retention_ms)
+        return min(LONG_MAX, self.marked_ms + self.delete_retention_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ def test_offsets_that_are_too_far_apart_for_one_batch_get_two() -> None:
         keys=OffsetMap(400, 10),
         end_offset=far + 100,
         now_ms=0,
+        marked_ms=0,
         delete_retention_ms=0,
     )
     table = scan_batches(data, where="test")

@@ -60,6 +60,21 @@ def test_so_do_tombstones(
     assert [value for _, value, _ in records(table, "table")] == [b"1"]
 
 
+def test_tombstones_are_kept_from_the_later_of_both_clocks_on(
+    table: SparkLog, put: Put, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that dates by whole seconds is behind, and then it is not."""
+    behind = [DAY_MS - 1]
+    monkeypatch.setattr(type(table.store), "storage_now_ms", lambda _self, here_ms: here_ms - behind[0])
+    put((b"a", b"1"), (b"a", None))
+    compact(table.metadata, clock)
+    behind[0] = 0
+    clock.advance_ms(DAY_MS - 1)
+    put((b"b", b"1"))
+    compact(table.metadata, clock)
+    assert [value for _, value, _ in records(table, "table")] == [None, b"1"]
+
+
 def test_the_clock_of_a_directory_is_its_kernels(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         log.create_topic("t", 1, {"retention.ms": str(30 * DAY_MS)})
