@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "a child starts a segment of its own",
         "sparklog/log/writer.py",
-        "    for writer in list(_writers):\n        writer.after_fork_in_child()\n",
-        "    return\n",
+        "        tell_after_fork(self)\n",
+        "",
         "tests/log/test_writer.py",
     ),
     Mutant(

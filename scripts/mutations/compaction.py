@@ -289,15 +289,15 @@ MUTANTS = (
     Mutant(
         "compaction: tombstones go by the store's clock where it is behind",
         _ROUND,
-        "        now_ms=sober_now_ms(store, clock),\n",
-        "        now_ms=clock.now_ms(),\n",
+        "        now_ms=earlier_ms,\n",
+        "        now_ms=later_ms,\n",
         "tests/maintenance/test_sober_time.py",
     ),
     Mutant(
         "compaction: tombstones are kept from the later of both clocks on",
         _ROUND,
-        "        marked_ms=latest_now_ms(store, clock),\n",
-        "        marked_ms=sober_now_ms(store, clock),\n",
+        "        marked_ms=later_ms,\n",
+        "        marked_ms=earlier_ms,\n",
         "tests/maintenance/test_sober_time.py",
     ),
 )

@@ -27,12 +27,12 @@ Sources: docs/design.md; Kafka LogSegment.append, UnifiedLog.maybeRoll.
 import os
 import threading
 import uuid
-import weakref
 from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock
 from sparklog.errors import AlreadyExistsError, InvalidRequestError, RetriableError, StorageError
 from sparklog.failpoints import failpoint
+from sparklog.forking import tell_after_fork
 from sparklog.format.encode import EncodedBatches
 from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.log.config import INT_MAX, TopicConfig
@@ -67,7 +67,7 @@ class LogWriter:
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
         self._start(writer_id or uuid.uuid4().hex)
-        _writers.add(self)
+        tell_after_fork(self)
 
     def _start(self, writer_id: str) -> None:
         self.writer_id = writer_id
@@ -387,14 +387,3 @@ class LogWriter:
 
 def _room_of(one: Append) -> tuple[int, int]:
     return one.encoded.size_bytes, one.encoded.batch_count
-
-
-_writers: "weakref.WeakSet[LogWriter]" = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for writer in list(_writers):
-        writer.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

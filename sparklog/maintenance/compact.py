@@ -28,7 +28,7 @@ from sparklog.maintenance.choose_compactions import (
 from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, Told, compact_each
-from sparklog.maintenance.sober_time import sober_now_ms
+from sparklog.maintenance.sober_time import shown_now_ms, sober_now_ms
 from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.metadata import (
     Action,
@@ -123,7 +123,8 @@ def compact(
     first = metadata.refresh(force=True)
     names = _names(first, topics)
     report = CompactionReport({name: CompactedTopic() for name in names})
-    works = choose_compactions(first, sober_now_ms(metadata.store, clock), limits, names)
+    now_ms = (shown_now_ms if dry_run else sober_now_ms)(metadata.store, clock)
+    works = choose_compactions(first, now_ms, limits, names)
     for work in works:
         one = report.topics[work.topic]
         one.partitions += 1

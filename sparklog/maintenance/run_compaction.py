@@ -33,7 +33,7 @@ from sparklog.maintenance.compacted_batches import codec_of, compacted
 from sparklog.maintenance.merged_segment import MergedSegment
 from sparklog.maintenance.offset_map import OffsetMap
 from sparklog.maintenance.rewrite import STEP_BYTES, Source, kept_batches, read_steps
-from sparklog.maintenance.sober_time import latest_now_ms, sober_now_ms
+from sparklog.maintenance.sober_time import both_now_ms
 from sparklog.maintenance.spool import Pace, Spool, no_pace, with_spool
 from sparklog.maintenance.surviving import OPAQUE_MASK, Counts, Round
 from sparklog.maintenance.uncleanable import UNREADABLE
@@ -99,12 +99,13 @@ def run_compaction(
     stored = _Stored(store, spool)
     step_bytes = min(step_bytes, work.config.segment_bytes)
     most_keys = work.end_offset - work.first_dirty_offset
+    earlier_ms, later_ms = both_now_ms(store, clock)
     round_ = Round(
         hasher=KeyHasher(os.urandom(SEED_BYTES)),
         keys=OffsetMap(work.dedupe_buffer_bytes, most_keys),
         end_offset=work.end_offset,
-        now_ms=sober_now_ms(store, clock),
-        marked_ms=latest_now_ms(store, clock),
+        now_ms=earlier_ms,
+        marked_ms=later_ms,
         delete_retention_ms=work.config.delete_retention_ms,
     )
     round_.end_offset = _map_keys(stored, work, round_, told, step_bytes)

@@ -10,21 +10,32 @@ Not here: whether something is due at all, which is looked at often, from the im
 """
 
 from sparklog.clock import Clock
+from sparklog.errors import StorageError
 from sparklog.storage import Store
 
 
 def sober_now_ms(store: Store, clock: Clock) -> int:
     """The time of this machine, or of the store if that is behind."""
-    here_ms = clock.now_ms()
-    return min(here_ms, store.storage_now_ms(here_ms))
+    return both_now_ms(store, clock)[0]
 
 
-def latest_now_ms(store: Store, clock: Clock) -> int:
-    """The time of this machine, or of the store if that is ahead: from then on what has to be kept is kept.
+def shown_now_ms(store: Store, clock: Clock) -> int:
+    """As sober_now_ms, for what only shows: a directory is dated by a file made in it, which one that we
+    may only read does not take.
+    """
+    try:
+        return sober_now_ms(store, clock)
+    except StorageError:
+        return clock.now_ms()
+
+
+def both_now_ms(store: Store, clock: Clock) -> tuple[int, int]:
+    """The earlier and the later of both: what is to be kept for a while is kept from the later one on.
 
     1. a store dates by whole seconds: it is up to a second behind, and says 5.0 at 5.9 s;
     2. a tombstone is to be kept for a second, and is marked as of 5.0;
     3. at 6.0 s both clocks say that it was, and a reader that began at 5.9 s does not see it.
     """
     here_ms = clock.now_ms()
-    return max(here_ms, store.storage_now_ms(here_ms))
+    store_ms = store.storage_now_ms(here_ms)
+    return min(here_ms, store_ms), max(here_ms, store_ms)

@@ -19,15 +19,14 @@ After a crash: a commit exists whole or not at all; opening again shows which.
 
 import contextlib
 import dataclasses
-import os
 import random
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Self
 
 from sparklog.clock import Clock
 from sparklog.errors import NotFoundError, RetriableError
+from sparklog.forking import tell_after_fork
 from sparklog.metadata.background import AtOnce, Runner
 from sparklog.metadata.cleaning import clean_metadata
 from sparklog.metadata.combining import Combiner
@@ -88,7 +87,7 @@ class MetadataLog:
         self._image = empty_image(cluster_id)
         self._show_durably(reload_image(store, self._image))
         self._upkeep = LogUpkeep(store, clock, self._image, settings, upkeep, self._creator.stop)
-        _all_logs.add(self)
+        tell_after_fork(self)
 
     @classmethod
     def open(
@@ -377,22 +376,11 @@ class MetadataLog:
         founding = self._founding if image.commit == NO_COMMIT else ()
         return (*founding, *self.combiner.fencing_actions(image))
 
-    def _after_fork(self) -> None:
-        """In the child: another thread of the parent may have held the lock. The image is whole."""
+    def after_fork_in_child(self) -> None:
+        """Another thread of the parent may have held the lock. The image is whole."""
         self._lock, self._showing = threading.RLock(), threading.Lock()
         self._looks.start_anew()
         self._random.seed()  # else all children would wait for the same moments
         self._creator.forget_open_put()
         self.combiner.start_anew()
         self._upkeep.runner.start_anew()
-
-
-_all_logs: weakref.WeakSet[MetadataLog] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for log in list(_all_logs):
-        log._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

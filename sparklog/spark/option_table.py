@@ -164,7 +164,8 @@ SOURCE_OPTIONS = (
     Option(
         name="fetchOffset.numRetries",
         default="3",
-        doc="A plan is tried again so often when the storage is busy.",
+        doc="A plan is tried again so often when the storage is busy; each try waits as long as the store's "
+        "own retry_timeout says.",
     ),
     Option(name="fetchOffset.retryIntervalMs", default="10", doc="... after this long."),
     Option(

@@ -47,9 +47,8 @@ class OffsetResolver:
         group_id: str | None,
         report: Callable[[str], None],
     ) -> None:
-        """Args:
-        tps: those that are read.
-        report: is told of records that are gone; raises if the query is to fail (data_loss.py).
+        """`tps`: those that are read. `report` is told of records that are gone, and raises if the
+        query is to fail (data_loss.py).
         """
         self._log = log
         self._image = image

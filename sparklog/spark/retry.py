@@ -1,6 +1,6 @@
 """fetchOffset.numRetries and .retryIntervalMs: patience of a plan with a storage that is busy.
 
-Not here: the store's own, shorter patience with one request (storage/).
+Not here: the store's own patience with one request (storage/), which every try has anew.
 """
 
 from collections.abc import Callable

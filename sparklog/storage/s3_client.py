@@ -18,10 +18,8 @@ import base64
 import email.utils
 import hashlib
 import logging
-import os
 import random
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +31,7 @@ from urllib3.exceptions import HTTPError
 from sparklog.clock import Clock
 from sparklog.errors import RetriableError, StorageError
 from sparklog.failpoints import failpoint
+from sparklog.forking import tell_after_fork
 from sparklog.storage.base import IndefinitePutError
 from sparklog.storage.s3_answers import WrongAnswerError, read_range, size_of_range_error
 from sparklog.storage.s3_connection import connect
@@ -65,10 +64,11 @@ class S3Client:
         self._is_known_replica = False
         self._completes_unconditionally = False  # it was answered that it does not know the condition
         self._ahead_ms = 0  # the store's clock minus ours, as of the last answer
-        self._start_anew()
-        _all_clients.add(self)
+        self.after_fork_in_child()
+        tell_after_fork(self)
 
-    def _start_anew(self) -> None:
+    def after_fork_in_child(self) -> None:
+        """Connections, threads and locks are the parent's: begin without any."""
         self._lock = threading.Lock()
         self.probe_lock = threading.Lock()  # held while the store is raced (s3_probe.py)
         self._permits = threading.BoundedSemaphore(self.options.max_concurrency)
@@ -286,14 +286,3 @@ class S3Client:
 def _md5_of(body: bytes) -> str:
     """As Content-MD5 has it, the one checksum that every store knows."""
     return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-
-
-_all_clients: "weakref.WeakSet[S3Client]" = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for client in list(_all_clients):
-        client._start_anew()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

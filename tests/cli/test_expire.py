@@ -9,6 +9,9 @@ import pytest
 
 import sparklog
 from sparklog.clock import SystemClock
+from sparklog.errors import StorageError
+from sparklog.storage import Store
+from sparklog.storage.local import LocalStore
 
 DAY_MS = 86_400_000
 
@@ -34,3 +37,16 @@ def test_a_clock_that_is_ahead_of_the_storage_removes_nothing_early(
         (one,) = run_json("expire", *arguments)["partitions"]
         assert (one["log_start_offset"], one["new_log_start_offset"], one["offsets"]) == (0, 1, 1)
     assert run_json("expire")["partitions"] == []
+
+
+@pytest.mark.usefixtures("kept_for_a_day")
+def test_a_root_that_takes_no_file_is_still_shown(
+    run_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def takes_none(_store: Store, _here_ms: int) -> int:
+        raise StorageError("STORAGE_REFUSED", "read-only file system", fix="mount it for writing")
+
+    monkeypatch.setattr(LocalStore, "storage_now_ms", takes_none)
+    (one,) = run_json("expire", "--dry-run")["partitions"]
+    assert one["offsets"] == 1
+    assert run_json("compact", "--dry-run")["topics"] == []
