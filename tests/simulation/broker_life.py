@@ -90,6 +90,7 @@ class Life:
         self._registration: Joined | None = None
         self._heartbeat: Heartbeat | None = None
         self._beaten_ms = 0
+        self._beats_beside = False
         self._observer = Observer(interval_ms=HEARTBEAT_MS, looks=looks_until_dead(SESSION_MS, HEARTBEAT_MS))
         self._looked_ms = -HEARTBEAT_MS
         self._planned: Image | None = None  # for which nothing was due
@@ -111,7 +112,15 @@ class Life:
             self._coordinators.end()
 
     def _meanwhile(self) -> None:
-        """While it waits for its store: the loop goes on, and may read what has come."""
+        """While it waits for its store: its heart beats, the loop goes on, and may read what has come."""
+        if not self._beats_beside:
+            self._beats_beside = True
+            try:
+                self._beat()
+            except (RetriableError, StorageError):
+                pass  # the next one may arrive
+            finally:
+                self._beats_beside = False
         if self._coordinators is not None and self._dice.random() < 0.3:
             if self._registration is not None:
                 self._accept()

@@ -200,6 +200,7 @@ class Transactor(Role):
         if opened.number == NO_NUMBER and not self.second:
             opened.number = log.refresh(force=True).transactions[self.application].number
         commits, number, now_ms = opened.commits, opened.number, process.now_ms()
+        second = self.second  # as it is now: a copy may arrive when the other protocol is spoken
         found: list[Ended] = []
 
         def plan(image: Image) -> Sequence[Action]:
@@ -208,7 +209,7 @@ class Transactor(Role):
                 self.application,
                 *producer,
                 committed=commits,
-                second=self.second,
+                second=second,
                 number=number,
                 now_ms=now_ms,
             )

@@ -157,7 +157,6 @@ class SimProcess:
         """Sleep, unless somebody calls."""
         self._is_idle = True
         self.sleep_ms(duration_ms)
-        self._is_idle = False
 
     def call(self) -> None:
         """There is something to do."""
@@ -225,6 +224,7 @@ class SimProcess:
             return
         if self._suspended_since_us is not None:
             self._end_suspension()
+        self._is_idle = False  # what goes on in it now may wait for a store: nobody calls it from there
         self._greenlet.switch()
 
     def _end_suspension(self) -> None:
