@@ -27,6 +27,7 @@ from scripts.mutations import (
     sweeping,
     transactions,
     transactions_of_python,
+    uncleanable,
     upkeep,
 )
 from scripts.mutations.mutant import Mutant
@@ -45,6 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *backlog.MUTANTS,
     *broker.MUTANTS,
     *maintenance.MUTANTS,
+    *uncleanable.MUTANTS,
     *forgetting.MUTANTS,
     *runners.MUTANTS,
     *compaction.MUTANTS,

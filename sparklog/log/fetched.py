@@ -7,7 +7,7 @@ together at once, several at a time, in the order in which it is needed first.
 
 Invariants: what is read is what the objects hold. A range that cannot be fetched, or not all of it, is left
     out: whoever reads it by itself is told what is wrong, of the extent that it is wrong with. So is what
-    there was no time for.
+    there was no time for. But a store that does not answer is not asked twice.
 Memory: all of it, and at most a quarter more, of what lies between; so only for what is bounded.
 Concurrency: one thread fetches, and the store, in threads of its own, some ranges ahead; any reads.
 """
@@ -20,6 +20,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from sparklog.errors import CorruptLogError, DataLossError
+from sparklog.log.missing_segment import UnreadableSegmentError
 from sparklog.log.read_ahead import AHEAD_PIECES, PIECE_BYTES
 from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.span import Span
@@ -46,7 +47,7 @@ class Fetched:
         with SegmentFiles(store) as files:
             for number, one in enumerate([*ranges, *[None] * AHEAD_PIECES]):
                 if one is not None:
-                    with contextlib.suppress(DataLossError):
+                    with contextlib.suppress(DataLossError, UnreadableSegmentError):
                         files.open(one).will_need(one.position, one.size)
                     announced.append(one)
                 if number >= AHEAD_PIECES - 1 and announced:
@@ -58,6 +59,10 @@ class Fetched:
         try:
             data = files.open(one).read_exactly(one, one.position, one.size)
         except (CorruptLogError, DataLossError):
+            return
+        except UnreadableSegmentError as error:
+            if error.code == "STORE_UNAVAILABLE":
+                raise
             return
         starts = self._starts.setdefault(one.segment, [])
         at = bisect.bisect_right(starts, one.position)

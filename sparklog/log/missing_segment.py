@@ -1,8 +1,13 @@
-"""A segment that is not there: merged or expired since a reader looked, or lost. Who can look again knows
-which (partition_reader.py).
+"""Segments that a reader does not get.
+
+One that is not there was merged or has expired since the reader looked, or is lost: who can look again knows
+which (partition_reader.py). One that is there, and that the storage does not give, is on a bad disk, in an
+archive, or nobody's to read; or the storage is out of reach altogether.
 """
 
-from sparklog.errors import DataLossError
+from typing import Final
+
+from sparklog.errors import DataLossError, StorageError
 from sparklog.log.span import Span
 
 
@@ -10,6 +15,28 @@ class SegmentMissingError(DataLossError):
     """Bytes that a reader wants are in a segment that is not there."""
 
     segment: str = ""  # not known any more once it was pickled
+
+
+class UnreadableSegmentError(StorageError):
+    """The storage does not give the bytes of a segment; its code says why."""
+
+    segment: str = ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"segment": self.segment})
+
+
+# Of what no segment is to blame for, but this process.
+_OURS: Final = frozenset({"TOO_MANY_OPEN_FILES", "FILE_CLOSED"})
+
+
+def unreadable_segment(span: Span, error: StorageError) -> StorageError:
+    """The error for bytes that could not be read for this reason: as it is, if that lies with us."""
+    if error.code in _OURS:
+        return error
+    unreadable = UnreadableSegmentError(error.code, error.message, fix=error.fix)
+    unreadable.segment = span.segment
+    return unreadable
 
 
 def missing_segment(span: Span) -> SegmentMissingError:

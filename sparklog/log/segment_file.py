@@ -28,7 +28,7 @@ from sparklog.format.index import (
     parse_time_entries,
 )
 from sparklog.format.record_batch import HEADER, BatchHeader, corrupt, header_error
-from sparklog.log.missing_segment import missing_segment
+from sparklog.log.missing_segment import missing_segment, unreadable_segment
 from sparklog.log.names import (
     INDEXED_BYTES,
     index_base_offset,
@@ -69,6 +69,8 @@ class SegmentFile(Closing):
             return cls(store, span.segment, store.open_read(span.segment))
         except NotFoundError as error:
             raise missing_segment(span) from error
+        except StorageError as error:
+            raise unreadable_segment(span, error) from error
 
     def will_need(self, position: int, size: int) -> None:
         """These bytes will be read soon."""
@@ -120,6 +122,8 @@ class SegmentFile(Closing):
             count = self._file.read_into(buffer, position)
         except NotFoundError as error:
             raise missing_segment(span) from error
+        except StorageError as error:
+            raise unreadable_segment(span, error) from error
         self.bytes_read += count
         if count < size:
             raise CorruptLogError(

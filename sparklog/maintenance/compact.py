@@ -29,7 +29,7 @@ from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, Told, compact_each
 from sparklog.maintenance.sober_time import shown_now_ms, sober_now_ms
-from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, took_patience, uncleanable
 from sparklog.metadata import (
     Action,
     Image,
@@ -116,7 +116,8 @@ def compact(
         InvalidRequestError: NOT_COMPACTED, a topic of `topics` keeps all of its records.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; the
-            other partitions were compacted.
+            other partitions were compacted. UnreadableSegmentError: the storage does not give one; the same,
+            unless it did not answer.
         StorageError, FatalStorageError: see publish.py.
     """
     limits = limits or CompactionLimits()
@@ -219,6 +220,8 @@ class _Compactor:
                     uncleanable(work.topic, work.topic_id, work.partition, work.extents, result)
                 )
                 self._left_alone.add(_partition(work))
+                if took_patience(result):
+                    raise StoppedError
             result = None
         published = result is not None and publish_compaction(self._metadata, result)
         self._done = started + work.size

@@ -64,7 +64,7 @@ def run_merge(
 
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
-            nothing of the work.
+            nothing of the work. UnreadableSegmentError: the storage does not give one; the same.
         StorageError, FatalStorageError: it could not be written.
     """
     with Source(store, work.pieces, spool) as source:

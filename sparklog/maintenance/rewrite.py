@@ -112,7 +112,7 @@ def rewritten(
 
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, is not what metadata say,
-            or newer.
+            or newer. UnreadableSegmentError: the storage does not give it.
     """
     for data, table in read_steps(source, piece, step_bytes):
         where = f"{piece.topic}-{piece.partition} from offset {int(table.base_offset[0])}"

@@ -3,7 +3,8 @@
 Invariants: works are done and published one by one, so that whoever ends it loses one of them at most. The
     choice is made anew from the newest image until there is none, or MAX_ROUNDS are over; of what was there
     when it began, or else beside a writer each round would merge what the one before it has made.
-    What cannot be read is an error at the end: it keeps nothing from being merged but its own partition.
+    What cannot be read is an error at the end: it keeps nothing from being merged but its own partition. But
+    a storage that says nothing is waited for once, and no other work begins.
 Not here: running it in several processes (each work can be done anywhere), or all the time.
 Concurrency: one at a time on a machine, if the store can hold names: two would do the same work, and all but
     one of each pair in vain; it would do no harm.
@@ -15,13 +16,14 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
+from sparklog.log.missing_segment import UnreadableSegmentError
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.merge import Told, merge_each
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
 from sparklog.maintenance.spool import in_turns
-from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, took_patience, uncleanable
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 
@@ -95,7 +97,8 @@ def optimize(
         UnknownTopicError: TOPIC_MISSING.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; what
-            else was due was merged.
+            else was due was merged. UnreadableSegmentError: the storage does not give one; the same, unless
+            it did not answer.
         StorageError: see publish.py.
     """
     limits = limits or MergeLimits(fan_in=None)
@@ -172,6 +175,8 @@ def _merge_all(
                     ]
                     report.uncleanable += found
                     limits = replace(limits, but=limits.but | {one.key for one in found})
+                    if took_patience(result):
+                        raise StoppedError
                     continue
                 has_changed |= _publish(metadata, report, part, replacements)
             done = started + work.size
@@ -182,15 +187,28 @@ def _parts(
     run: RunMerges, told: Told, work: MergeWork, result: list[ReplaceExtents] | SparklogError
 ) -> Iterator[tuple[MergeWork, list[ReplaceExtents] | SparklogError]]:
     """The work, and what came of it. If it cannot be read, its halves, and so on: pieces share a work that
-    have nothing else in common.
+    have nothing else in common. What lies in a segment that the storage does not give is not tried again.
     """
     if not isinstance(result, SparklogError) or len(work.pieces) == 1:
         yield work, result
         return
     half = len(work.pieces) // 2
-    for pieces in (work.pieces[:half], work.pieces[half:]):
+    parts = [work.pieces[:half], work.pieces[half:]]
+    if isinstance(result, UnreadableSegmentError):
+        refused, others = _lying_in(work, result.segment)
+        yield MergeWork(refused), result
+        parts = [others] if others else []
+    for pieces in parts:
         part = MergeWork(pieces)
         yield from _parts(run, told, part, next(run([part], told)))
+
+
+def _lying_in(work: MergeWork, segment: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """The pieces that lie in a segment, also, and the others."""
+    lies_in = [bool((piece.extents.segment == segment).any()) for piece in work.pieces]
+    assert any(lies_in), f"{segment} was read for none of its pieces"
+    refused = tuple(itertools.compress(work.pieces, lies_in))
+    return refused, tuple(piece for piece, lies in zip(work.pieces, lies_in, strict=True) if not lies)
 
 
 def _publish(

@@ -93,7 +93,7 @@ def run_compaction(
 
     Raises:
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged, or newer; publish
-            nothing of the work.
+            nothing of the work. UnreadableSegmentError: the storage does not give one; the same.
         StorageError, FatalStorageError: it could not be written.
     """
     stored = _Stored(store, spool)

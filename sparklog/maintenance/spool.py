@@ -5,7 +5,8 @@ request by itself, for each time that it is read. So works that follow each othe
 are grouped; what is small of theirs is fetched together, and waits on the local disk for its work.
 
 Invariants: what is read is what the objects hold, which never change. What could not be fetched, or found no
-    room, is left out: whoever reads it asks the store, and is told what is wrong.
+    room, is left out: whoever reads it asks the store, and is told what is wrong. An object that the store
+    does not give is asked for once: what it said is told to all who read it.
     The file has no name: it belongs to this process alone, and goes with it.
 Memory: AHEAD_BYTES on their way, and about 400 bytes for each of MAX_SPANS.
 Disk: SPOOL_BYTES at most, and a quarter of what is free where temporary files lie (TMPDIR); and a quarter
@@ -29,12 +30,14 @@ from typing import IO, TypeVar
 import numpy as np
 
 from sparklog.closing import Closing
-from sparklog.errors import CorruptLogError, DataLossError
+from sparklog.errors import CorruptLogError, DataLossError, as_value
 from sparklog.log.fetched import joined_ranges
+from sparklog.log.missing_segment import UnreadableSegmentError
 from sparklog.log.read_ahead import AHEAD_BYTES, AHEAD_PIECES
 from sparklog.log.read_plan import extent_span
 from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.span import Span
+from sparklog.maintenance.uncleanable import took_patience
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.storage import Store
 
@@ -61,6 +64,7 @@ class Spool(Closing):
         self._file: IO[bytes] | None = None
         self._starts: dict[str, list[int]] = {}  # by segment, of ranges, ascending
         self._ranges: dict[str, list[tuple[int, int]]] = {}  # (end, place in the file) of the same
+        self._refused: dict[str, UnreadableSegmentError] = {}  # by segment
         self.room = _room() if limit_bytes is None else limit_bytes
 
     def fill(self, spans: Sequence[Span], reads: int, pace: Pace) -> None:
@@ -80,11 +84,13 @@ class Spool(Closing):
             _log.info("extents are asked for one by one: no room to keep them: %s", error)
 
     def has(self, span: Span) -> bool:
-        """Is all of the span here?"""
-        return self._place(span) is not None
+        """Is all of the span here, or is it known that it cannot be had?"""
+        return span.segment in self._refused or self._place(span) is not None
 
     def read_into(self, span: Span, buffer: memoryview) -> bool:
-        """Fill the buffer with the span; False: it is not here."""
+        """Fill the buffer with the span; False: it is not here. UnreadableSegmentError: it cannot be had."""
+        if span.segment in self._refused:
+            raise as_value(self._refused[span.segment])
         place = self._place(span)
         if place is None or self._file is None:
             return False
@@ -95,7 +101,7 @@ class Spool(Closing):
 
     def close(self) -> None:
         """Let go of everything; may be filled again."""
-        self._starts, self._ranges = {}, {}
+        self._starts, self._ranges, self._refused = {}, {}, {}
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -105,7 +111,9 @@ class Spool(Closing):
         size = 0
         with SegmentFiles(self._store) as files:
             for one in ranges:
-                with contextlib.suppress(DataLossError):
+                if any(took_patience(error) for error in self._refused.values()):
+                    break
+                with contextlib.suppress(DataLossError, UnreadableSegmentError):
                     files.open(one).will_need(one.position, one.size)
                 announced.append(one)
                 size += one.size
@@ -117,9 +125,14 @@ class Spool(Closing):
                 self._take(files, file, announced.popleft(), pace)
 
     def _take(self, files: SegmentFiles, file: IO[bytes], one: Span, pace: Pace) -> None:
+        if one.segment in self._refused:
+            return
         try:
             data = files.open(one).read_exactly(one, one.position, one.size)
         except (CorruptLogError, DataLossError):
+            return
+        except UnreadableSegmentError as error:
+            self._refused[one.segment] = as_value(error)
             return
         place = file.tell()
         _write(file, data)

@@ -1,5 +1,5 @@
-"""Partitions that cannot be rewritten, since a file of theirs is damaged, lost, or newer than this sparklog:
-left out for a while.
+"""Partitions that cannot be rewritten, since a file of theirs is damaged, lost, newer than this sparklog, or
+not given by the storage: left out for a while.
 
 What is due stays due if it cannot be read, and to find that out again may take gigabytes of reading, in each
 round. So who runs rounds remembers such a partition for RETRY_MS, has it left out, and does what else is due
@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparklog.errors import CorruptLogError, DataLossError, SparklogError, UnsupportedVersionError
+from sparklog.log.missing_segment import UnreadableSegmentError
 from sparklog.metadata import ExtentColumns
 
 RETRY_MS = 3_600_000
@@ -23,7 +24,12 @@ MAX_REMEMBERED = 1_000
 MAX_TOLD = 100  # of a round, which is told of in one line of a pipe
 _MAX_MESSAGE = 300
 # What one partition's files are to blame for, and nothing else. A flipped bit may look like a newer format.
-UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError)
+UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError, UnreadableSegmentError)
+
+
+def took_patience(error: SparklogError) -> bool:
+    """Was the storage asked again and again, until its time was up? Of others it tells at once."""
+    return error.code == "STORE_UNAVAILABLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

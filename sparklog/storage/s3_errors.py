@@ -143,6 +143,12 @@ def storage_error(action: str, url: str, error: Exception, options: S3Options) -
             found,
             fix="Use a store with conditional writes: AWS S3, MinIO, SeaweedFS 4.17 or newer, ...",
         )
+    if code == "InvalidObjectState":
+        return StorageError(
+            "STORAGE_REFUSED",
+            found,
+            fix="Restore the object from the archive, and let no lifecycle rule archive objects of the root",
+        )
     if code in {"RequestTimeTooSkewed", "RequestExpired"}:
         return StorageError(
             "CLOCK_SKEWED", found, fix="Set this machine's clock (NTP): it is wrong by 15 minutes or more"

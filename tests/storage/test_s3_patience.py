@@ -37,6 +37,16 @@ def test_a_denial_is_told_at_once_and_is_not_for_ever(make: MakeStore, proxy: Fa
     store.put_if_absent("a", b"")
 
 
+def test_an_object_in_an_archive_is_told_at_once(make: MakeStore, proxy: FaultyProxy) -> None:
+    store = make()
+    store.put_if_absent("a", b"x")
+    proxy.requests.clear()
+    proxy.times(1, Fault(forward=0, answer=(403, "InvalidObjectState")))
+    with pytest.raises(StorageError, match=r"STORAGE_REFUSED.*InvalidObjectState.*from the archive"):
+        store.read("a")
+    assert len(proxy.requests) == 1
+
+
 @pytest.mark.parametrize("fault", [faults.UNCONDITIONAL, Fault(forward=0, answer=(501, "NotImplemented"))])
 def test_a_store_without_conditional_writes_is_refused(
     make: MakeStore, proxy: FaultyProxy, fault: Fault
