@@ -226,6 +226,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/storage/test_s3_uploads.py",
     ),
     Mutant(
+        "a sweep aborts no upload of a task of days",
+        "sparklog/storage/s3.py",
+        "        uploads = sweep_uploads(self.client, self.url, self._prefix, began_s, dry_run=dry_run)\n",
+        "        uploads = sweep_uploads(self.client, self.url, self._prefix, limit_s, dry_run=dry_run)\n",
+        "tests/storage/test_s3_uploads.py",
+    ),
+    Mutant(
+        "vacuum: an upload is left as long as a segment that nothing refers to",
+        "sparklog/maintenance/sweep.py",
+        "            unfinished_older_than_ms=max(DAY_MS, self._retain_ms),\n",
+        "",
+        "tests/maintenance/test_vacuum.py",
+    ),
+    Mutant(
         "a full disk keeps nothing from being merged",
         "sparklog/maintenance/spool.py",
         "        except OSError as error:  # what was fetched",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sparklog.client import SparkLog
 
 Document = dict[str, object]
+_DAY_MS = 24 * 3_600_000
 SETTING_COLUMNS = (
     Column("key", "SETTING"),
     Column("value", "VALUE"),
@@ -58,14 +59,17 @@ def alter(configs: dict[str, str], deleted: tuple[str, ...]) -> None:
     "--older-than-hours",
     "hours",
     type=click.IntRange(min=0),
-    default=24,
-    show_default=True,
-    help="Only what is older; 0 while no process has the root open.",
+    help="Only what is older; 0 while no process has the root open.  [default: 24, and 168 for uploads]",
 )
 @common_options
-def sweep(hours: int) -> None:
+def sweep(hours: int | None) -> None:
     """Remove what killed writers left behind: temporary files, parts of unfinished uploads."""
-    removed = current().open_log().store.sweep_temporary(older_than_ms=hours * 3_600_000)
+    store = current().open_log().store
+    if hours is None:
+        removed = store.sweep_temporary(older_than_ms=_DAY_MS)
+    else:
+        older_ms = hours * 3_600_000
+        removed = store.sweep_temporary(older_than_ms=older_ms, unfinished_older_than_ms=older_ms)
     if current().json:
         show_json({"removed": removed})
     else:

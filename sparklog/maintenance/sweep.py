@@ -203,7 +203,12 @@ class _Vacuum:
             report.horizon = judge.horizon
             failpoint("vacuum.moved")
             self._sweep(judge, report, dry_run=False)
-        report.temporary = self._store.sweep_temporary(older_than_ms=DAY_MS, dry_run=dry_run)
+        # What is uploaded will be a segment: it has the same time as those that are there.
+        report.temporary = self._store.sweep_temporary(
+            older_than_ms=DAY_MS,
+            unfinished_older_than_ms=max(DAY_MS, self._retain_ms),
+            dry_run=dry_run,
+        )
         report.requests = RequestBox(self._store, self._clock, image.cluster_id).sweep(dry_run=dry_run)
         return report
 

@@ -20,7 +20,19 @@ from typing import NamedTuple, Protocol, Self
 
 from sparklog.errors import StorageError
 
-__all__ = ["AppendFile", "BytesLike", "IndefinitePutError", "ReadFile", "Store", "StoreTraits", "StoredFile"]
+__all__ = [
+    "UNFINISHED_MS",
+    "AppendFile",
+    "BytesLike",
+    "IndefinitePutError",
+    "ReadFile",
+    "Store",
+    "StoreTraits",
+    "StoredFile",
+]
+
+# As long as a vacuum leaves to what was written and not published yet (maintenance/sweep.py).
+UNFINISHED_MS = 7 * 24 * 3_600_000
 
 # Anything with contiguous bytes; pyarrow buffers qualify too (they are untyped). 3.11 has no word for it.
 BytesLike = bytes | bytearray | memoryview
@@ -297,12 +309,16 @@ class Store(Protocol):
         """Open for reading. NotFoundError, here or (remote stores) when it is first read."""
         ...
 
-    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
+    def sweep_temporary(
+        self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
+    ) -> int:
         """Remove what interrupted puts left behind; returns how many files. Harmless to running puts:
         one that is swept fails with RetriableError.
 
         Args:
             older_than_ms: by the storage's clock.
+            unfinished_older_than_ms: likewise, of files that are still being written, for all that can be
+                seen: an object store's uploads. A task may write for days, and complete them then.
             dry_run: only count.
         """
         ...

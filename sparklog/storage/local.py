@@ -39,7 +39,7 @@ from sparklog.errors import (
     StorageError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.storage.base import BytesLike, Hold, IndefinitePutError, StoredFile, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.durable_names import DurableNames
 from sparklog.storage.filesystems import Trust, judge, mount_of
 from sparklog.storage.holding import hold_file, take_directory
@@ -142,9 +142,10 @@ class LocalStore(WholeFiles):
     def storage_now_ms(self, here_ms: int) -> int:  # noqa: ARG002 - the kernel dates files
         return self._now_ns() // 1_000_000
 
-    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
-        if not os.path.isdir(self._temporary):
-            return 0
+    def sweep_temporary(
+        self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
+    ) -> int:
+        del unfinished_older_than_ms  # what is being written has its name already
         limit_ns = self._now_ns() - older_than_ms * 1_000_000
         return sweep_temporary_files(self._temporary, limit_ns, dry_run=dry_run)
 

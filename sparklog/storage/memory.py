@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.storage.base import BytesLike, Hold, StoredFile, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, StoredFile, StoreTraits
 from sparklog.storage.names import first_left_out, validate_name, validate_prefix
 from sparklog.storage.whole_files import WholeFiles
 
@@ -172,8 +172,10 @@ class MemoryStore(WholeFiles):
                 )
             return MemoryReadFile(name, bytes(file.content))
 
-    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
-        del older_than_ms, dry_run
+    def sweep_temporary(
+        self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
+    ) -> int:
+        del older_than_ms, unfinished_older_than_ms, dry_run
         return 0
 
     def crash(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import NotFoundError, StorageError
-from sparklog.storage.base import BytesLike, Hold, StoredFile, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, StoredFile, StoreTraits
 from sparklog.storage.names import TEMPORARY_DIRECTORY, first_left_out, validate_name, validate_prefix
 from sparklog.storage.root_urls import parse_s3_url
 from sparklog.storage.s3_append import S3AppendFile
@@ -209,10 +209,13 @@ class S3Store:
     def delete_directory(self, prefix: str) -> None:
         self.delete_many([file.name for file in self.list(validate_name(prefix), recursive=True)])
 
-    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
+    def sweep_temporary(
+        self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
+    ) -> int:
         """Multipart uploads that nobody finished cost money until they are aborted; and what probes left."""
-        limit_s = (self.client.storage_now_ms(self.client.now_ms()) - older_than_ms) / 1000
-        uploads = sweep_uploads(self.client, self.url, self._prefix, limit_s, dry_run=dry_run)
+        now_ms = self.client.storage_now_ms(self.client.now_ms())
+        began_s, limit_s = (now_ms - unfinished_older_than_ms) / 1000, (now_ms - older_than_ms) / 1000
+        uploads = sweep_uploads(self.client, self.url, self._prefix, began_s, dry_run=dry_run)
         temporary = f"{self._prefix}{TEMPORARY_DIRECTORY}/"
         found = self.client.call("list_objects_v2", self.url, Prefix=temporary).get("Contents", ())
         old_objects = [one for one in found if one["LastModified"].timestamp() <= limit_s]

@@ -5,6 +5,8 @@ bucket, or its prefix, with whatever else there is: an upload whose key is none 
 Invariants: an upload is aborted only if its key is of a form that FORMAT.md has for segments. What ended
     since it was listed is no error.
 Not here: how old is old (maintenance/sweep.py).
+    Whether its writer is at work cannot be seen: a task sends a part when it has gathered one, which may take
+    days, and completes the upload at its end. So it is left as long as a segment that nothing refers to.
 Concurrency: any; beside writers, whose uploads are younger.
 After a crash: listed again.
 Sources: FORMAT.md#layout-of-a-root; S3 ListMultipartUploads, AbortMultipartUpload.

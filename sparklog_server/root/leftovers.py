@@ -2,7 +2,8 @@
 
 Looked for at most once a day, when other upkeep falls due: never while somebody waits for a publish, and by
 one thread alone. What is older than a day belongs to nobody who is still at work; a put that was suspended
-for so long fails, with an error that says so, and is tried again.
+for so long fails, with an error that says so, and is tried again. An upload may belong to a task of days, and
+is left for a week.
 Not here: how they are told from what is in use (sparklog/storage/); roots without a broker, which
     `sparklog root sweep` is for.
 Concurrency: the upkeep's thread (sparklog/metadata/background.py).

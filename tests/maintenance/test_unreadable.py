@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.errors import StorageError
-from sparklog.log.missing_segment import unreadable_segment
+from sparklog.log.missing_segment import UnreadableSegmentError, unreadable_segment
 from sparklog.log.read_plan import extent_span
 from sparklog.log.span import Span
 from sparklog.maintenance import MergeLimits, Terms, compact, maintain, optimize
@@ -225,6 +225,6 @@ def test_it_keeps_its_segment_on_the_way_from_an_executor(log: SparkLog, append:
     append([b"x"])
     (span,) = spans_of(log)
     error = unreadable_segment(span, StorageError("STORAGE_FAILED", "s: cannot read", fix="look"))
-    assert isinstance(error, StorageError)
+    assert isinstance(error, UnreadableSegmentError)
     copied = copy.copy(error)  # by the same way
     assert (copied.segment, str(copied), type(copied)) == (span.segment, str(error), type(error))

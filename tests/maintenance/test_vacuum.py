@@ -52,6 +52,23 @@ def run_now(log: SparkLog, retain_ms: int = 0) -> VacuumReport:
     return vacuum(log.metadata, log.clock, retain_ms=retain_ms, force=True)
 
 
+def test_what_is_being_uploaded_has_the_time_that_segments_have(
+    log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[dict[str, object]] = []
+
+    def sweep_temporary(**given: object) -> int:
+        swept.append(given)
+        return 0
+
+    monkeypatch.setattr(log.store, "sweep_temporary", sweep_temporary)
+    run(log)
+    vacuum(log.metadata, log.clock, retain_ms=5 * RETAIN_MS)
+    run_now(log)
+    assert [one["unfinished_older_than_ms"] for one in swept] == [RETAIN_MS, 5 * RETAIN_MS, DAY_MS]
+    assert {one["older_than_ms"] for one in swept} == {DAY_MS}
+
+
 def data_files(log: SparkLog) -> set[str]:
     names = {file.name for file in log.store.list("", recursive=True)}
     return {name for name in names if not name.startswith(("__cluster_metadata/", "meta.properties"))}

@@ -22,7 +22,7 @@ from sparklog.errors import (
 )
 from sparklog.metadata.documents.paths import commit_of
 from sparklog.storage import BytesLike, StoredFile
-from sparklog.storage.base import Hold, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, Hold, StoreTraits
 from sparklog.storage.memory import MemoryReadFile
 from sparklog.storage.names import first_left_out
 from sparklog.storage.whole_files import WholeFiles
@@ -288,9 +288,11 @@ class DirectoryStore(WholeFiles):
             raise NotFoundError("FILE_NOT_FOUND", f"{name}: not found", fix="Look again")
         return MemoryReadFile(name, bytes(file.content))
 
-    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
+    def sweep_temporary(
+        self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
+    ) -> int:
         """All of them, whatever their age: running puts must survive even that."""
-        del older_than_ms, dry_run
+        del older_than_ms, unfinished_older_than_ms, dry_run
         removed = 0
         for directory in sorted({directory_of(name) for name in self._disk.temporary}):
             self._disk.sync_directory(directory)

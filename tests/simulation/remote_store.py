@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.metadata.documents.paths import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
-from sparklog.storage.base import Hold, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, Hold, StoreTraits
 from sparklog.storage.memory import MemoryReadFile
 from sparklog.storage.names import first_left_out
 from sparklog.storage.s3_errors import Outcome, outcome_of
@@ -239,8 +239,10 @@ class RemoteStore:
             raise NotFoundError("FILE_NOT_FOUND", f"{name}: not found", fix="Look again")
         return MemoryReadFile(name, stored.content)
 
-    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
-        del older_than_ms, dry_run
+    def sweep_temporary(
+        self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
+    ) -> int:
+        del older_than_ms, unfinished_older_than_ms, dry_run
         return 0
 
     def _request(self, name: str, apply: Callable[[], T]) -> T:

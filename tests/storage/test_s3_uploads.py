@@ -26,10 +26,10 @@ NOT_OURS = (
 
 
 class Client:
-    """A bucket with these uploads, all of two days ago; listed in pages of two."""
+    """A bucket with these uploads, all of eight days ago; listed in pages of two."""
 
     def __init__(self, *keys: str) -> None:
-        self.began = dict.fromkeys(keys, NOW_MS - 2 * DAY_MS)
+        self.began = dict.fromkeys(keys, NOW_MS - 8 * DAY_MS)
         self.ended: set[str] = set()
         self.aborted: list[str] = []
 
@@ -61,10 +61,10 @@ def _date(time_ms: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
 
 
-def swept(client: Client, root: str = "s3://bucket", *, dry_run: bool = False) -> int:
+def swept(client: Client, root: str = "s3://bucket", *, dry_run: bool = False, **given: int) -> int:
     store = S3Store(root, S3Options())
     store.client = client  # type: ignore[assignment]
-    return store.sweep_temporary(older_than_ms=DAY_MS, dry_run=dry_run)
+    return store.sweep_temporary(older_than_ms=DAY_MS, dry_run=dry_run, **given)
 
 
 def test_strangers_go_on_with_their_uploads() -> None:
@@ -82,10 +82,13 @@ def test_names_count_from_the_root() -> None:
 
 
 def test_one_that_is_at_work_goes_on() -> None:
+    """A task may write for days, and nobody can see whether it does."""
     client = Client(OURS, MERGED)
-    client.began[OURS] = NOW_MS - DAY_MS + 1
+    client.began[OURS] = NOW_MS - 7 * DAY_MS + 1
     assert swept(client) == 1
     assert client.aborted == [MERGED]
+    assert swept(client, unfinished_older_than_ms=8 * DAY_MS + 1) == 0
+    assert swept(client, unfinished_older_than_ms=2 * DAY_MS) == 2
 
 
 def test_one_that_ended_meanwhile_is_no_error() -> None:

@@ -10,6 +10,7 @@ from sparklog.errors import StorageError
 from sparklog.metadata import MetadataLog, MetadataSettings
 from sparklog.metadata.documents.paths import manifest_name
 from sparklog.storage import MemoryStore
+from sparklog.storage.base import UNFINISHED_MS
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.leftovers import DAY_MS, Leftovers
 from sparklog_server.root.live_root import LiveRoot
@@ -24,8 +25,11 @@ class Swept(MemoryStore):
         super().__init__("root", clock=clock)
         self.sweeps: list[int] = []
 
-    def sweep_temporary(self, *, older_than_ms: int, dry_run: bool = False) -> int:
+    def sweep_temporary(
+        self, *, older_than_ms: int, unfinished_older_than_ms: int = UNFINISHED_MS, dry_run: bool = False
+    ) -> int:
         assert not dry_run
+        assert unfinished_older_than_ms == UNFINISHED_MS
         self.sweeps.append(older_than_ms)
         if self.fails:
             raise StorageError("STORE_UNAVAILABLE", "found no storage", fix="wait for it")
