@@ -4,6 +4,34 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a damaged __consumer_offsets keeps no topic",
+        "sparklog/client/groups.py",
+        "                except UNREADABLE as error:\n                    if took_patience(error):\n",
+        "                except UNREADABLE as error:\n                    if True:\n",
+        "tests/client/test_deletion_beside_damage.py",
+    ),
+    Mutant(
+        "a store that is away for now takes no group's offsets for gone",
+        "sparklog/client/groups.py",
+        "                    if took_patience(error):\n                        raise\n",
+        "",
+        "tests/client/test_deletion_beside_damage.py",
+    ),
+    Mutant(
+        "what stays of a deleted topic's offsets is told of: the embedded client",
+        "sparklog/client/topic_deletion.py",
+        "                if damage is not None:\n                    _warn(name, damage)\n",
+        "",
+        "tests/client/test_deletion_beside_damage.py",
+    ),
+    Mutant(
+        "what stays of a deleted topic's offsets is told of: the broker",
+        "sparklog_server/groups/expiry.py",
+        "                _warn_of_damage(shard, names)\n",
+        "                pass\n",
+        "tests/server/groups/test_coordinator_tombstones.py",
+    ),
+    Mutant(
         "groups: commits on their way to the log count when tombstones are planned",
         "sparklog_server/groups/offsets_log.py",
         "        return self.on_their_way.over(group_id, self.offsets.of(group_id))\n",

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sparklog.client.appender import PartitionedAppender, StagedAppend
 from sparklog.client.consumer import read_batches
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, SparklogError, as_value
 from sparklog.forking import tell_after_fork
 from sparklog.format.consumer_offsets import (
     OffsetKey,
@@ -30,6 +30,7 @@ from sparklog.format.consumer_offsets import (
     encode_offset_key,
     encode_offset_value,
 )
+from sparklog.maintenance.uncleanable import UNREADABLE, took_patience
 from sparklog.metadata import Image, MetadataLog
 
 _log = logging.getLogger(__name__)
@@ -197,17 +198,28 @@ class OffsetTable:
             self._follow(image, range(len(topic.partitions)))
             return sorted(group for group, offsets in self._groups.items() if offsets)
 
-    def of_topic(self, image: Image, name: str) -> dict[str, list[TopicPartition]]:
-        """By group, for which partitions of a topic it has committed."""
+    def of_topic(
+        self, image: Image, name: str
+    ) -> tuple[dict[str, list[TopicPartition]], SparklogError | None]:
+        """By group, for which partitions of a topic it has committed, as far as that can be read; and the
+        first reason, if it cannot all be read.
+        """
         topic = image.topics.get(OFFSETS_TOPIC)
+        damage: SparklogError | None = None
         with self._lock:
             if topic is None:
-                return {}
-            self._follow(image, range(len(topic.partitions)))
+                return {}, None
+            for partition in range(len(topic.partitions)):
+                try:
+                    self._follow(image, [partition])
+                except UNREADABLE as error:
+                    if took_patience(error):
+                        raise
+                    damage = damage or as_value(error)
             found = {
                 group: [at for at in offsets if at[0] == name] for group, offsets in self._groups.items()
             }
-            return {group: keys for group, keys in found.items() if keys}
+            return {group: keys for group, keys in found.items() if keys}, damage
 
     def _follow(self, image: Image, partitions: Iterable[int]) -> None:
         topic = image.topics[OFFSETS_TOPIC]

@@ -6,7 +6,8 @@ leave out the first records of it, and nobody can tell by then: offsets name the
 Invariants: tombstones for all that is committed by then are in the commit that deletes the topic. For that,
     nothing may have been committed since it was looked up; so it is looked up again, a few times. Where
     others commit all the time, a partition for which a group commits for the first time between the last
-    look and the commit keeps its offset.
+    look and the commit keeps its offset. What cannot be read of __consumer_offsets, since it is damaged,
+    keeps no topic: its offsets stay, which is told of.
 Not here: what is committed after the deletion, by readers that have not noticed, or by a transaction that was
     open. A broker, where there is one, removes that as well.
 Concurrency: any process; the metadata log orders them. Brokers follow records that others append to groups.
@@ -14,6 +15,7 @@ After a crash: both have happened, or neither.
 Sources: Kafka GroupCoordinator.handleDeletedPartitions.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -21,9 +23,10 @@ from sparklog.client.appender import PartitionedAppender
 from sparklog.client.groups import OffsetTable, TopicPartition, offset_rows
 from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.clock import Clock
-from sparklog.errors import RetriableError
+from sparklog.errors import RetriableError, SparklogError
 from sparklog.metadata import Action, DraftExtent, Image, MetadataLog, plan_append, plan_delete_topic
 
+_log = logging.getLogger("sparklog.client")
 ATTEMPTS: Final = 5  # while others commit
 NewAppender = Callable[[], PartitionedAppender]
 Seen = tuple[str, list[int]]  # __consumer_offsets: its id, and the ends of its partitions
@@ -37,7 +40,7 @@ def delete_topic(
 
     Raises:
         UnknownTopicError: there is none.
-        StorageError: nothing was deleted. CorruptLogError: __consumer_offsets is damaged; the same.
+        StorageError: nothing was deleted.
     """
     staged: Committed = {}
     drafts: Sequence[DraftExtent] = ()
@@ -46,7 +49,7 @@ def delete_topic(
         image = metadata.refresh(force=True)
         plan_delete_topic(image, name)  # is it there?
         seen = _seen(image)
-        committed = {} if name == OFFSETS_TOPIC else offsets.of_topic(image, name)
+        committed, damage = ({}, None) if name == OFFSETS_TOPIC else offsets.of_topic(image, name)
         if not _covers(staged, committed):
             staged, drafts = committed, _stage(new_appender(), committed, now_ms=clock.now_ms())
 
@@ -64,11 +67,25 @@ def delete_topic(
 
         try:
             if metadata.publish(plan).actions:
+                if damage is not None:
+                    _warn(name, damage)
                 return
         except RetriableError as error:
             if error.code != "STAGING_EXPIRED" or is_last:
                 raise
             staged, drafts = {}, ()
+
+
+def _warn(name: str, damage: SparklogError) -> None:
+    _log.warning(
+        "topic %r is deleted, but not all that groups have committed for it, since %s cannot be read: %s. "
+        "Before a topic of this name is made again, restore the file, and take the offsets away "
+        "(kafka-consumer-groups --delete-offsets, or commit_offsets with None): a group would leave out the "
+        "first records of the new one",
+        name,
+        OFFSETS_TOPIC,
+        damage,
+    )
 
 
 def _seen(image: Image) -> Seen | None:

@@ -17,6 +17,7 @@ Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, clean
 """
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
@@ -35,8 +36,11 @@ from sparklog_server.runtime.background import Background
 from sparklog_server.runtime.timing_wheel import TimerEntry
 from sparklog_server.settings.groups import GroupSettings
 
+_log = logging.getLogger("sparklog_server.coordinator")
+
 GROUPS_AT_ONCE: Final = 500
 RETRY_MS: Final = 1_000
+_MAX_NAMED: Final = 3
 _ROUNDING_MS: Final = 1_000  # of both clocks, and of what NTP does slowly
 
 
@@ -97,6 +101,8 @@ class Expiry:
                 self._delete(shard, shard.state.planned_of_topics(names))
             elif shard.status is LogStatus.LOADING:
                 self._deleted_while_loading.setdefault(shard, set()).update(names)
+            elif shard.status is LogStatus.FAILED:
+                _warn_of_damage(shard, names)
 
     def loaded(self, shard: Shard) -> None:
         """Topics may have been deleted while nobody looked, or could do anything about it."""
@@ -196,6 +202,19 @@ class Expiry:
 
     def _ready_shards(self) -> list[Shard]:
         return [shard for shard in self._shards if shard.status is LogStatus.READY]
+
+
+def _warn_of_damage(shard: Shard, names: Collection[str]) -> None:
+    """What it has of these topics is deleted when it is loaded again, unless they have been made anew."""
+    named = ", ".join(sorted(names)[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
+    _log.warning(
+        "what groups have committed for %s, which %s deleted, stays where %s cannot be read. Restore its "
+        "file, and start the broker again, before such a topic is made again; else take the offsets away "
+        "(kafka-consumer-groups --delete-offsets): a group would leave out the first records of the new one",
+        named,
+        "is" if len(names) == 1 else "are",
+        shard.name,
+    )
 
 
 def _tombstones(group_id: str, offsets: Iterable[TopicPartition]) -> Iterator[Record]:

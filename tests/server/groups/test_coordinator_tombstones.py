@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 import sparklog
+from tests.foreign_records import append_foreign
 from tests.server.groups.test_coordinator import WEEK_MS, busy, offsets, to_commit
+from tests.support.told import Told
 
 if TYPE_CHECKING:
     from tests.server.groups.conftest import Host, Roots
@@ -187,6 +189,26 @@ def test_a_topic_deleted_while_its_offsets_are_loaded_leaves_none(roots: Roots) 
 
     roots.run(fill)
     roots.run(scenario, start=False)
+
+
+def test_what_a_damaged_partition_has_of_a_deleted_topic_is_told_of(roots: Roots, told: Told) -> None:
+    async def fill(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1000)) == ErrorCode.none
+        partition = host.groups.shards.of("g").partition
+        await host.groups.stop()
+        append_foreign(host.log, "__consumer_offsets", partition, [(b"\x00\x63", b"x")])
+
+    async def scenario(host: Host) -> None:
+        await delete(host)
+        assert "orders" not in host.root.image.topics
+        shard = host.groups.shards.of("g").name
+        (line,) = [line for line in told("sparklog_server.coordinator") if "restore" in line.lower()]
+        assert line.startswith(
+            f"what groups have committed for orders, which is deleted, stays where {shard} "
+        )
+
+    roots.run(fill)
+    roots.run(scenario)
 
 
 def test_what_could_not_be_deleted_with_its_topic_is_deleted_later(roots: Roots) -> None:
