@@ -32,6 +32,8 @@ _FEW_BLOCKS = 16  # each costs 3 us, however small it is
 XERIAL_BLOCK_BYTES = 32 * 1024  # what Java and kafka-python write; decoders may size their buffers by it
 _BLOCK_SIZE = struct.Struct(">i")
 
+# Of one batch: what readers decompress at most, and so what writers compress at most.
+DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 _FIRST_GUESS_BYTES = 64 * 1024
 _FIRST_GUESS_RATIO = 8
 _GROWTH = 4

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sparklog.format import kernels
 from sparklog.format.arrow_bytes import Int64Array, Words, cut_rows
 from sparklog.format.batch_table import BatchTable, scan_batches, scan_valid_prefix
-from sparklog.format.codec import BytesLike, Codec, decompress
+from sparklog.format.codec import DEFAULT_MAX_DECOMPRESSED_BYTES, BytesLike, Codec, decompress
 from sparklog.format.decoded_records import DecodedRecords, join_records, no_records, read_too_large
 from sparklog.format.record_batch import HEADER, MAX_INT32, MAX_OFFSET, corrupt
 from sparklog.format.record_fields import BadRecordError, RecordFields, parse_fields
@@ -38,7 +38,6 @@ __all__ = [
     "scan_valid_prefix",
 ]
 
-DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024  # of one batch
 BLOCK_ROWS = 64 * 1024
 
 

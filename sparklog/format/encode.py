@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.codec import BytesLike, Codec, compress
+from sparklog.format.codec import DEFAULT_MAX_DECOMPRESSED_BYTES, BytesLike, Codec, compress
 from sparklog.format.encoded_batches import BatchList, EncodedBatches
 from sparklog.format.kernels import MAX_RECORD_OVERHEAD
 from sparklog.format.record_batch import (
@@ -210,7 +210,8 @@ def _record_too_large(row: int, size: int, options: EncodeOptions) -> InvalidReq
         f"row {row}: found a record that needs a batch of {size} bytes, "
         f"expected at most {options.max_message_bytes}",
         fix="raise max.message.bytes of the topic (Spark's sink: option topic.config.max.message.bytes, for "
-        "topics that it creates), compress, or store the payload elsewhere",
+        f"topics that it creates), compress (up to {DEFAULT_MAX_DECOMPRESSED_BYTES >> 20} MiB), or store the "
+        "payload elsewhere",
     )
 
 
@@ -218,7 +219,8 @@ class Compressor:
     """Compresses batches where it pays, and tries less often where it has not.
 
     A batch that shrinks by less than a thirty-second is kept as it is, which saves every reader the
-    decompression; the next ones are then not even tried, but for one in four.
+    decompression; the next ones are then not even tried, but for one in four. Nor is what no reader would
+    decompress again, since it is too large.
     """
 
     def __init__(self, options: EncodeOptions) -> None:
@@ -226,7 +228,7 @@ class Compressor:
         self._skip = 0
 
     def compress(self, body: BytesLike) -> tuple[BytesLike, Codec]:
-        if self.options.codec is Codec.NONE:
+        if self.options.codec is Codec.NONE or len(body) > DEFAULT_MAX_DECOMPRESSED_BYTES:
             return body, Codec.NONE
         room = self.options.max_message_bytes - HEADER.size
         if self._skip and len(body) <= room:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.errors import InvalidRequestError
-from sparklog.format.codec import Codec
+from sparklog.format.codec import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
 from sparklog.format.decode import decode_records, scan_batches
 from sparklog.format.encode import EncodedBatches, EncodeOptions, encode_batches
 from sparklog.format.record_batch import HEADER, parse_header
@@ -170,7 +170,16 @@ def test_last_offset_of_all(columns: Build) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view(), pa.string_view()],
+    [
+        pa.binary(),
+        pa.large_binary(),
+        pa.string(),
+        pa.large_string(),
+        pa.binary_view(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.uint64(), pa.large_binary()),
+    ],
 )
 def test_binary_and_string_columns_are_accepted(kind: pa.DataType) -> None:
     for column in (
@@ -316,6 +325,31 @@ def test_record_that_no_compression_can_save_is_refused_before_it_is_copied(code
     with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*row 0"):
         encode_batches(columns, EncodeOptions(codec=codec))
     assert pa.total_allocated_bytes() - allocated < 1 << 20
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_what_no_reader_would_decompress_again_is_not_compressed(
+    columns: Build, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 10_000
+    monkeypatch.setattr("sparklog.format.encode.DEFAULT_MAX_DECOMPRESSED_BYTES", limit)
+    values = [b"x" * 5000, b"x" * limit, b"x" * 5000]
+    encoded = encode_batches(columns(values), EncodeOptions(codec=codec, max_batch_bytes=6000))
+    assert scan_batches(encoded.to_bytes(), where="test").codec.tolist() == [codec, 0, codec]
+    assert _decoded(encoded).value.to_pylist() == values
+    together = encode_batches(columns(values), EncodeOptions(codec=codec, max_batch_bytes=100_000))
+    assert scan_batches(together.to_bytes(), where="test").codec.tolist() == [0]
+    with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*row 1"):
+        encode_batches(
+            columns(values), EncodeOptions(codec=codec, max_batch_bytes=6000, max_message_bytes=6000)
+        )
+
+
+def test_zeros_that_compress_well_but_are_too_many_to_be_read_are_refused() -> None:
+    value = pa.array([bytes(DEFAULT_MAX_DECOMPRESSED_BYTES + 1)], pa.binary())
+    columns = RecordColumns(key=None, value=value, timestamp_ms=np.zeros(1, np.int64))
+    with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*row 0"):
+        encode_batches(columns, EncodeOptions(codec=Codec.ZSTD))
 
 
 def test_null_headers_column(columns: Build) -> None:

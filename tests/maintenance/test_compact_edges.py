@@ -100,6 +100,19 @@ def test_segments_keep_within_their_size(table: SparkLog, put: Put) -> None:
     assert len(sizes) < 12
 
 
+def test_what_no_reader_would_decompress_again_stays_uncompressed(
+    table: SparkLog, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 10_000
+    for module in ("format.encode", "log.plain_parts"):
+        monkeypatch.setattr(f"sparklog.{module}.DEFAULT_MAX_DECOMPRESSED_BYTES", limit)
+    put((b"a", b"1"), (b"b", b"x" * limit))
+    put((b"a", b"2"))
+    table.alter_topic("table", {"compression.type": "zstd"})
+    compact(table.metadata, table.clock)
+    assert [(offset, key) for offset, key, _ in left(table)] == [(1, b"b"), (2, b"a")]
+
+
 # --- partitions that do not come to rest -------------------------------------------------------------------
 
 
