@@ -298,4 +298,32 @@ MUTANTS = (
         "        add_partitions(metadata, name, partitions)\n",
         "tests/cli/test_topics.py -k together",
     ),
+    Mutant(
+        "what no reader would decompress again is not compressed",
+        "sparklog/format/encode.py",
+        "        if self.options.codec is Codec.NONE or len(body) > DEFAULT_MAX_DECOMPRESSED_BYTES:\n",
+        "        if self.options.codec is Codec.NONE:\n",
+        "tests/format/test_encode.py tests/maintenance/test_compact_edges.py -k no_reader",
+    ),
+    Mutant(
+        "rows that share more than 2 GiB are refused before Arrow casts them",
+        "sparklog/format/schema.py",
+        "    if (is_view or pa.types.is_dictionary(kind)) and value_bytes(column) > MAX_COLUMN_BYTES:\n",
+        "    if False:\n",
+        "tests/format/test_columns.py",
+    ),
+    Mutant(
+        "headers whose fields a cast would lose are refused",
+        "sparklog/format/schema.py",
+        '    return sorted(field.name for field in kind.value_type) == ["key", "value"]\n',
+        "    return True\n",
+        "tests/format/test_columns.py",
+    ),
+    Mutant(
+        "rows that share values are taken by what they are without sharing",
+        "sparklog/client/appender.py",
+        "_batch_bytes(arrow_batch) / arrow_batch.num_rows",
+        "arrow_batch.nbytes / arrow_batch.num_rows",
+        "tests/client/test_appender.py",
+    ),
 )

@@ -36,6 +36,7 @@ from sparklog.format.encode import EncodeOptions, encode_batches
 from sparklog.format.encode_partitions import encode_partitions
 from sparklog.format.record_batch import NO_SEQUENCE
 from sparklog.format.schema import RecordColumns, TimestampType
+from sparklog.format.value_bytes import value_bytes
 from sparklog.log.config import TimestampMode
 from sparklog.log.writer import LogWriter
 from sparklog.metadata import DraftExtent, Image
@@ -146,7 +147,7 @@ class PartitionedAppender:
         self._usable = False
         for arrow_batch in _arrow_batches(rows):
             normalised = normalise_rows(arrow_batch)
-            self._held_bytes += int(arrow_batch.nbytes)
+            self._held_bytes += _batch_bytes(arrow_batch)
             for name, part in _split_by_topic(normalised, topic):
                 self._add_to_topic(self.topics.target(name), part)
             if self._held_bytes > self._options.buffer_bytes:
@@ -308,16 +309,20 @@ def _config_overrides(options: AppendOptions) -> dict[str, int]:
 
 
 def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
-    """Pieces of bounded size, zero-copy."""
+    """Pieces of bounded size, however many rows share a value; zero-copy."""
     if rows.num_rows == 0:
         normalise_rows(pa.RecordBatch.from_pylist([], schema=rows.schema))  # a wrong column is an error still
     for arrow_batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches():
         if arrow_batch.num_rows == 0:
             continue
-        row_bytes = max(1.0, arrow_batch.nbytes / arrow_batch.num_rows)
+        row_bytes = max(1.0, _batch_bytes(arrow_batch) / arrow_batch.num_rows)
         step = max(1, int(CHUNK_BYTES / row_bytes))
         for start in range(0, arrow_batch.num_rows, step):
             yield arrow_batch.slice(start, step)
+
+
+def _batch_bytes(arrow_batch: pa.RecordBatch) -> int:
+    return sum(map(value_bytes, arrow_batch.columns))
 
 
 def _split_by_topic(rows: Rows, topic: str | None) -> Iterator[tuple[str, Rows]]:

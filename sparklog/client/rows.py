@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.byte_views import ByteViews
-from sparklog.format.schema import HEADERS_TYPE, as_binary
+from sparklog.format.schema import HEADERS_TYPE, as_binary, as_headers
 from sparklog.log.config import TimestampMode, TopicConfig
 
 COLUMNS = ("key", "value", "headers", "partition", "timestamp", "topic")
@@ -143,7 +143,7 @@ def normalise_rows(arrow_batch: pa.RecordBatch) -> Rows:
     return Rows(
         key=_binary("key", column("key")),
         value=_binary("value", column("value")),
-        headers=_cast("headers", column("headers"), HEADERS_TYPE),
+        headers=_headers(column("headers")),
         partition=_partition(column("partition")),
         topic=_cast("topic", column("topic"), pa.string()),
         timestamp_ms=_timestamps(column("timestamp"), arrow_batch.num_rows),
@@ -261,11 +261,11 @@ def _cast(name: str, found: pa.Array | None, wanted: pa.DataType) -> pa.Array | 
 
 
 def _binary(name: str, found: pa.Array | None) -> pa.Array | None:
-    if found is None:
-        return None
-    if pa.types.is_dictionary(found.type):
-        found = found.dictionary_decode()
-    return as_binary(found, name)
+    return None if found is None else as_binary(found, name)
+
+
+def _headers(found: pa.Array | None) -> pa.Array | None:
+    return None if found is None else as_headers(found)
 
 
 def _partition(found: pa.Array | None) -> pa.Array | None:

@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.byte_views import ByteViews
+from sparklog.format.value_bytes import value_bytes
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(HEADER_TYPE)
+MAX_COLUMN_BYTES = 2**31 - 1  # what 32-bit offsets reach
 
 
 class TimestampType(enum.IntEnum):
@@ -33,8 +35,9 @@ class RecordColumns:
     """The records to encode, one row each, in order.
 
     Args:
-        key, value: binary, large_binary, binary_view, fixed_size_binary or string arrays; None = all null.
-            A ChunkedArray is combined (one copy). ByteViews spare a copy where rows were chosen.
+        key, value: binary, large_binary, binary_view, fixed_size_binary or string arrays, or dictionaries
+            of those; None = all null. A ChunkedArray is combined (one copy). ByteViews spare a copy where
+            rows were chosen.
         timestamp_ms: int64, one per record, already filled in.
         headers: list<struct<key: string, value: binary>>, or None; a null list means no headers.
     """
@@ -62,7 +65,7 @@ class RecordColumns:
             key=_bytes_column(self.key, "key"),
             value=_bytes_column(self.value, "value"),
             timestamp_ms=timestamp_ms,
-            headers=None if self.headers is None else _as_headers(self.headers),
+            headers=None if self.headers is None else as_headers(self.headers),
         )
         for name in ("key", "value", "headers"):
             column = getattr(columns, name)
@@ -89,16 +92,22 @@ def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_binary(kind):
         return column
+    is_view = pa.types.is_binary_view(kind) or pa.types.is_string_view(kind)
+    if pa.types.is_dictionary(kind):
+        column = pa.DictionaryArray.from_arrays(column.indices, as_binary(column.dictionary, name))
+    if (is_view or pa.types.is_dictionary(kind)) and value_bytes(column) > MAX_COLUMN_BYTES:
+        raise _too_large(name)
+    if pa.types.is_dictionary(kind):
+        return column.dictionary_decode()
     if pa.types.is_string(kind):
         return column.view(pa.binary())
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.binary())
     if (
-        pa.types.is_large_binary(kind)
+        is_view
+        or pa.types.is_large_binary(kind)
         or pa.types.is_large_string(kind)
         or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_string_view(kind)
     ):
         try:
             return column.cast(pa.binary())
@@ -111,22 +120,23 @@ def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     )
 
 
-def _as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Cast a column to HEADERS_TYPE; InvalidRequestError when it holds something else, or too much."""
     if isinstance(column, pa.ChunkedArray):
         column = _combined(column, "headers")
-    if column.type == HEADERS_TYPE:
-        return column
-    if pa.types.is_null(column.type):
-        return pa.nulls(len(column), HEADERS_TYPE)
     kind = column.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    entry = kind.value_type if is_list else None
-    if entry is None or not pa.types.is_struct(entry) or [field.name for field in entry] != ["key", "value"]:
+    if pa.types.is_null(kind):
+        return pa.nulls(len(column), HEADERS_TYPE)
+    if not _holds_headers(kind):
         raise InvalidRequestError(
             "RECORD_COLUMN_TYPE",
             f"column headers: found {kind}, expected list<struct<key: string, value: binary>>",
             fix="cast headers to array<struct<key: string, value: binary>> first",
         )
+    if value_bytes(column) > MAX_COLUMN_BYTES:
+        raise _too_large("headers")
+    if kind == HEADERS_TYPE:
+        return column
     try:
         return column.cast(HEADERS_TYPE)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -136,6 +146,18 @@ def _as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
             f"{error}",
             fix="cast headers to array<struct<key: string, value: binary>> first",
         ) from error
+
+
+def _holds_headers(kind: pa.DataType) -> bool:
+    """Is it a map, or a list of keys and values? Arrow's cast makes a field of another name null, and of a
+    list of views (26.0) lists that hold something else.
+    """
+    if pa.types.is_map(kind):
+        return True
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list or not pa.types.is_struct(kind.value_type):
+        return False
+    return sorted(field.name for field in kind.value_type) == ["key", "value"]
 
 
 def _combined(column: pa.ChunkedArray, name: str) -> pa.Array:

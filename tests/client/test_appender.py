@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client import AppendOptions, PartitionedAppender, SparkLog
+from sparklog.client.rows import normalise_rows
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError, StorageError, UnknownTopicError
 from sparklog.format.batch_table import scan_batches
@@ -352,6 +353,27 @@ def test_a_record_that_is_too_large_is_named_with_its_partition_among_many(log: 
         with pytest.raises(InvalidRequestError, match=r"RECORD_TOO_LARGE.*t-4, among the rows.*row 10:"):
             appender.finish()
     assert log.image.topics["t"].partitions[0].log_end_offset == 0
+
+
+def test_rows_that_share_a_value_are_taken_a_few_at_a_time(
+    log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dictionary of a megabyte may be gigabytes of records."""
+    taken: list[int] = []
+
+    def normalise(part: pa.RecordBatch) -> Any:
+        taken.append(part.num_rows)
+        return normalise_rows(part)
+
+    monkeypatch.setattr("sparklog.client.appender.normalise_rows", normalise)
+    value = np.random.default_rng(1).bytes(1 << 19)
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20, np.int32)), pa.array([value]))
+    log.create_topic("t", 4)
+    with log.appender() as appender:
+        appender.add(pa.table({"value": column, "partition": [row % 4 for row in range(20)]}), "t")
+        log.publish([appender.finish()])
+    assert max(taken) <= 8
+    assert values_of(log, "t") == [[value] * 5] * 4
 
 
 def test_a_large_record_that_shrinks_goes_with_many_small_ones(log: SparkLog) -> None:

@@ -67,7 +67,11 @@ def test_timestamps_may_be_timestamps_of_any_unit_or_milliseconds() -> None:
         ({"value": ["a"], "partition": ["0"]}, r"'partition': found type string, expected int"),
         ({"value": ["a"], "timestamp": ["0"]}, r"'timestamp': found type string, expected timestamp"),
         ({"value": ["a"], "timestamp": [-5]}, r"row 0: found timestamp -5 ms"),
-        ({"value": ["a"], "headers": ["h"]}, r"'headers': found type string"),
+        ({"value": ["a"], "headers": ["h"]}, r"column headers: found string, expected list"),
+        (
+            {"value": ["a"], "headers": [[{"key": "a", "val": b"1"}]]},
+            r"column headers: found list<.*val: binary",
+        ),
     ],
 )
 def test_wrong_columns_are_refused_by_name(columns: dict[str, Any], message: str) -> None:
