@@ -149,15 +149,15 @@ def as_headers(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _holds_headers(kind: pa.DataType) -> bool:
-    """Is it a map, or a list of keys and values? Arrow's cast makes a field of another name null, and of a
-    list of views (26.0) lists that hold something else.
+    """Is it a map, a list of keys and values, or a list that is always empty?
+
+    Arrow's cast makes a field of another name null, and of a list of views (26.0) lists of something else.
     """
-    if pa.types.is_map(kind):
-        return True
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if not is_list or not pa.types.is_struct(kind.value_type):
-        return False
-    return sorted(field.name for field in kind.value_type) == ["key", "value"]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        entry = kind.value_type
+        has_fields = pa.types.is_struct(entry) and sorted(field.name for field in entry) == ["key", "value"]
+        return bool(has_fields or pa.types.is_null(entry))
+    return bool(pa.types.is_map(kind))
 
 
 def _combined(column: pa.ChunkedArray, name: str) -> pa.Array:

@@ -90,6 +90,16 @@ def test_headers_of_other_types_and_of_a_slice(kind: pa.DataType) -> None:
     assert found.headers.to_pylist() == rows
 
 
+def test_headers_that_are_all_empty_have_no_type() -> None:
+    headers = pa.array([[], None])
+    assert headers.type == pa.list_(pa.null())
+    encoded = encode_batches(
+        RecordColumns(key=None, value=None, headers=headers, timestamp_ms=np.zeros(2, np.int64)),
+        EncodeOptions(),
+    )
+    assert encoded.record_count == 2
+
+
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
