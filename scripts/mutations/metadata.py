@@ -32,6 +32,20 @@ MUTANTS = (
         "tests/metadata/test_cleaning_stalled.py",
     ),
     Mutant(
+        "a commit is read back before it is made",
+        "sparklog/metadata/creating.py",
+        "    data = _encoded(header, tuple(actions), agreed_version(newer.configs))\n",
+        "    data = encode_commit(header, actions, most=agreed_version(newer.configs))\n",
+        "tests/metadata/test_read_back.py",
+    ),
+    Mutant(
+        "a commit that is read as something else is not made",
+        "sparklog/metadata/creating.py",
+        "    if found != actions:\n",
+        "    if False:\n",
+        "tests/metadata/test_read_back.py",
+    ),
+    Mutant(
         "a taken commit is ours only with our UUID",
         "sparklog/metadata/creating.py",
         "        if header.uuid != candidate.uuid:\n            return False\n",

@@ -1,0 +1,73 @@
+"""A commit that would be read otherwise than it was planned, or not at all, is not made."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparklog.errors import InvalidRequestError
+from sparklog.metadata import (
+    Action,
+    AllocateProducerIds,
+    BeginProducer,
+    CreateTopic,
+    ExpireProducers,
+    MetadataLog,
+    SetConfigs,
+    WriterTxn,
+)
+from sparklog.storage import MemoryStore
+from tests.metadata.opened_logs import opened, set_config
+
+TOPIC = "T" * 22
+
+
+def created(partitions: Any = 1) -> CreateTopic:
+    return CreateTopic(topic_id=TOPIC, name="orders", partitions=partitions)
+
+
+def written(application: Any = "query", version: Any = 3) -> list[Action]:
+    return [created(), WriterTxn(application=application, version=version, topics=(TOPIC,))]
+
+
+def begun(transactional_id: Any = "app", timeout_ms: Any = 60_000) -> list[Action]:
+    begin = BeginProducer(
+        transactional_id=transactional_id,
+        producer_id=0,
+        producer_epoch=0,
+        timeout_ms=timeout_ms,
+        time_ms=0,
+    )
+    return [AllocateProducerIds(first=0, count=1), begin]
+
+
+MISTYPED: dict[str, list[Action]] = {
+    "a float": written(version=3.0),
+    "a fraction": written(version=1.5),
+    "a truth value": written(version=True),
+    "a truth value as a count": [created(partitions=True)],
+    "a number of NumPy": written(version=np.int64(3)),
+    "bytes": written(application=b"query"),
+    "half of a surrogate pair": written(application="\ud800"),
+    "a time-out in fractions": begun(timeout_ms=1000.5),
+    "a transactional id that is no text of UTF-8": begun(transactional_id="\udcff"),
+    "a time in fractions": [ExpireProducers(time_ms=1.5)],  # type: ignore[arg-type]
+    "a setting that is a number": [SetConfigs(configs={"retention.ms": 5})],  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("actions", MISTYPED.values(), ids=MISTYPED.keys())
+def test_what_nobody_could_read_is_not_published(memory: MemoryStore, actions: list[Action]) -> None:
+    log = opened(memory)
+    set_config(log, "before")
+    with pytest.raises(InvalidRequestError) as refused:
+        log.publish(lambda _: actions)
+    assert refused.value.code == "INVALID_ACTIONS"
+    assert "nothing was published" in refused.value.fix
+    assert set_config(log, "after") == 1
+    assert opened(memory).image == log.image
+
+
+def test_the_same_with_the_right_types_is_published(log: MetadataLog, memory: MemoryStore) -> None:
+    log.publish(lambda _: [*written(), *begun()])
+    assert opened(memory).image == log.image
