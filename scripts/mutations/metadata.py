@@ -46,6 +46,27 @@ MUTANTS = (
         "tests/metadata/test_read_back.py",
     ),
     Mutant(
+        "a document that is nested deeply is corrupt",
+        "sparklog/metadata/documents/document.py",
+        "_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)\n",
+        "_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError)\n",
+        "tests/metadata/test_hostile_documents.py",
+    ),
+    Mutant(
+        "whatever Arrow finds wrong with a snapshot, it is corrupt",
+        "sparklog/metadata/documents/snapshot_extents.py",
+        "    except (pa.ArrowException, OSError) as error:\n",
+        "    except (pa.ArrowInvalid, OSError) as error:\n",
+        "tests/metadata/test_hostile_documents.py",
+    ),
+    Mutant(
+        "a group that is added twice is there once",
+        "sparklog/metadata/model/transactions.py",
+        "    groups = dict.fromkeys((*known.groups, *action.groups))\n",
+        "    groups = (*known.groups, *action.groups)\n",
+        "tests/metadata/test_hostile_documents.py",
+    ),
+    Mutant(
         "a taken commit is ours only with our UUID",
         "sparklog/metadata/creating.py",
         "        if header.uuid != candidate.uuid:\n            return False\n",

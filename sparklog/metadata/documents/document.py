@@ -44,6 +44,8 @@ MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
 _CRC_SUFFIX = b'"}\n'
+# The last one: nested more deeply than anything that we write, and perhaps than others can follow.
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -192,7 +194,7 @@ def _required_of_request(asked: msgspec.Raw) -> tuple[int, str]:
     """The version of a request that asks for this, and what takes it."""
     try:
         found = msgspec.json.decode(asked, type=_Asked)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNDECODABLE:
         return REQUEST_VERSION, ""  # whoever interprets it will say so
     if found.staging:
         return STAGING_REQUEST_VERSION, "that stages"
@@ -224,7 +226,7 @@ def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[He
     intact = found == expected.encode()
     try:
         header = msgspec.json.decode(data[:line], type=Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise _undecodable(data[:line], where, intact=intact, code=code, error=error) from error
     if intact and not _is_known(header.version):
         what = _unknown_things(data[line + 1 :])
@@ -257,7 +259,7 @@ def _check_identity(header: Header, *, where: str, commit: int, cluster_id: str,
 def _decode_body(data: bytes, kind: type[_Body], *, where: str, code: str) -> _Body:
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise _undecodable(data, where, intact=True, code=code, error=error) from error
 
 
@@ -292,7 +294,7 @@ def _unknown_things(data: bytes) -> str | None:
     """The first field or action type that this version does not know, if that is the trouble."""
     try:
         document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNDECODABLE:
         return None
     if not isinstance(document, dict):
         return None

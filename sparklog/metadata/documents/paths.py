@@ -15,10 +15,11 @@ REQUESTS = f"{DIRECTORY}/requests"
 # A sign of life of each broker; nothing in it is metadata.
 HEARTBEATS = f"{DIRECTORY}/heartbeats"
 MANIFEST = "manifest.json"
-_COMMIT = re.compile(DIRECTORY + r"/(\d{20})\.json")
-_MANIFEST = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/manifest\.json")
-_SNAPSHOT = re.compile(DIRECTORY + r"/(\d{20})\.snapshot/.+")
-_REQUEST = re.compile(REQUESTS + r"/([0-9A-Za-z_-]{22})\.(\d{20})\.(\d{13})\.json")
+# In [0-9], since \d is a digit of any script: a file of such a name is somebody else's.
+_COMMIT = re.compile(DIRECTORY + r"/([0-9]{20})\.json")
+_MANIFEST = re.compile(DIRECTORY + r"/([0-9]{20})\.snapshot/manifest\.json")
+_SNAPSHOT = re.compile(DIRECTORY + r"/([0-9]{20})\.snapshot/.+")
+_REQUEST = re.compile(REQUESTS + r"/([0-9A-Za-z_-]{22})\.([0-9]{20})\.([0-9]{13})\.json")
 
 
 def commit_name(commit: int) -> str:

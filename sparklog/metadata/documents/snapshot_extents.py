@@ -47,7 +47,7 @@ def decode_extents(data: memoryview, where: str) -> ExtentColumns:
             raise corrupt(_CODE, where, f"found {reader.num_record_batches} batches of {reader.schema}")
         batch = reader.get_batch(0)
         batch.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
     segment: Any = batch.column(0)
     if any(column.null_count for column in (*batch.columns, segment.dictionary)):

@@ -16,9 +16,12 @@ from collections.abc import Mapping
 
 METADATA_VERSION_KEY = "sparklog.metadata.version"  # a setting of the root; declared in log/root_config.py
 WRITERS_VERSION = 4
+# Of a number that no version reaches. How many digits `int` takes is a setting of the process.
+_MOST_DIGITS = 19
 
 
 def agreed_version(configs: Mapping[str, str]) -> int:
     """The version that a root with these settings may be written with."""
     text = configs.get(METADATA_VERSION_KEY, "").strip()
-    return int(text) if text.isascii() and text.isdigit() else WRITERS_VERSION
+    digits = text.lstrip("0")[:_MOST_DIGITS] or "0"
+    return int(digits) if text.isascii() and text.isdigit() else WRITERS_VERSION

@@ -205,8 +205,8 @@ def add_to_transaction(draft: ImageDraft, action: AddToTransaction) -> None:
     if not known.is_ongoing:
         known = opened(known, action.time_ms)
     known = draft.transactions.add_partitions(known, added)
-    groups = (*known.groups, *(group for group in action.groups if group not in known.groups))
-    draft.transactions.put(replace(known, groups=groups))
+    groups = dict.fromkeys((*known.groups, *action.groups))
+    draft.transactions.put(replace(known, groups=tuple(groups)))
 
 
 def opened(transaction: Transaction, time_ms: int) -> Transaction:
