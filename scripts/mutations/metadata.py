@@ -25,6 +25,13 @@ MUTANTS = (
         "tests/metadata/test_log_durability.py",
     ),
     Mutant(
+        "on a directory a commit goes behind the very commit that it names",
+        "sparklog/metadata/log.py",
+        "            if not self._is_remote:\n                refuse_another_history(self._store, image)\n",
+        "",
+        "tests/metadata/test_replaced_roots.py",
+    ),
+    Mutant(
         "that the commit before was cleaned is no error of a publisher",
         "sparklog/metadata/log.py",
         "with contextlib.suppress(NotFoundError):  # cleaned since",

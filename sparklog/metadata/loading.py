@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.metadata.cleaning import commit_was_cleaned
-from sparklog.metadata.documents.document import MAX_DOCUMENT_BYTES, Header, corrupt, decode_commit
+from sparklog.metadata.documents.document import (
+    MAX_DOCUMENT_BYTES,
+    MAX_HEADER_BYTES,
+    Header,
+    corrupt,
+    decode_commit,
+    uuid_in,
+)
 from sparklog.metadata.documents.paths import (
     CLEANED_MARKER,
     DIRECTORY,
@@ -117,6 +124,29 @@ def reload_image(store: Store, seen: Image) -> Image:
             fix="Stop all processes, restore the newest copy of the root, and open it again",
         )
     return image
+
+
+def refuse_another_history(store: Store, image: Image) -> None:
+    """For a publisher: is the commit that it goes on from still the one under this number?
+
+    1. A has seen commit 5; the root is removed, and made anew, up to its own commit 5, or an older copy of it
+       is put in its place, and goes on to another commit 5;
+    2. A finds no commit 6, and commit 5 there as before: that is the end, it seems;
+    3. A's commit 6 names the old one as its previous: it is in nobody's log, and nobody gets past it.
+
+    Raises:
+        CorruptLogError: it is another. NotFoundError: it is gone.
+    """
+    name = commit_name(image.commit)
+    where = f"{store.url}/{name}"
+    found = uuid_in(store.read(name, 0, MAX_HEADER_BYTES), where=where)
+    if found != image.commit_uuid:
+        raise CorruptLogError(
+            "CORRUPT_METADATA_LOG",
+            f"{where}: found commit {found!r}, expected {image.commit_uuid!r}, which this process has seen; "
+            "was the root made anew, or replaced by a copy?",
+            fix="Close the log, and open the root again; nothing was published",
+        )
 
 
 def reload_cleaned(store: Store, image: Image) -> tuple[Image, SparklogError | None]:

@@ -35,7 +35,7 @@ from sparklog.metadata.crowd import CROWDED_MS
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.documents.properties import open_properties
 from sparklog.metadata.following import Moment, make_follower
-from sparklog.metadata.loading import reload_image
+from sparklog.metadata.loading import refuse_another_history, reload_image
 from sparklog.metadata.looks import Looks
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
@@ -253,14 +253,19 @@ class MetadataLog:
                 self._image = image
 
     def _before_linking(self, image: Image) -> None:
-        """A commit gets its name behind durable ones only.
+        """A commit gets its name behind durable ones only, and behind the one that it names, as far as that
+        can be asked for nothing.
 
         1. Publisher A links commit 3 and is killed before it syncs the directory.
         2. B finds 3, links 4 behind it, and the power fails before B has synced.
         3. A file system that does not keep names in order brings back 4 without 3: the root does not open.
         """
-        if image is not self._image and image.commit != NO_COMMIT:
-            with contextlib.suppress(NotFoundError):  # cleaned since we looked: the guard will find that
+        if image.commit == NO_COMMIT:
+            return
+        with contextlib.suppress(NotFoundError):  # cleaned since we looked: the guard will find that
+            if not self._is_remote:
+                refuse_another_history(self._store, image)
+            if image is not self._image:
                 self._store.sync_name(commit_name(image.commit))
 
     def _note_company(self) -> None:

@@ -41,7 +41,7 @@ STAGING_REQUEST_VERSION = 9
 # What stands in a commit: extents may be in columns there, and nowhere else.
 WIRE_TYPES: tuple[type[ActionBase], ...] = (*ACTION_TYPES, AppendColumns, StageColumns)
 MAX_DOCUMENT_BYTES = 64 << 20
-_MAX_HEADER_BYTES = 4096
+MAX_HEADER_BYTES = 4096
 _CRC_PLACEHOLDER = b"00000000"
 _CRC_SUFFIX = b'"}\n'
 # The last one: nested more deeply than anything that we write, and perhaps than others can follow.
@@ -162,6 +162,14 @@ def decode_commit(
         raise corrupt("CORRUPT_METADATA_COMMIT", where, f"cannot be decoded: {error}") from error
 
 
+def uuid_in(start: bytes, *, where: str) -> str:
+    """What a commit calls itself, by its first MAX_HEADER_BYTES alone, of which nothing is checked."""
+    try:
+        return msgspec.json.decode(start.partition(b"\n")[0], type=Header).uuid
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise corrupt("CORRUPT_METADATA_COMMIT", where, f"the header cannot be decoded: {error}") from error
+
+
 def decode_manifest(data: bytes, *, where: str, commit: int, cluster_id: str) -> tuple[Header, ManifestBody]:
     """Check every byte of a snapshot's manifest."""
     code = "CORRUPT_METADATA_SNAPSHOT"
@@ -216,7 +224,7 @@ def _decode_header(data: bytes, *, where: str, kind: str, code: str) -> tuple[He
     """The header, and the body's line without its line feed; lengths and checksum are right."""
     if len(data) > MAX_DOCUMENT_BYTES:
         raise corrupt(code, f"{where}@0", f"found more than {MAX_DOCUMENT_BYTES} bytes")
-    line = data.find(b"\n", 0, _MAX_HEADER_BYTES)
+    line = data.find(b"\n", 0, MAX_HEADER_BYTES)
     if line < 0:
         raise corrupt(code, f"{where}@0", f"no header line in {len(data)} bytes; truncated?")
     digits = line + 1 - len(_CRC_SUFFIX) - len(_CRC_PLACEHOLDER)
