@@ -7,8 +7,8 @@ and of sixteen racers fifteen lose. So who has lost one posts what it wants to p
     the requests, oldest first, are a queue. Whoever owns the first one publishes it, and all others that
     it finds, in one commit; everybody else waits for the log to move, and finds itself in it.
 
-Whose publisher does not move for a while is passed over, so that a crashed one holds up the others for less
-than a second, once. Nothing depends on the order of the queue: put-if-absent decides as always.
+Whose publisher does not move for a while is passed over (patience.py). Nothing depends on the order of the
+queue: put-if-absent decides as always.
 
 Invariants:
     1. A request is applied at most once: with it a commit holds a `request_applied` of its publisher and
@@ -27,6 +27,7 @@ After a crash of the poster its request may still be applied, once, within its w
 Sources: adr/0007; group commit.
 """
 
+import itertools
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -45,14 +46,13 @@ from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.publishers import RequestApplied, can_settle
 from sparklog.metadata.others import OtherRequests, Plan, SharedPlan, image_after
+from sparklog.metadata.patience import Patience
 from sparklog.metadata.posted import Posted, find_outcome, image_before
 from sparklog.metadata.requests import MAX_REQUEST_BYTES, RequestBox, Ticket, newest_of_each
 from sparklog.storage import Store
 
 _log = logging.getLogger(__name__)
 
-# How long the first of the queue may take before it is passed over: random, between one and two times this.
-PATIENCE_MS = 600
 _SHORTEST_POLL_MS = 8.0
 _LONGEST_LINGER_MS = 100
 _END_KNOWN_MS = 1_000
@@ -100,7 +100,7 @@ class Combiner:
         self._follower = follower
         self._creator = creator
         self.crowd = Crowd(clock)
-        self._usual_wait_ms = 0.0
+        self._patience = Patience(clock, rng)
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -108,9 +108,7 @@ class Combiner:
         self.publisher = new_id()
         self.sequence = -1
         self._open: Posted | None = None  # what was posted and is not known to be settled
-        # Until when each request may be the first. From its first look on, over all calls: neither a log
-        # that moves without it nor a call that gives up may start its time anew.
-        self._patience_until_ms: dict[tuple[str, int], float] = {}
+        self._patience.start_anew()
 
     @property
     def _is_open(self) -> bool:
@@ -138,10 +136,8 @@ class Combiner:
 
     def _is_starving(self, ticket: Ticket) -> bool:
         """Has it waited for long, and is not one that we have waited for in vain, whose owner is gone?"""
-        until_ms = self._patience_until_ms.get(ticket.key)
         age_ms = self._store.storage_now_ms(self._clock.now_ms()) - ticket.created_ms
-        is_known = until_ms is not None and self._clock.monotonic_ms() >= until_ms
-        return age_ms >= _STARVING_MS and not is_known
+        return age_ms >= _STARVING_MS and not self._patience.is_over(ticket)
 
     def fencing_actions(self, image: Image) -> tuple[Action, ...]:
         """What must go with the next commit, so that a request that we gave up cannot be applied after it."""
@@ -247,8 +243,7 @@ class Combiner:
             return known
         if any(ticket.publisher != self.publisher for ticket in waiting):
             self.crowd.note()
-        until_ms = self._patience_until_ms
-        self._patience_until_ms = {one.key: until_ms[one.key] for one in waiting if one.key in until_ms}
+        self._patience.forget_all_but(waiting)
         return waiting
 
     def _patience_with_others(self, image: Image, waiting: Sequence[Ticket], one: _Round) -> float | None:
@@ -256,18 +251,12 @@ class Combiner:
         mine = (self.publisher, one.posted.sequence)
         if all(ticket.key != mine for ticket in waiting):
             return None  # ours is too old, or somebody removed it: nobody else will publish it
-        now_ms = self._clock.monotonic_ms()
-        for ticket in newest_of_each(waiting):
-            if ticket.key == mine:
-                break
-            if ticket.name in one.others.passed_over or image.has_settled(*ticket.key):
-                continue
-            patience_ms = self._random.uniform(PATIENCE_MS, 2 * PATIENCE_MS)
-            patience_ms += min(PATIENCE_MS, 4 * self._usual_wait_ms)  # of a store that is slow for everybody
-            until_ms = self._patience_until_ms.setdefault(ticket.key, now_ms + patience_ms)
-            if now_ms < until_ms:
-                return until_ms
-        return None
+        ahead = itertools.takewhile(lambda ticket: ticket.key != mine, newest_of_each(waiting))
+        return self._patience.until_ms(
+            ticket
+            for ticket in ahead
+            if ticket.name not in one.others.passed_over and not image.has_settled(*ticket.key)
+        )
 
     def _wait_for_news(self, image: Image, until_ms: float) -> Image:
         """Poll until the log moves, or patience is over.
@@ -276,13 +265,13 @@ class Combiner:
         the last waits have taken, and the others after a third of the time that has passed.
         """
         start_ms = self._clock.monotonic_ms()
-        sleep_ms = max(_SHORTEST_POLL_MS, self._usual_wait_ms / 2)
+        sleep_ms = max(_SHORTEST_POLL_MS, self._patience.usual_wait_ms / 2)
         while True:
             self._clock.sleep_ms(self._random.uniform(0.8 * sleep_ms, 1.2 * sleep_ms))
             newer = self._checked(self._follower.step(image))
             now_ms = self._clock.monotonic_ms()
             if newer.commit != image.commit:
-                self._usual_wait_ms += (min(now_ms - start_ms, PATIENCE_MS) - self._usual_wait_ms) / 2
+                self._patience.note_wait(now_ms - start_ms)
             if newer.commit != image.commit or now_ms >= until_ms:
                 return newer
             sleep_ms = max(_SHORTEST_POLL_MS, (now_ms - start_ms) / 3)

@@ -8,10 +8,11 @@ from sparklog.metadata import (
     SetConfigs,
     new_id,
 )
-from sparklog.metadata.combining import PATIENCE_MS
+from sparklog.metadata.documents.paths import REQUESTS
 from sparklog.metadata.documents.snapshot import read_snapshot
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.image import empty_image
+from sparklog.metadata.patience import MOST_SILENT, PATIENCE_MS
 from sparklog.metadata.requests import RequestBox
 from sparklog.storage import MemoryStore
 from tests.metadata.combining_publishers import (
@@ -106,3 +107,23 @@ def test_what_a_publisher_gave_up_is_not_waited_for(store: MemoryStore, clock: S
     start_ms = clock.monotonic_ms()
     one.publish("a", check=False)
     assert clock.monotonic_ms() - start_ms < 3 * PATIENCE_MS
+
+
+@pytest.mark.parametrize("damage", [b"", b'"version":4'])
+def test_many_that_died_together_hold_nobody_up_for_long(
+    store: MemoryStore, clock: SleepyClock, damage: bytes
+) -> None:
+    """A job of hundreds of publishers was killed; or they are of a version that we cannot read."""
+    one = Publisher(store, clock)
+    for number in range(100):
+        leave_request(store, one.log, clock, f"dead {number}", None, "never")
+    for file in store.list(REQUESTS) if damage else ():
+        store.put_hint(file.name, store.read(file.name).replace(damage, b'"version":99'))
+    start_ms = clock.monotonic_ms()
+    one.publish("a", check=False)
+    assert clock.monotonic_ms() - start_ms < (2 * MOST_SILENT + 1) * PATIENCE_MS
+    applied = {"a"} if damage else {"a", *(f"dead {number}" for number in range(100))}
+    assert set(one.log.image.configs) == applied
+    start_ms = clock.monotonic_ms()
+    one.publish("b", check=False)
+    assert clock.monotonic_ms() - start_ms < PATIENCE_MS
