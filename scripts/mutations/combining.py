@@ -5,6 +5,7 @@ from scripts.mutations.mutant import Mutant
 CONDITIONS = "sparklog/metadata/model/conditions.py"
 OF_CONDITIONS = "tests/metadata/test_conditions.py"
 OF_BROKERS = "tests/metadata/test_broker_requests.py"
+OF_STRANGE_REQUESTS = "tests/metadata/test_strange_requests.py"
 BUNDLE = "sparklog_server/publish/bundle_commit.py"
 OF_BUNDLES = "tests/server/publish/test_bundles_by_others.py"
 
@@ -215,6 +216,34 @@ MUTANTS = (
         "                if has_lost:\n",
         "                if False:\n",
         OF_BROKERS,
+    ),
+    Mutant(
+        "combining: many that died together hold nobody up for long",
+        "sparklog/metadata/patience.py",
+        "itertools.islice(ahead, MOST_SILENT)",
+        "ahead",
+        "tests/metadata/test_settled_requests.py",
+    ),
+    Mutant(
+        "combining: a request of a commit that is not there yet spoils nobody's",
+        "sparklog/metadata/others.py",
+        "            if not known.posted.may_be_in(commit) or",
+        "            if",
+        OF_STRANGE_REQUESTS,
+    ),
+    Mutant(
+        "combining: a request that nests too deeply spoils nobody's",
+        "sparklog/metadata/requests.py",
+        "        except (CorruptLogError, RecursionError) as error:\n",
+        "        except CorruptLogError as error:\n",
+        OF_STRANGE_REQUESTS,
+    ),
+    Mutant(
+        "combining: requests are read as far as one commit takes them",
+        "sparklog/metadata/others.py",
+        "            if unread and size > MAX_COMBINED_BYTES:\n",
+        "            if False:\n",
+        OF_STRANGE_REQUESTS,
     ),
     Mutant(
         "combining: a LIST that fails keeps nobody from publishing",

@@ -5,7 +5,8 @@ it; what does not apply, or is over, is left out, and its publisher finds out by
 Not here: when to publish for others, and who is waited for (combining.py).
 Concurrency: made for one call of publish, which runs under the metadata log's lock.
 Bounds: MAX_COMBINED requests and MAX_COMBINED_BYTES of what they say in one commit, where an extent counts
-for EXTENT_BYTES at least, however little of the request it took.
+for EXTENT_BYTES at least, however little of the request it took. So much is read at a time, and what cannot
+be applied is not kept.
 Sources: FORMAT.md#metadata-log, requests; adr/0007.
 """
 
@@ -72,14 +73,18 @@ class OtherRequests:
             remembered: the publishers that the commit finds, and ours. The draft may have forgotten some of
                 them already; the commit does so after its last action.
         """
+        commit = draft.commit  # drafts count on, and the commit is this one
         tickets = tickets[:MAX_COMBINED]
-        self._read(tickets)
         remembered = set(remembered)
         actions: list[Action] = []
         size = 0
-        for ticket in tickets:
+        for number, ticket in enumerate(tickets):
+            if ticket.name not in self._requests:
+                self._read(tickets[number:])
             known = self._requests[ticket.name]
-            if known is None or known.posted.is_over(draft):
+            if known is None:
+                continue
+            if not known.posted.may_be_in(commit) or known.posted.is_settled(draft):
                 continue
             if size + len(known.payload) > MAX_COMBINED_BYTES:
                 break
@@ -93,20 +98,33 @@ class OtherRequests:
                 if size > MAX_COMBINED_BYTES:
                     break
                 if not can_settle(remembered, ticket.publisher):
-                    self.passed_over.add(ticket.name)
+                    self._leave(ticket)
                     continue
                 marked = known.posted.marked(wanted)
                 draft = image_after(draft, marked)
             except Exception as problem:  # noqa: BLE001 - whatever it is: its publisher finds out by itself
                 _log.debug("leaving %s to its publisher: %s", ticket.name, problem)
-                self.passed_over.add(ticket.name)
+                self._leave(ticket)
                 continue
             actions += marked
             remembered.add(ticket.publisher)
         return actions
 
+    def _leave(self, ticket: Ticket) -> None:
+        """To its publisher, and keep nothing of it."""
+        self.passed_over.add(ticket.name)
+        self._requests[ticket.name] = None
+
     def _read(self, tickets: Sequence[Ticket]) -> None:
-        unread = [ticket for ticket in tickets if ticket.name not in self._requests]
+        """The first of these, and of the others as many as one commit takes."""
+        unread: list[Ticket] = []
+        size = 0
+        for ticket in tickets:
+            size += ticket.size
+            if unread and size > MAX_COMBINED_BYTES:
+                break
+            if ticket.name not in self._requests:
+                unread.append(ticket)
         for ticket, request in zip(unread, self._box.read(unread), strict=True):
             known = None
             if request is not None:

@@ -51,6 +51,10 @@ class Posted:
         """Can it be applied no more, since every commit to come is beyond its window?"""
         return image.commit >= last_commit_for(self.base)
 
+    def may_be_in(self, commit: int) -> bool:
+        """Is this commit in its window?"""
+        return self.base < commit <= last_commit_for(self.base)
+
     def is_over(self, image: Image) -> bool:
         """Can nobody apply it any more?"""
         return self.is_settled(image) or self.is_void(image)

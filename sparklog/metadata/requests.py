@@ -51,6 +51,7 @@ class Ticket:
     posted_ms: int  # by its publisher's clock, which may be wrong
     publisher: str
     sequence: int
+    size: int
 
     @property
     def name(self) -> str:
@@ -122,6 +123,7 @@ class RequestBox:
                         posted_ms=posted_ms,
                         publisher=publisher,
                         sequence=sequence,
+                        size=file.size,
                     )
                 )
         return sorted(tickets, key=lambda ticket: ticket.order)
@@ -160,7 +162,7 @@ class RequestBox:
         except UnsupportedVersionError as error:
             _log.info("passing over a request: %s", error)
             return None
-        except CorruptLogError as error:
+        except (CorruptLogError, RecursionError) as error:
             _log.warning("passing over a request: %s", error)
             return None
         if header.uuid != ticket.publisher or not is_id(body.nonce):

@@ -160,7 +160,7 @@ def test_a_request_is_interpreted_when_its_turn_has_come(
         return interpret_request(payload)
 
     others = others_module.OtherRequests(RequestBox(store, clock, log.cluster_id), interpret)
-    assert len(others.actions(log.image, tickets, remembered=[])) == 2
+    assert len(others.actions(others_module.image_after(log.image, []), tickets, remembered=[])) == 2
     assert len(interpreted) == 2  # the second was one too many
 
 
