@@ -32,6 +32,13 @@ MUTANTS = (
         "tests/metadata/test_replaced_roots.py",
     ),
     Mutant(
+        "who takes longer than others wait for their turn loses to them for a while, and not for ever",
+        "sparklog/metadata/log.py",
+        "            self._turns.note_lost_race()\n",
+        "",
+        "tests/metadata/test_turns.py",
+    ),
+    Mutant(
         "that the commit before was cleaned is no error of a publisher",
         "sparklog/metadata/log.py",
         "with contextlib.suppress(NotFoundError):  # cleaned since",

@@ -70,7 +70,7 @@ class MetadataLog:
         self._settings = settings
         self._founding = founding
         self._random = random.Random()
-        self._turns = Turns(store, DIRECTORY, clock, self._random)
+        self._turns = Turns(store, clock, self._random)
         self._lock = threading.RLock()
         self._is_remote = store.traits.is_remote
         self._follower = make_follower(store, clock, self._note_end)
@@ -348,6 +348,7 @@ class MetadataLog:
                 return result(candidate.image.commit, actions, image), True
             losses, look = losses + 1, True
             self._note_company()
+            self._turns.note_lost_race()
             if shared is not None:
                 now_ms = self._clock.monotonic_ms()
                 self.combiner.crowd.note_lost_race(shared, losses, now_ms - raced_ms, now_ms - started_ms)

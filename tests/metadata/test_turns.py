@@ -1,18 +1,26 @@
 """Taking turns spares futile work, and never stops anybody."""
 
 import random
+import threading
+import time
 
 import pytest
 
-from sparklog.clock import ManualClock
-from sparklog.metadata import MetadataLog, SetConfigs
+from sparklog.clock import ManualClock, SystemClock
+from sparklog.metadata import Image, MetadataLog, MetadataSettings, SetConfigs
 from sparklog.metadata.documents.paths import DIRECTORY
-from sparklog.metadata.turns import DISTRUST_MS, MAX_WAIT_MS, Turns
+from sparklog.metadata.turns import (
+    DISTRUST_MS,
+    MAX_WAIT_MS,
+    RIGHT_OF_WAY_DISTRUST_MS,
+    RIGHT_OF_WAY_MS,
+    Turns,
+)
 from sparklog.storage import LocalStore, MemoryStore
 
 
 def turns(memory: MemoryStore, clock: ManualClock) -> Turns:
-    return Turns(memory, DIRECTORY, clock, random.Random(1))
+    return Turns(memory, clock, random.Random(1))
 
 
 def test_turn_is_free_afterwards(memory: MemoryStore, clock: ManualClock) -> None:
@@ -62,3 +70,53 @@ def test_first_publish_of_a_root_needs_no_directory(local: LocalStore, clock: Ma
     log = MetadataLog.open(local, clock, create=True)
     assert log.publish(lambda image: [SetConfigs(configs={"a": "1"})]).commit == 0
     assert clock.monotonic_ms() == 0
+
+
+def test_who_takes_longer_than_others_wait_has_right_of_way(memory: MemoryStore, clock: ManualClock) -> None:
+    slow, other = turns(memory, clock), turns(memory, clock)
+
+    def waited_ms() -> int:
+        start_ms = clock.monotonic_ms()
+        with other.turn(lambda: False):
+            return clock.monotonic_ms() - start_ms
+
+    with slow.turn(lambda: True):
+        slow.note_lost_race()
+        assert MAX_WAIT_MS <= waited_ms() < MAX_WAIT_MS + 10  # no time has passed: it was just unlucky
+        clock.advance_ms(MAX_WAIT_MS)
+        slow.note_lost_race()
+        assert RIGHT_OF_WAY_MS <= waited_ms() < RIGHT_OF_WAY_MS + 10  # and nobody waits for the turn now
+        clock.advance_ms(DISTRUST_MS)
+        slow.note_lost_race()  # it has it already
+        assert MAX_WAIT_MS <= waited_ms() < MAX_WAIT_MS + 10  # it is stopped, as it seems
+        clock.advance_ms(RIGHT_OF_WAY_DISTRUST_MS)
+        assert waited_ms() >= RIGHT_OF_WAY_MS
+    clock.advance_ms(RIGHT_OF_WAY_DISTRUST_MS)
+    assert waited_ms() == 0
+
+
+def test_a_large_plan_is_published_beside_a_busy_publisher(local: LocalStore) -> None:
+    settings = MetadataSettings(snapshot_bytes=1 << 40, publish_timeout_ms=15_000)
+    large, busy = (MetadataLog.open(local, SystemClock(), create=True, settings=settings) for _ in range(2))
+    busy.publish(lambda _: [SetConfigs(configs={"first": "x"})])  # there is something to lock
+    done = threading.Event()
+    plans = 0
+
+    def publish_on() -> None:
+        while not done.is_set():
+            busy.publish(lambda _: [SetConfigs(configs={"busy": "x"})])
+
+    def plan(_: Image) -> list[SetConfigs]:
+        nonlocal plans
+        plans += 1
+        time.sleep(2 * MAX_WAIT_MS / 1000)
+        return [SetConfigs(configs={"large": "x"})]
+
+    publisher = threading.Thread(target=publish_on)
+    publisher.start()
+    try:
+        large.publish(plan)
+    finally:
+        done.set()
+        publisher.join()
+    assert plans <= 5
