@@ -10,10 +10,11 @@ After a crash of the poster it may still be applied, once, up to its window's en
 Sources: FORMAT.md#metadata-log, requests.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sparklog.errors import NotFoundError
+from sparklog.errors import SparklogError
 from sparklog.metadata.loading import Commit, read_commits
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.apply import apply_actions
@@ -21,6 +22,7 @@ from sparklog.metadata.model.image import Image
 from sparklog.metadata.model.publishers import RequestApplied, last_commit_for, remembers_all_of
 from sparklog.storage import Store
 
+_log = logging.getLogger(__name__)
 MOST_TO_REPLAY = 256  # commits, to see what the image was that somebody else planned against
 
 
@@ -110,7 +112,8 @@ def image_before(
     store: Store, seen: Image, commit: int, request: Posted, followed: Sequence[Commit]
 ) -> Image | None:
     """The image that whoever applied the request in `commit` planned it against: after all that comes before
-    its marker. None if it cannot be told any more, since commits were cleaned, or are too many.
+    its marker. None if it cannot be told: commits were cleaned, are too many, or cannot be read now.
+    That must be no error, which a caller would take for the publish's own: what was asked for is published.
 
     Args:
         seen: an image in which the request was not settled yet.
@@ -123,7 +126,8 @@ def image_before(
     try:
         for header, actions in read_commits(store, missing, seen.cluster_id):
             known[header.commit] = header, actions
-    except NotFoundError:
+    except SparklogError as error:
+        _log.info("what commit %d was planned against cannot be told: %s", commit, error)
         return None
     image = seen
     for number in range(seen.commit + 1, commit):

@@ -17,7 +17,7 @@ class PublishResult:
     Fields:
         planned_against: the image for which the plan, or its shared form, gave these actions; by it whoever
             publishes less than was asked for can be told why. Not always the one of the plan's last call,
-            where others published for us; None if nobody can tell any more. May read commits again.
+            where others published for us; None if nobody can tell any more, or now. May read commits again.
     """
 
     commit: int

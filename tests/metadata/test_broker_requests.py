@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.client.appender import StagedAppend
 from sparklog.client.publish import publish, share_accepted
-from sparklog.errors import FencedError
+from sparklog.errors import FencedError, StorageError
 from sparklog.metadata import (
     METADATA_VERSION_KEY,
     ActAsBroker,
@@ -224,6 +224,13 @@ def test_an_image_that_nobody_can_tell_any_more(
     monkeypatch.setattr(posted, "MOST_TO_REPLAY", 0)
     assert found(*commits) is None
     monkeypatch.undo()
+
+    def unavailable(operation: str, name: str) -> None:
+        raise StorageError("STORE_UNAVAILABLE", f"{operation} {name}", fix="wait")
+
+    store.hook = unavailable
+    assert found(*commits[1:]) is None  # and no error: what was asked for is published
+    store.hook = None
     store.delete(commit_name(seen.commit + 1))
     assert found(*commits[1:]) is None
     assert found(*commits) == [0, 1, 1]
