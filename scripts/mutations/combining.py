@@ -246,6 +246,13 @@ MUTANTS = (
         OF_STRANGE_REQUESTS,
     ),
     Mutant(
+        "combining: a store that fails once all is published makes no error of it",
+        "sparklog/metadata/posted.py",
+        "    except SparklogError as error:\n",
+        "    except KeyError as error:\n",
+        OF_BROKERS,
+    ),
+    Mutant(
         "combining: a LIST that fails keeps nobody from publishing",
         "sparklog/metadata/combining.py",
         '        except StorageError as error:\n            _log.info("nobody is known',

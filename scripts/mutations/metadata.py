@@ -4,6 +4,13 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "upkeep: an end that was interrupted is over",
+        "sparklog/metadata/background.py",
+        "        finally:  # Ctrl-C, too: whoever goes on has work again\n",
+        "        except OSError:\n            pass\n        if True:\n",
+        "tests/metadata/test_background.py",
+    ),
+    Mutant(
         "a newest commit that is missing is told, and not looked for without end",
         "sparklog/metadata/loading.py",
         "    if newer.commit > image.commit or not commit_was_cleaned(store, image.commit):\n",

@@ -15,6 +15,13 @@ OF_SPOOL = "tests/maintenance/test_spool.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "S3: parts of a job's last snapshot are put although its interpreter ends",
+        "sparklog/storage/s3_client.py",
+        "            return _done_here(work)\n",
+        "            raise\n",
+        "tests/storage/test_s3_connections.py",
+    ),
+    Mutant(
         "objects: ranges of one object are asked for once",
         FETCHED,
         "        if joined is not None and _is_near(joined, span, wanted):\n",

@@ -88,10 +88,12 @@ class Background:
         with self._lock:
             thread, self._deadline = self._thread, time.monotonic() + END_SECONDS
             self._news.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-        with self._lock:
-            self._deadline = None
+        try:
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+        finally:  # Ctrl-C, too: whoever goes on has work again
+            with self._lock:
+                self._deadline = None
 
     def _work(self) -> None:
         begun: list[Iterator[None]] = []

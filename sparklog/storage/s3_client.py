@@ -162,11 +162,15 @@ class S3Client:
         raise AssertionError("the last wait is None")
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Run in the background."""
+        """Run in the background, while there is one."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.options.max_concurrency, "sparklog-s3")
-            return self._pool.submit(work)
+            pool = self._pool
+        try:
+            return pool.submit(work)
+        except RuntimeError:  # the interpreter ends: a snapshot that it waits for is finished by one thread
+            return _done_here(work)
 
     def submit_ahead(self, work: Callable[[], T]) -> "Future[T]":
         """Likewise, for what somebody is going to read: in threads of its own, fewer than requests may be."""
@@ -281,6 +285,15 @@ class S3Client:
             raise RetriableError(
                 "PUT_REFUSED", "overtaken before the put was sent", fix="Refresh and try again"
             )
+
+
+def _done_here(work: Callable[[], T]) -> "Future[T]":
+    future: Future[T] = Future()
+    try:
+        future.set_result(work())
+    except Exception as error:  # noqa: BLE001 - for whoever asks for the result
+        future.set_exception(error)
+    return future
 
 
 def _md5_of(body: bytes) -> str:

@@ -103,6 +103,30 @@ def test_the_end_lets_the_newest_begin_and_leaves_the_rest(
     assert told.said[-1] == "another 0"
 
 
+def test_an_interrupted_end_leaves_whoever_goes_on_with_its_work(
+    background: Background, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a log is being closed, and then the log is used again."""
+    monkeypatch.setattr(background_module, "END_SECONDS", 0.0)
+    gate = told.stop_at("a 0")
+    background.run(told.work("a", 1))
+    assert told.reached.wait(60)
+
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            background.finish()
+    last = told.stop_at("cleaning 2")
+    background.run(told.work("cleaning", 3))
+    told.reached.clear()
+    gate.set()
+    assert told.reached.wait(60)
+    last.set()
+
+
 def test_what_fails_is_told_and_stops_nothing(
     background: Background, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,8 @@
 """An S3 store's connections: how many, in which process, and what is told of them."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -153,3 +155,28 @@ def test_a_store_shows_no_credentials(s3_server: SeaweedServer, s3_root: str) ->
     assert SECRET not in repr(store)
     assert KEY not in repr(store)
     assert SECRET not in store.url
+
+
+LAST_WORK = """
+import threading
+from sparklog.clock import SystemClock
+from sparklog.storage.s3_client import S3Client
+from sparklog.storage.s3_options import S3Options
+
+client = S3Client("bucket", S3Options(), SystemClock())
+
+def snapshot():
+    threading.main_thread().join()
+    parts = [client.submit(lambda number=number: 7 // number) for number in (1, 0)]
+    print(parts[0].result(), type(parts[1].exception()).__name__)
+
+threading.Thread(target=snapshot).start()
+"""
+
+
+def test_what_the_interpreter_waits_for_is_finished_although_it_starts_no_threads_any_more() -> None:
+    """The upkeep thread's snapshot, after a job that ends with its only commit: a large one goes in parts."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LAST_WORK], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert ended.stdout == "7 ZeroDivisionError\n", ended.stderr
