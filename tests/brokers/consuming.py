@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from tests.brokers.working import REQUEST_TIMEOUT_MS, TOPIC, Ending, Pace, key_of
+from tests.brokers.working import REQUEST_TIMEOUT_MS, TOPIC, Ending, Pace, group_of, key_of
 from tests.history.recorder import HistoryWriter
 
 POLL_SECONDS = 0.1
@@ -226,10 +226,17 @@ class AioKafka:
         self._loop.close()
 
 
+def _java(bootstrap: str, group: str) -> Consumer:
+    from tests.brokers.java import JavaConsumer
+
+    return JavaConsumer(bootstrap, group)
+
+
 CONSUMERS: dict[str, Callable[[str, str], Consumer]] = {
     "librdkafka": Librdkafka,
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
+    "java": _java,
 }
 
 
@@ -292,7 +299,7 @@ class Member:
 
 def main(client: str, bootstrap: str, name: str, path: str) -> None:
     """Consume until SIGTERM."""
-    ending, pace, group = Ending(), Pace(COMMITS_PER_SECOND), name.partition(".")[0]
+    ending, pace, group = Ending(), Pace(COMMITS_PER_SECOND), group_of(name)
     consumer = CONSUMERS[client](bootstrap, group)
     with HistoryWriter(path, name) as history:
         member = Member(consumer, group, history)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sparklog.client import SparkLog
 from sparklog.format import consumer_offsets
-from tests.brokers.working import PARTITIONS, TOPIC, Worker, key_of
+from tests.brokers.working import PARTITIONS, TOPIC, Worker, group_of, key_of
 from tests.compat.embedded import stored_records
 from tests.history.checker import check
 from tests.history.events import Event, read_history
@@ -42,7 +42,7 @@ def judge(log: SparkLog, workers: list[Worker], directory: Path) -> tuple[Verdic
     found = read_everything(log, path)
     events = read_history([*(one.history for one in workers), path])
     check_producers(found, events, [one.name for one in workers if one.script == "producing"])
-    groups = {one.name.partition(".")[0] for one in workers if one.script == "consuming"}
+    groups = {group_of(one.name) for one in workers if one.script == "consuming"}
     for group in groups:
         check_group(found, events, group)
     commits = check_commits(log)
@@ -82,7 +82,7 @@ def check_group(found: Found, events: list[Event], group: str) -> None:
     """Everything, each where it is."""
     seen: Found = {}
     for one in events:
-        if one.f == "poll" and one.type == "ok" and one.proc.partition(".")[0] == group:
+        if one.f == "poll" and one.type == "ok" and group_of(one.proc) == group:
             assert isinstance(one.offset, list)
             partition = int((one.key or "").rpartition("-")[2])
             seen |= {(partition, at): text for at, text in zip(one.offset, one.value, strict=True)}

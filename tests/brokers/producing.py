@@ -161,10 +161,17 @@ class AioKafka:
         self._loop.close()
 
 
+def _java(bootstrap: str) -> Producer:
+    from tests.brokers.java import JavaProducer
+
+    return JavaProducer(bootstrap)
+
+
 PRODUCERS: dict[str, Callable[[str], Producer]] = {
     "librdkafka": Librdkafka,
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
+    "java": _java,
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.brokers.working import Worker
+from tests.brokers.working import Worker, group_of
 
 ASK_SECONDS = 10
 
@@ -19,7 +19,7 @@ def explain(stuck: Sequence[Worker], bootstrap: str) -> str:
     texts = [f"stuck: {', '.join(one.name for one in stuck)}"]
     for one in stuck:
         texts += [f"--- {one.name} said:", one.errors(), f"--- {one.name} stands:", _where(one)]
-    groups = {one.name.partition(".")[0] for one in stuck if one.script in ("consuming", "transforming")}
+    groups = {group_of(one.name) for one in stuck if one.script in ("consuming", "transforming")}
     texts += [f"--- group {group}: {_describe(group, bootstrap)}" for group in sorted(groups)]
     return "\n".join(texts)
 

@@ -4,7 +4,7 @@ Transactional producers commit and abort; two members of a group copy the topic 
 with its offset in one transaction. In the end: what was committed is there once, whole, and what was aborted
 is not (tests/history); and the copy has the same records as the topic, in the same order.
 SPARKLOG_BROKER_ROUNDS: how often each fault strikes, on each store; without it two do, on a directory.
-SPARKLOG_FAULTS, SPARKLOG_PAUSE_SECONDS, SPARKLOG_SEED: as in test_faults.py.
+SPARKLOG_FAULTS, SPARKLOG_PAUSE_SECONDS, SPARKLOG_SEED: as in striking.py.
 """
 
 import random
@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.cluster import Brokers, brokers
-from tests.brokers.faults import Nemesis, faults_of
+from tests.brokers.faults import Nemesis
 from tests.brokers.judging import judge
+from tests.brokers.striking import PAUSE_SECONDS, SEED, STORES, TIMEOUT_SECONDS, chosen
 from tests.brokers.stuck import explain
-from tests.brokers.test_faults import PAUSE_SECONDS, ROUNDS, SEED, WORDS
 from tests.brokers.transforming import OUT
 from tests.brokers.working import PARTITIONS, PATIENCE_SECONDS, TOPIC, Worker, working
 from tests.compat.embedded import stored_records
@@ -36,16 +36,6 @@ def load(bootstrap: str, root: str) -> list[tuple[str, str, str, str]]:
     words += [("transforming", "librdkafka", bootstrap, f"{GROUP}.{number}") for number in range(2)]
     words += [("producing", "librdkafka", bootstrap, "plain")]
     return [*words, ("beside", "reader", root, "reader")]
-
-
-def chosen(store: str, dice: random.Random) -> list[str]:
-    """The faults, one after the other."""
-    if not ROUNDS and not WORDS:
-        return SHORT
-    names = [*faults_of(has_routes=store == "s3"), CLIENT]
-    names = [name for name in names if not WORDS or any(word in name for word in WORDS)] * max(1, ROUNDS)
-    dice.shuffle(names)
-    return names
 
 
 class Clients:
@@ -119,8 +109,8 @@ def _kind(name: str) -> str:
     return name.partition(".")[0].partition("@")[0]
 
 
-@pytest.mark.timeout(600 + 1200 * ROUNDS)
-@pytest.mark.parametrize("store", ["directory", "s3"] if ROUNDS or WORDS else ["directory"])
+@pytest.mark.timeout(TIMEOUT_SECONDS)
+@pytest.mark.parametrize("store", STORES)
 def test_transactions_under_faults(
     store: str, tmp_path: Path, request: pytest.FixtureRequest, report: Callable[[str], None]
 ) -> None:
@@ -134,7 +124,7 @@ def test_transactions_under_faults(
             clients = Clients(workers, servers.bootstrap, tmp_path)
             nemesis = Nemesis(servers, dice, pause_seconds=PAUSE_SECONDS)
             nemesis.groups = [GROUP]
-            for name in chosen(store, dice):
+            for name in chosen(store, dice, SHORT, [CLIENT]):
                 clients.wait_until_all_get_on()
                 note = clients.kill_one(dice) if name == CLIENT else nemesis.strike(name).note
                 report(f"{name}: {note}")

@@ -34,6 +34,11 @@ def key_of(partition: int) -> str:
     return f"{TOPIC}-{partition}"
 
 
+def group_of(name: str) -> str:
+    """Of a worker that is GROUP.NUMBER; of others the name."""
+    return name.partition(".")[0]
+
+
 def within(seconds: float, step: Callable[[], None]) -> None:
     """Do it in a thread, which is left behind if it takes longer, and may end the process when it likes.
 
