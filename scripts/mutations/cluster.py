@@ -13,6 +13,7 @@ OF_ELECTIONS = "tests/server/cluster/test_elections.py"
 CLUSTER = "sparklog_server/cluster"
 DUTIES, OF_DUTIES = f"{CLUSTER}/duties.py", "tests/server/cluster/test_duties.py"
 OF_BROKERS = "tests/server/cluster/test_several_brokers.py"
+OF_TAKEN = "tests/server/cluster/test_taken_node_ids.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
 REASSIGNMENT = "sparklog_server/cluster/reassignment.py"
 OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
@@ -340,9 +341,23 @@ MUTANTS = (
     Mutant(
         "brokers: a node id that moves is refused where no lock tells",
         f"{CLUSTER}/joining.py",
-        "        if moves >= _MOVES_OF_LIFE:\n            break\n",
-        "        if moves >= _MOVES_OF_LIFE:\n            return known.broker_epoch\n",
+        "        if moves >= _MOVES_OF_LIFE and now_ms >= until_ms:\n            break\n",
+        "        if moves >= _MOVES_OF_LIFE and now_ms >= until_ms:\n            return known.broker_epoch\n",
         OF_BROKERS,
+    ),
+    Mutant(
+        "brokers: a start waits for the end of whoever has its node id",
+        f"{CLUSTER}/registering.py",
+        "                if is_over or not _is_duplicate(error):\n",
+        "                if is_over or error:\n",
+        OF_TAKEN,
+    ),
+    Mutant(
+        "brokers: a node id that is taken is refused at the end",
+        f"{CLUSTER}/registering.py",
+        "                if is_over or not _is_duplicate(error):\n",
+        "                if not _is_duplicate(error):\n",
+        OF_TAKEN,
     ),
     Mutant(
         "brokers: a process whose node id is another's does not come back",

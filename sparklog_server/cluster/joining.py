@@ -2,8 +2,9 @@
 
 A node id may still be registered, by a process that was killed, or by one that runs. Where a lock proves that
 the old one is dead (node_lock.py), its registration is ended in the commit that makes ours. Elsewhere its
-object is watched, as a controller would: until it counts as dead, which takes a session, or has moved, and
-then the node id is refused. It has to move twice: the last write of a dead process may land late, once.
+object is watched, as a controller would: until it is fenced, or counts as dead, which takes a session. If it
+moves instead, a start waits for its end for a while, and then the node id is refused. It has to move twice:
+the last write of a dead process may land late, once.
 
 1. broker 1 is killed, and started again at once, on another machine;
 2. nobody has fenced the registration yet; a join would be refused, and to end it unasked would take a running
@@ -11,7 +12,8 @@ then the node id is refused. It has to move twice: the last write of a dead proc
 3. so it looks on, and joins after as many silent looks as a controller needs, or when that was quicker.
 
 Invariants: a registration that is not fenced is ended by proof, or after as many silent looks as mean death.
-Not here: joining again after a fence (membership.py), the commit (joined.py).
+Not here: joining again after a fence (membership.py), the commit (joined.py), trying again while the node id
+    is taken (registering.py).
 Concurrency: event loop; storage work in storage threads. `is_stopping` ends the waiting.
 After a crash: the next start begins anew.
 Sources: docs/adr/0026; tests/models/liveness.py.
@@ -42,9 +44,13 @@ async def join(
     listeners: Sequence[BrokerListener],
     *,
     assigning: Assigning,
+    until_ms: int,
     is_stopping: Callable[[], bool],
 ) -> Joined:
     """Join when the node id is free.
+
+    Args:
+        until_ms: by the monotonic clock; so long a process that has the node id, and lives, is waited for.
 
     Raises:
         FencedError: DUPLICATE_BROKER.
@@ -58,7 +64,7 @@ async def join(
             replaces = known.broker_epoch
             _log.warning("broker %d was not stopped: its registration is ended", settings.node_id)
         else:
-            replaces = await _watch(root, settings, known, is_stopping)
+            replaces = await _watch(root, settings, known, until_ms, is_stopping)
     joined = await root.run(
         lambda: Joined.join(
             root.metadata,
@@ -75,29 +81,31 @@ async def join(
 
 
 async def _watch(
-    root: LiveRoot, settings: BrokerSettings, known: RegisteredBroker, is_stopping: Callable[[], bool]
+    root: LiveRoot,
+    settings: BrokerSettings,
+    known: RegisteredBroker,
+    until_ms: int,
+    is_stopping: Callable[[], bool],
 ) -> int:
     """Wait for an old registration's end; returns its epoch if it is for us to end it."""
     node_id, interval_ms = known.node_id, settings.broker_heartbeat_interval_ms
     looks = looks_until_dead(settings.broker_session_timeout_ms, interval_ms)
-    _log.warning(
-        "waiting for broker %d of epoch %d to be found dead, at most %d s",
-        node_id,
-        known.broker_epoch,
-        -(-(looks + 2) * interval_ms // 1000),
-    )
+    most_ms = max((looks + 2) * interval_ms, until_ms - root.log.clock.monotonic_ms())
+    text = "waiting for broker %d of epoch %d to end, or to be found dead, at most %d s"
+    _log.warning(text, node_id, known.broker_epoch, -(-most_ms // 1000))
     observer = Observer(interval_ms=interval_ms, looks=looks)
     newest, moves = NO_BEAT, -1
     while not is_stopping():
         image, found = await root.run(_look, root, node_id)
-        if _standing(image, node_id) != known:
-            return NO_EPOCH  # fenced by the controller; or somebody else's, who joins first
+        standing = _standing(image, node_id)
+        if standing is None or standing.broker_epoch != known.broker_epoch:
+            return NO_EPOCH  # it was fenced, by the controller or itself; or somebody else joined first
         beat = found.get(node_id, NO_BEAT)
         if beat > newest:
             newest, moves = beat, moves + 1
-        if moves >= _MOVES_OF_LIFE:
-            break
         now_ms = root.log.clock.monotonic_ms()
+        if moves >= _MOVES_OF_LIFE and now_ms >= until_ms:
+            break
         if observer.look({node_id: known}, found, now_ms=now_ms):
             return known.broker_epoch
         await asyncio.sleep(interval_ms / 1000)

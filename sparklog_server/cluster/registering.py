@@ -7,6 +7,10 @@ How one of several stops, so that its clients notice next to nothing: it says so
 hands over what it leads while it still serves, and only then it is fenced, by itself. Its next start need not
 wait for a session to be over.
 
+A start that finds the node id taken tries again for a while, as Kafka's brokers do: whoever restarts a broker
+(systemd, Kubernetes) may start the next process before the old one is gone. A broker that joins again after a
+fence does not: its node id has been given to another process, and two would take it from each other in turn.
+
 Invariants: one registration at a time; signs of life only for one that is made.
 Not here: what holds while it stands (membership.py), what has to be known before a join (joining.py).
 Concurrency: event loop; storage work in storage threads.
@@ -16,7 +20,7 @@ Sources: Kafka BrokerServer.shutdown, BrokerLifecycleManager.beginControlledShut
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sparklog.errors import FatalStorageError, FencedError, InvalidRequestError, SparklogError
 from sparklog.metadata import (
@@ -75,25 +79,35 @@ class Registering:
     # --- beginning ----------------------------------------------------------------------------------
 
     async def begin(self) -> Registration:
-        """Register as the root has it.
+        """Register as the root has it. Whoever else has the node id may be about to stop: that is waited for.
 
         Raises:
-            FencedError: DUPLICATE_BROKER.
+            FencedError: DUPLICATE_BROKER, still after initial.broker.registration.timeout.ms.
             RetriableError: BROKER_RUNNING, another process serves the root alone.
         """
-        try:
-            return await self._begin()
-        except BaseException:
-            self._release_locks()
-            raise
+        clock, timeout_ms = self._root.log.clock, self._settings.initial_broker_registration_timeout_ms
+        until_ms, pauses, is_told = clock.monotonic_ms() + timeout_ms, _pauses(), False
+        while True:
+            try:
+                return await self._begin(until_ms)
+            except BaseException as error:
+                self._release_locks()
+                is_over = clock.monotonic_ms() >= until_ms or self._lifecycle.is_stop_requested
+                if is_over or not _is_duplicate(error):
+                    raise
+                if not is_told:
+                    text = "%s; waiting for that process to end, at most %d s"
+                    _log.warning(text, error, -(-timeout_ms // 1000))
+                    is_told = True
+            await asyncio.sleep(next(pauses))
 
-    async def _begin(self) -> Registration:
+    async def _begin(self, until_ms: int) -> Registration:
         node_id = self._settings.node_id
         root = self._root
         self._node_lock = NodeLock.acquire(root.store, node_id, self._addresses(), cluster_id=root.cluster_id)
         registration: Registration
         try:
-            registration = await self._join(self._node_lock)
+            registration = await self._join(self._node_lock, until_ms)
         except InvalidRequestError as error:
             if error.code != "METADATA_VERSION_TOO_LOW":
                 raise
@@ -112,25 +126,24 @@ class Registering:
             FencedError: DUPLICATE_BROKER, another process has the node id by now.
         """
         assert self._node_lock is not None
-        pause, problem = _FIRST_PAUSE_SECONDS, ""
+        pauses, problem = _pauses(), ""
         while True:
             try:
                 registration = await self._join(self._node_lock)
             except FatalStorageError:
                 raise
             except (SparklogError, OSError) as error:
-                if isinstance(error, FencedError) and error.code == "DUPLICATE_BROKER":
+                if _is_duplicate(error):
                     raise
                 if str(error) != problem:
                     _log.warning("joining again failed, and is tried again: %s", error)
                 problem = str(error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                await asyncio.sleep(next(pauses))
             else:
                 _log.info("joined again, with epoch %d", registration.broker_epoch)
                 return registration
 
-    async def _join(self, lock: NodeLock) -> Joined:
+    async def _join(self, lock: NodeLock, until_ms: int = 0) -> Joined:
         """Beside others. Who serves the root alone, on this machine, is not replaced while it runs."""
         courtesy = None
         if self._root.image.broker is not None:
@@ -142,6 +155,7 @@ class Registering:
                 lock,
                 self._listeners(),
                 assigning=self._assigning,
+                until_ms=until_ms,
                 is_stopping=lambda: self._lifecycle.is_stop_requested,
             )
         finally:
@@ -210,6 +224,19 @@ class Registering:
             if lock is not None:
                 lock.release()
         self._root_lock = self._node_lock = None
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between tries."""
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _is_duplicate(error: BaseException) -> bool:
+    """Has another process the node id?"""
+    return isinstance(error, FencedError) and error.code == "DUPLICATE_BROKER"
 
 
 def can_hand_over(image: Image, node_id: int) -> bool:

@@ -71,6 +71,16 @@ class BrokerSettings:
         doc="""Of several brokers: how often each one replaces its small object in the storage, by which the
         others see that it is alive. Shorter: a session can be shorter; longer: fewer requests.""",
     )
+    initial_broker_registration_timeout_ms: int = setting(
+        "initial.broker.registration.timeout.ms",
+        default=60_000,
+        minimum=0,
+        maximum=INT_MAX,
+        unit="ms",
+        doc="""How long a broker that starts waits for another process of its node.id to end, before it gives
+        up: one that is about to stop, or was killed. Longer: it may take longer to stop; shorter: a node.id
+        that was given twice is noticed sooner. 0: not at all.""",
+    )
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
         default=True,

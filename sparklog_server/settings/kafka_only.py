@@ -79,7 +79,6 @@ _REASONS: dict[str, str] = {
     "request.timeout.ms": _NO_OTHERS,
     "socket.connection.setup.": _NO_OTHERS,
     "socket.listen.backlog.size": "connections that wait to be accepted are the system's to bound",
-    "initial.broker.registration.timeout.ms": "a broker registers by a commit, or does not start",
     "server.max.startup.time.ms": "a broker registers by a commit, or does not start",
     "unclean.leader.election.interval.ms": _CLEAN,
     "log.segment.delete.delay.ms": "a file outlives the last reader that may have been told of it",

@@ -14,6 +14,7 @@ from tests.support.running_broker import RunningBroker
 QUICK = {
     "broker.heartbeat.interval.ms": "50",
     "broker.session.timeout.ms": "60000",
+    "initial.broker.registration.timeout.ms": "0",
     "sparklog.metadata.poll.ms": "2",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",

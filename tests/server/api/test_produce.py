@@ -285,4 +285,4 @@ def test_second_broker_of_a_node_id_is_refused(
     with pytest.raises(
         RuntimeError, match=rf"DUPLICATE_BROKER.*listening at 127.0.0.1:{running_broker.port}"
     ):
-        start_process()
+        start_process("--override", "initial.broker.registration.timeout.ms=0")
