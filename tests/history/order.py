@@ -29,11 +29,13 @@ def check_polls(history: History, versions: Versions, verdict: Verdict) -> None:
 
 
 def check_sends(history: History, versions: Versions, verdict: Verdict) -> None:
-    """A process's acknowledged records of one log must be in the order in which it sent them."""
+    """A process's acknowledged records of one log must be in the order in which it sent them, in whichever it
+    was answered.
+    """
     sent = history.sent
     rows = np.flatnonzero(versions.of_sent >= 0)
     group = np.stack((history.op_proc[sent.op[rows]], sent.key[rows]))
-    order = np.lexsort((np.arange(len(rows)), *group[::-1]))
+    order = np.lexsort((np.arange(len(rows)), history.op_number[sent.op[rows]], *group[::-1]))
     version, op = versions.of_sent[rows[order]], sent.op[rows[order]]
     step, same = _steps(group[:, order], version)
     inner = op[1:] == op[:-1]

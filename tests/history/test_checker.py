@@ -124,6 +124,13 @@ def a_writers_second_send_comes_first(h: HistoryBuilder) -> None:
     h.send("w", {"t-0": [("t/b", 0)]}, t_inv=1, t_done=20)
 
 
+@planted("nonmonotonic-send")
+def a_writers_second_send_comes_first_and_is_answered_first(h: HistoryBuilder) -> None:
+    h.send("w", {"t-0": [("t/a", 1)]}, t_inv=0, t_done=20)
+    h.send("w", {"t-0": [("t/b", 0)]}, t_inv=1, t_done=19)
+    h.events.reverse()
+
+
 @planted("int-nonmonotonic-send")
 def one_send_is_turned_round(h: HistoryBuilder) -> None:
     h.send("w", {"t-0": [("t/a", 1), ("t/b", 0)]})

@@ -49,6 +49,16 @@ def test_a_retry_that_was_acknowledged_makes_its_first_attempt_good() -> None:
     assert not check(h.events).names
 
 
+def test_sends_in_flight_together_may_be_answered_in_any_order() -> None:
+    """As when the first is repeated, since its answer was that it took too long."""
+    h = HistoryBuilder()
+    h.send("w", {"t-0": [("t/a", 0)]}, t_inv=0, t_done=20)
+    h.send("w", {"t-0": [("t/b", 1)]}, t_inv=1, t_done=19)
+    h.events.reverse()
+    h.final({"t-0": [("t/a", 0), ("t/b", 1)]})
+    assert not check(h.events).names
+
+
 def test_what_retention_removed_is_not_missing() -> None:
     h = HistoryBuilder()
     h.send("w", {"t-0": [("t/a", 0), ("t/b", 1)]})
