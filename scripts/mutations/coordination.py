@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         "broker: what is appended to a state log is durable before it is answered",
         "sparklog_server/coordination/state_log.py",
-        "        self._waiting.append(_Waiting(records, encoded, future))\n        return future\n",
-        "        self._waiting.append(_Waiting(records, encoded, loop.create_future()))\n"
+        "        self._waiting.append(Waiting(records, encoded, future, at_offset))\n        return future\n",
+        "        self._waiting.append(Waiting(records, encoded, loop.create_future(), at_offset))\n"
         "        future.set_result(None)\n        return future\n",
         "tests/server/coordination/test_state_log.py tests/server/groups/test_coordinator.py",
     ),

@@ -365,7 +365,7 @@ MUTANTS = (
     Mutant(
         "offsets do not expire while a transaction may commit others",
         "sparklog_server/groups/expiry.py",
-        "        expired = [one for one in expired if one not in unstable]\n",
+        "            expired = [one for one in expired if one not in unstable]\n",
         "",
         "tests/server/groups/test_staged_commits.py",
     ),
@@ -378,8 +378,8 @@ MUTANTS = (
     ),
     Mutant(
         "a group is not deleted while a transaction may bring it back",
-        "sparklog_server/groups/coordinator.py",
-        " or self.staged.is_pending(group_id):\n",
+        "sparklog_server/groups/deletion.py",
+        " or self._staged.is_pending(group_id):\n",
         ":\n",
         "tests/server/groups/test_staged_commits.py",
     ),

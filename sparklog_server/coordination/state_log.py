@@ -6,6 +6,10 @@ embedded client) is read, found through new images:
 1. own records arrive at offset 12, while everything up to 10 is applied: 10 and 11 are somebody else's;
 2. applying 12 first and 10 later would bring back an older state;
 3. so 10 to 12 are read from the log before the append of 12 is acknowledged.
+What follows from the state (a deletion of what has expired) is right for that state only:
+1. an offset has expired, and its deletion is on its way; 2. a Spark query commits 77 in its place; 3. the
+deletion arrives, and 77 is gone. So it says at which offset it must be (`write_planned`), which is the end of
+all that it was planned by, and is planned anew where others came first.
 What is appended says in which leader epoch it was accepted, and is published in that epoch only: what
 waited while the partition went to another broker, and came back, is never in the log.
 Invariants: once it is loaded, everything below `next_offset` is applied, nothing above; an append returns
@@ -22,14 +26,15 @@ Sources: docs/design.md; docs/adr/0026; Kafka CoordinatorRuntime, PartitionWrite
 
 import asyncio
 import enum
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Final, Generic
 
-from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError, StorageError
+from sparklog.errors import RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import PartitionState
+from sparklog_server.coordination.appends import Waiting, fail, outcome_of, tell, was_overtaken
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
 from sparklog_server.coordination.reading import Reading
@@ -37,13 +42,14 @@ from sparklog_server.coordination.records import encode_record, encode_records
 from sparklog_server.coordination.staging import RETRY_READ_MS, StagedBy, Staging
 from sparklog_server.coordination.state import StateT
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.runtime.background import Background
 from sparklog_server.runtime.timing_wheel import TimerEntry
 
 _log = logging.getLogger("sparklog_server.coordinator")
 RETRY_LOAD_MS, MAX_RETRY_LOAD_MS = 100, 5_000
 APPLIED_AT_ONCE: Final = 2_000  # records, a millisecond or two
+PLANNED_AT_MOST: Final = 5  # times, while others append
 
 
 class LogStatus(enum.Enum):
@@ -54,15 +60,6 @@ class LogStatus(enum.Enum):
     FAILED = "failed"  # the log is damaged there
     RELEASED = "released"  # what is on its way is still applied
     CLOSED = "closed"
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting(Generic[RecordT]):
-    """One call of `append`."""
-
-    records: Sequence[RecordT]
-    encoded: list[tuple[bytes, bytes | None]]
-    future: asyncio.Future[None]
 
 
 class StateLog(Generic[RecordT, StateT]):
@@ -91,8 +88,9 @@ class StateLog(Generic[RecordT, StateT]):
         self._load_turns = load_turns
         self._why_closed: SparklogError = _not_ready(self.name)
         self._lock = asyncio.Lock()
-        self._waiting: list[_Waiting[RecordT]] = []  # for the next batch
-        self._in_flight: list[list[_Waiting[RecordT]]] = []  # batches that are with the publisher
+        self._waiting: list[Waiting[RecordT]] = []  # for the next batch
+        self._coming = 0  # records that wait, or are with the publisher
+        self._in_flight: list[list[Waiting[RecordT]]] = []  # batches that are with the publisher
         self._retry: TimerEntry | None = None
         self._background = Background()
         self._staging = Staging(host, topic, led, state)
@@ -134,17 +132,21 @@ class StateLog(Generic[RecordT, StateT]):
         if why is not None:
             self._why_closed = why
         for waiting in (self._waiting, *self._in_flight):
-            _fail(waiting, self._why_closed)
+            fail(waiting, self._why_closed)
         if self._retry is not None:
             self._retry.cancel()
         self._staging.close()
         self._background.cancel()
 
-    def append(self, records: Sequence[RecordT]) -> asyncio.Future[None]:
+    def append(self, records: Sequence[RecordT], *, planned: bool = False) -> asyncio.Future[None]:
         """Make records durable, then apply them, in the order of the calls, whenever the future is awaited.
 
         What is appended in one turn of the loop shares a batch. The future fails with a SparklogError: not
         appended, or (RetriableError, StorageError) perhaps not.
+
+        Args:
+            planned: by the state of this moment, and what is on its way to it: only if nothing else comes
+                first. RetriableError PUBLISH_CONTENDED: something did.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -153,18 +155,41 @@ class StateLog(Generic[RecordT, StateT]):
                 raise self._why_closed
             encoded = [encode_record(self._topic, record, self.name) for record in records]
         except SparklogError as error:
-            _tell(future, error)
+            tell(future, error)
             return future
         if not self._waiting:
             loop.call_soon(self._flush)
+        at_offset = self.next_offset + self._coming if planned else NO_OFFSET
         for record in records:
             self.state.begin(record)
-        self._waiting.append(_Waiting(records, encoded, future))
+        self._coming += len(records)
+        self._waiting.append(Waiting(records, encoded, future, at_offset))
         return future
 
     async def write(self, records: Sequence[RecordT]) -> ErrorCode:
         """Append records, if there are any; what to tell whoever asked for it."""
         return await outcome_of(self.append(records)) if records else ErrorCode.none
+
+    async def write_planned(self, plan: Callable[[], Sequence[RecordT] | ErrorCode]) -> ErrorCode:
+        """Append what follows from the state; what to tell whoever asked for it.
+
+        Args:
+            plan: called again whenever others have changed the state before the records were there. An
+                error: nothing is to be appended, and this is why.
+        """
+        for attempt in range(PLANNED_AT_MOST):
+            if attempt and not await self.catch_up():
+                break
+            records = plan()
+            if isinstance(records, ErrorCode):
+                return records
+            if not records:
+                return ErrorCode.none
+            appended = self.append(records, planned=True)
+            error = await outcome_of(appended)
+            if not was_overtaken(appended):
+                return error
+        return ErrorCode.coordinator_not_available
 
     async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
         """Stage records in a transaction, durably: in the state as such from this moment on.
@@ -294,8 +319,11 @@ class StateLog(Generic[RecordT, StateT]):
         waiting, self._waiting = self._waiting, []
         self._end([one for one in waiting if one.future.done()])
         waiting = [one for one in waiting if not one.future.done()]
-        if not waiting:
-            return
+        for _, batch in itertools.groupby(waiting, key=lambda one: one.is_planned):
+            self._submit(list(batch))
+
+    def _submit(self, waiting: list[Waiting[RecordT]]) -> None:
+        """As one batch."""
         try:
             pairs = [pair for one in waiting for pair in one.encoded]
             encoded = encode_records(pairs, self._host.clock.now_ms())
@@ -305,10 +333,11 @@ class StateLog(Generic[RecordT, StateT]):
                 partition=self.partition,
                 leader_epoch=self.led.leader_epoch,
                 encoded=encoded,
+                at_offset=waiting[0].at_offset,
             )
             appended = self._host.publisher.submit([part])
         except SparklogError as error:
-            _fail(waiting, error)
+            fail(waiting, error)
             self._end(waiting)
             return
         self._in_flight.append(waiting)
@@ -316,7 +345,7 @@ class StateLog(Generic[RecordT, StateT]):
 
     async def _finish(
         self,
-        waiting: list[_Waiting[RecordT]],
+        waiting: list[Waiting[RecordT]],
         record_count: int,
         appended: Awaitable[Sequence[PartOutcome]],
     ) -> None:
@@ -326,10 +355,10 @@ class StateLog(Generic[RecordT, StateT]):
             if outcome.error is None:
                 await self._apply_own(outcome.base_offset, record_count, waiting)
         except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
-            _fail(waiting, error)
+            fail(waiting, error)
         else:
             if outcome.error is not None:
-                _fail(waiting, outcome.error)
+                fail(waiting, outcome.error)
             for one in waiting:
                 if not one.future.done():
                     one.future.set_result(None)
@@ -338,12 +367,13 @@ class StateLog(Generic[RecordT, StateT]):
             self._end(waiting)
         self.follow()
 
-    def _end(self, waiting: Sequence[_Waiting[RecordT]]) -> None:
+    def _end(self, waiting: Sequence[Waiting[RecordT]]) -> None:
         for one in waiting:
+            self._coming -= len(one.records)
             for record in one.records:
                 self.state.end(record)
 
-    async def _apply_own(self, base_offset: int, record_count: int, waiting: list[_Waiting[RecordT]]) -> None:
+    async def _apply_own(self, base_offset: int, record_count: int, waiting: list[Waiting[RecordT]]) -> None:
         if base_offset != self.next_offset or self._lock.locked():
             await self._catch_up(base_offset)
         if base_offset != self.next_offset:
@@ -360,29 +390,3 @@ def _not_ready(name: str) -> RetriableError:
         f"{name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
         fix="try again",
     )
-
-
-def _fail(waiting: Sequence[_Waiting[Any]], error: Exception) -> None:
-    for one in waiting:
-        _tell(one.future, error)
-
-
-def _tell(future: asyncio.Future[None], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # seen: whoever waited may be gone
-
-
-async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
-    """What to tell whoever asked for an append, once it is durable and applied, or could not be."""
-    try:
-        await appended
-    except FencedError:
-        return ErrorCode.not_coordinator
-    except InvalidRequestError as error:
-        _log.warning("not written: %s", error)
-        return ErrorCode.unknown_server_error
-    except SparklogError as error:
-        _log.warning("not written: %s", error)
-        return ErrorCode.coordinator_not_available
-    return ErrorCode.none

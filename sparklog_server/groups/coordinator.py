@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.client.groups import MAX_GROUP_BYTES
-from sparklog.format.consumer_offsets import OffsetKey, OffsetValue
+from sparklog.format.consumer_offsets import OffsetValue
 from sparklog.format.kafka_fields import MAX_STRING_BYTES
 from sparklog.metadata import Image
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.shards import Shards
 from sparklog_server.coordination.state_log import LogStatus
 from sparklog_server.groups.committed_offsets import TopicPartition
+from sparklog_server.groups.deletion import Deletion
 from sparklog_server.groups.expiry import Expiry
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import (
@@ -34,11 +35,10 @@ from sparklog_server.groups.messages import (
     SyncRequest,
     SyncResult,
 )
-from sparklog_server.groups.offsets_log import OFFSETS_LOG, GroupsState, OffsetRecord, Record, Shard
+from sparklog_server.groups.offsets_log import OFFSETS_LOG, GroupsState, Shard
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit, records_of
 from sparklog_server.groups.roster import protocols_bytes
 from sparklog_server.groups.staged_commits import StagedCommits
-from sparklog_server.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from sparklog_server.groups.table import GroupTable, Handle
 from sparklog_server.groups.transitions import GroupState
 from sparklog_server.protocol.errors import ErrorCode
@@ -81,7 +81,10 @@ class GroupCoordinator:
         )
         self.table = GroupTable(host, settings, self.shards, self._background)
         self.staged = StagedCommits(host, self.shards, self.table, self._status_error)
-        self._expiry = Expiry(host, settings, self.shards, self.table, self.staged, self._background)
+        self._deletion = Deletion(self.table, self.staged)
+        self._expiry = Expiry(
+            host, settings, self.shards, self.table, self.staged, self._deletion, self._background
+        )
 
     # Life
 
@@ -272,31 +275,7 @@ class GroupCoordinator:
         error = self._status_error(group_id)
         if error:
             return error, {}
-        if not self.exists(group_id):
-            return ErrorCode.group_id_not_found, {}
-        group = self.find(group_id)
-        subscribed: frozenset[str] | None = frozenset()
-        if group is not None and group.state is not GroupState.EMPTY:
-            if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-                return ErrorCode.non_empty_group, {}
-            subscribed = group.subscribed_topics()
-        results: dict[TopicPartition, ErrorCode] = {}
-        shard, unstable = self.shards.of(group_id), self.staged.unstable(group_id)
-        planned = shard.state.planned(group_id)
-        records: list[Record] = []
-        for topic, partition in partitions:
-            if subscribed is None or topic in subscribed:
-                results[topic, partition] = ErrorCode.group_subscribed_to_topic
-                continue
-            if (topic, partition) in unstable:  # the end of a transaction would bring it back
-                results[topic, partition] = ErrorCode.unstable_offset_commit
-                continue
-            results[topic, partition] = ErrorCode.none
-            if (topic, partition) in planned:
-                key = OffsetKey(group=group_id, topic=topic, partition=partition)
-                records.append(OffsetRecord(key, None))
-        error = await shard.write(records)
-        return (error, {}) if error else (ErrorCode.none, results)
+        return await self._deletion.delete_offsets(self.shards.of(group_id), group_id, partitions)
 
     # Administration
 
@@ -345,13 +324,7 @@ class GroupCoordinator:
         error = self._status_error(group_id, named=False)
         if error:
             return error
-        group = self.find(group_id)
-        if (group is not None and group.state is not GroupState.EMPTY) or self.staged.is_pending(group_id):
-            return ErrorCode.non_empty_group
-        if not self.exists(group_id):
-            return ErrorCode.group_id_not_found
-        shard = self.shards.of(group_id)
-        return await self._expiry.forget(shard, group_id, shard.state.planned(group_id))
+        return await self._deletion.delete_group(self.shards.of(group_id), group_id)
 
     # Checks
 

@@ -3,15 +3,13 @@
 Forgetting is writing tombstones; they count when they are durable, like everything else.
 Invariants: a group in which somebody is, or into which somebody came while its tombstones were on their way,
     stays; so does what an open transaction may be about to commit. Tombstones are planned by what is applied
-    and what is on its way to be, and appended in the same turn of the loop: a commit that they were not
-    planned by is behind them in the log, and counts. Nothing expires by a wall clock that was
-    set forward since the start: no more time has passed than the monotonic clock says. Offsets are kept for
-    too long rather than for too short: after a suspend, too.
-Not kept out: what a client without a broker commits after the look with which `expire` begins, or for a topic
-    that it has made anew within one look of its deletion, is not known here, and may be deleted. Of a topic
-    that was deleted and made anew while no broker looked, the offsets stay: the image has nothing to tell
-    them by.
-Not here: when an offset expires (committed_offsets.py).
+    and what is on its way to be, and appended in the same turn of the loop, if nobody else appends first
+    (`write_planned`): a commit that they were not planned by is behind them in the log, and counts. Nothing
+    expires by a wall clock that was set forward since the start: no more time has passed than the monotonic
+    clock says. Offsets are kept for too long rather than for too short: after a suspend, too.
+Not kept out: of a topic that was deleted and made anew while no broker looked, the offsets stay: the image
+    has nothing to tell them by.
+Not here: when an offset expires (committed_offsets.py), what is deleted on request (deletion.py).
 Concurrency: event loop; long lists are gone through in parts, so that requests get their turn.
 Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, cleanupGroupMetadata.
 """
@@ -19,15 +17,16 @@ Sources: KIP-211, KIP-496; Kafka GroupCoordinator.handleDeletedPartitions, clean
 import asyncio
 import logging
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sparklog.format.consumer_offsets import GroupKey, OffsetKey, OffsetValue
+from sparklog.format.consumer_offsets import OffsetKey, OffsetValue
 from sparklog.metadata import Image
 from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.state_log import LogStatus, outcome_of
-from sparklog_server.groups.committed_offsets import TopicPartition, expired_offsets
-from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, OffsetRecord, Record, Shard
+from sparklog_server.coordination.state_log import LogStatus
+from sparklog_server.groups.committed_offsets import expired_offsets
+from sparklog_server.groups.deletion import Deletion
+from sparklog_server.groups.offsets_log import GroupShards, OffsetRecord, Record, Shard
 from sparklog_server.groups.staged_commits import StagedCommits
 from sparklog_server.groups.table import GroupTable
 from sparklog_server.groups.transitions import GroupState
@@ -54,6 +53,7 @@ class Expiry:
         shards: GroupShards,
         table: GroupTable,
         staged: StagedCommits,
+        deletion: Deletion,
         background: Background,
     ) -> None:
         self._host = host
@@ -61,6 +61,7 @@ class Expiry:
         self._shards = shards
         self._table = table
         self._staged = staged
+        self._deletion = deletion
         self._background = background
         self._alarm: TimerEntry | None = None
         self._began = table.now()
@@ -112,25 +113,6 @@ class Expiry:
         if gone:
             self._delete(shard, shard.state.planned_of_topics(gone))
 
-    async def forget(self, shard: Shard, group_id: str, offsets: Iterable[TopicPartition]) -> ErrorCode:
-        """Tombstones for these offsets of an empty group, and for itself."""
-        table = self._table
-        handle = table.groups.get(group_id)
-        records = list(_tombstones(group_id, offsets))
-        if handle is not None and handle.group.generation_id:
-            records.append(GroupRecord(GroupKey(group=group_id), None))
-        error = await shard.write(records)
-        if (
-            not error
-            and handle is not None
-            and table.groups.get(group_id) is handle
-            and handle.group.state is GroupState.EMPTY
-            and not handle.group.roster.pending
-            and not shard.state.has_offsets(group_id)
-        ):
-            table.drop(handle, ErrorCode.coordinator_not_available)
-        return error
-
     async def expire(self) -> None:
         """Forget what has expired."""
         # Others may have committed since the last look: what is planned without it would take that, too.
@@ -152,23 +134,28 @@ class Expiry:
                 )
 
     async def _expire_group(self, shard: Shard, group_id: str) -> None:
-        handle = self._table.groups.get(group_id)
-        group = None if handle is None else handle.group
-        offsets = shard.state.planned(group_id)
-        expired = expired_offsets(
-            offsets,
-            group,
-            now_ms=self._now_ms(),
-            retention_ms=self._settings.offsets_retention_minutes * 60_000,
-        )
-        unstable = self._staged.unstable(group_id)
-        expired = [one for one in expired if one not in unstable]
-        is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
-        is_empty = is_empty and not self._staged.is_pending(group_id)
-        if is_empty and len(expired) == len(offsets):
-            await self.forget(shard, group_id, expired)
-        elif expired:
-            await shard.write(list(_tombstones(group_id, expired)))
+        goes = False
+
+        def plan() -> Sequence[Record]:
+            nonlocal goes
+            handle = self._table.groups.get(group_id)
+            group = None if handle is None else handle.group
+            offsets = shard.state.planned(group_id)
+            expired = expired_offsets(
+                offsets,
+                group,
+                now_ms=self._now_ms(),
+                retention_ms=self._settings.offsets_retention_minutes * 60_000,
+            )
+            unstable = self._staged.unstable(group_id)
+            expired = [one for one in expired if one not in unstable]
+            is_empty = group is None or (group.state is GroupState.EMPTY and not group.roster.pending)
+            is_empty = is_empty and not self._staged.is_pending(group_id)
+            goes = is_empty and len(expired) == len(offsets)
+            return self._deletion.tombstones(group_id, expired, of_group=goes)
+
+        if not await shard.write_planned(plan) and goes:
+            self._deletion.drop(shard, group_id)
 
     def _now_ms(self) -> int:
         """The wall clock, but no further ahead than the monotonic one agrees with."""
@@ -183,22 +170,29 @@ class Expiry:
                 self.start()
 
     def _delete(self, shard: Shard, offsets: Mapping[OffsetKey, OffsetValue]) -> None:
+        """Those that are as they were, or whose topic is not there: else what has come is for another topic
+        of that name.
+        """
+
+        def plan() -> Sequence[Record]:
+            planned, topics = shard.state.planned_offset, self._host.root.image.topics
+            return [
+                OffsetRecord(key, None)
+                for key, value in offsets.items()
+                if (found := planned(key)) is not None and (found == value or key.topic not in topics)
+            ]
+
+        async def delete() -> None:
+            error = await shard.write_planned(plan)
+            if error and error != ErrorCode.unknown_server_error:  # which is for good
+                self._host.timer.schedule(RETRY_MS, again)
+
+        def again() -> None:
+            if shard.status is LogStatus.READY:
+                self._background.spawn(delete())
+
         if offsets:
-            appended = shard.append([OffsetRecord(key, None) for key in offsets])
-            self._background.spawn(self._deleted(shard, offsets, appended))
-
-    async def _deleted(
-        self, shard: Shard, offsets: Mapping[OffsetKey, OffsetValue], appended: asyncio.Future[None]
-    ) -> None:
-        error = await outcome_of(appended)
-        if error and error != ErrorCode.unknown_server_error:  # which is for good
-            self._host.timer.schedule(RETRY_MS, lambda: self._delete_again(shard, offsets))
-
-    def _delete_again(self, shard: Shard, offsets: Mapping[OffsetKey, OffsetValue]) -> None:
-        """Those that are as they were: whatever came meanwhile is for another topic of that name."""
-        if shard.status is LogStatus.READY:
-            planned = shard.state.planned_offset
-            self._delete(shard, {key: value for key, value in offsets.items() if planned(key) == value})
+            self._background.spawn(delete())
 
     def _ready_shards(self) -> list[Shard]:
         return [shard for shard in self._shards if shard.status is LogStatus.READY]
@@ -215,8 +209,3 @@ def _warn_of_damage(shard: Shard, names: Collection[str]) -> None:
         "is" if len(names) == 1 else "are",
         shard.name,
     )
-
-
-def _tombstones(group_id: str, offsets: Iterable[TopicPartition]) -> Iterator[Record]:
-    for topic, partition in offsets:
-        yield OffsetRecord(OffsetKey(group=group_id, topic=topic, partition=partition), None)

@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from sparklog.format.consumer_offsets import GroupKey
+from sparklog_server.coordination.appends import outcome_of
 from sparklog_server.coordination.host import Host
-from sparklog_server.coordination.state_log import outcome_of
 from sparklog_server.groups.group import Group
 from sparklog_server.groups.messages import Answer, Effect, Instant, StoreGroup, refusal_of
 from sparklog_server.groups.offsets_log import GroupRecord, GroupShards, OffsetRecord, Shard

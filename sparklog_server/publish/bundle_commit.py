@@ -6,7 +6,8 @@ it had, so that clients are told what they would have been told.
 
 Invariants: pure but for what it remembers of its last call. Whatever the image, nothing is appended that
     `judge` refuses by it: what others have written meanwhile counts, and who leads the partitions now. After
-    a run that is left out, none of its partition is appended. What was appended is what the commit says.
+    a run that is left out, none of its partition is appended; but for one that may be at one offset only,
+    which takes nobody's place. What was appended is what the commit says.
 Not here: writing the data (bundle_writer.py), verdicts (bundle_plan.py).
 Concurrency: one thread.
 Sources: docs/adr/0026, docs/adr/0029.
@@ -36,7 +37,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_plan import Answer, Verdict, Write, judge
-from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
+from sparklog_server.publish.parts import NO_OFFSET, NO_TIMESTAMP_MS, AppendPart, PartOutcome
 from sparklog_server.publish.runs import Run
 
 
@@ -85,6 +86,7 @@ class BundleCommit:
         self._parts = parts
         self._written = written
         self._stages = any(one.run.first.transaction is not None for one in written)
+        self._has_places = any(one.run.first.at_offset != NO_OFFSET for one in written)
         self.registration = registration()
         self.accepted = written
         self.refused: dict[int, PartOutcome] = {}
@@ -96,6 +98,8 @@ class BundleCommit:
         self.accepted, self.refused = self._written, {}
         if image is not self._judged:
             self._judge_again(image)
+        if self._has_places:
+            self._leave_out_overtaken(image)
         if not self.accepted:
             return []
         # Those of a run are of one epoch: by the image that found it to be written, they were of the newest.
@@ -105,8 +109,10 @@ class BundleCommit:
         return registration.act(image, [append], [one.run.first.leader_epoch for one in self.accepted])
 
     def shared(self, image: Image) -> SharedPlan | None:
-        """The same, as a request to others; None of a broker that is alone."""
-        if self.registration.is_alone:
+        """The same, as a request to others; None of a broker that is alone, and of what must be at an offset,
+        which requests cannot say.
+        """
+        if self.registration.is_alone or self._has_places:
             return None
         return share_accepted(
             image,
@@ -163,6 +169,24 @@ class BundleCommit:
                     verdict = verdicts[index]
                     self.refused[index] = verdict.outcome if isinstance(verdict, Answer) else _again(one.run)
 
+    def _leave_out_overtaken(self, image: Image) -> None:
+        """What may be at one offset only, and would be at another."""
+        ends: dict[tuple[str, int], int] = {}
+        kept: list[Written] = []
+        for one in self.accepted:
+            first = one.run.first
+            if first.transaction is None:  # what is staged has no offset
+                place = first.topic_id, first.partition
+                end = ends.get(place)
+                if end is None:
+                    end = image.partition_of(*place).log_end_offset
+                if first.at_offset not in (NO_OFFSET, end):
+                    self.refused[one.run.indices[0]] = _overtaken(first, end)
+                    continue
+                ends[place] = end + one.run.record_count
+            kept.append(one)
+        self.accepted = kept
+
     def _holding(self, image: Image, verdicts: Mapping[int, Verdict]) -> list[Written]:
         """Of several brokers by what anybody goes by who publishes it for us; the verdicts say the same, but
         that a group's offsets need the group to be added.
@@ -204,5 +228,16 @@ def _again(run: Run) -> PartOutcome:
             "PUBLISH_CONTENDED",
             f"{part.topic}-{part.partition}: another writer used producer id {part.producer_id} meanwhile",
             fix="send the batch again; nothing of it was published",
+        )
+    )
+
+
+def _overtaken(part: AppendPart, end_offset: int) -> PartOutcome:
+    return PartOutcome(
+        error=RetriableError(
+            "PUBLISH_CONTENDED",
+            f"{part.topic}-{part.partition}: others have appended up to offset {end_offset}, expected "
+            f"{part.at_offset}, up to which it was known when this was planned",
+            fix="plan it anew; nothing of it was published",
         )
     )

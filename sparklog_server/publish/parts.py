@@ -46,6 +46,8 @@ class AppendPart:
         leader_epoch: in which the broker led the partition when it accepted the part: it is published in that
             epoch, or not at all.
         transaction: of which they are staged, instead of being appended; None: of none.
+        at_offset: the only one at which it may be appended: whoever planned it knew all that is below, and
+            nothing else may come first. NO_OFFSET: any.
     """
 
     topic_id: str
@@ -58,6 +60,7 @@ class AppendPart:
     log_append_time_ms: int = NO_TIMESTAMP_MS
     leader_epoch: int = LEADER_EPOCH
     transaction: InTransaction | None = None
+    at_offset: int = NO_OFFSET
 
     @property
     def size_bytes(self) -> int:

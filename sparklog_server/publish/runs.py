@@ -1,7 +1,8 @@
 """Consecutive parts of one partition and one producer, as one append: one extent instead of many.
 
 Invariants: a run keeps the order of its parts; its batches count from 0 over the whole run; sequences in
-    it follow each other. Bytes of batches are not copied, only the 8 bytes of each base offset change.
+    it follow each other; a part that may be at one offset only is a run of its own. Bytes of batches are not
+    copied, only the 8 bytes of each base offset change.
 Not here: which parts may be written (bundle_plan.py).
 Concurrency: pure functions.
 """
@@ -16,7 +17,7 @@ import numpy as np
 from sparklog.format.codec import BytesLike
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.metadata import SEQUENCES
-from sparklog_server.publish.parts import AppendPart
+from sparklog_server.publish.parts import NO_OFFSET, AppendPart
 
 _BASE_OFFSET = struct.Struct(">q")
 
@@ -46,6 +47,7 @@ class Run:
             (part.topic_id, part.partition, part.producer_id, part.producer_epoch)
             == (first.topic_id, first.partition, first.producer_id, first.producer_epoch)
             and _transaction(part) == _transaction(first)
+            and part.at_offset == first.at_offset == NO_OFFSET
             and self.size_bytes + part.encoded.size_bytes <= max_bytes
             and (
                 part.producer_id < 0

@@ -29,7 +29,7 @@ from sparklog_server.cluster.registration import Registration
 from sparklog_server.coordination.host import Host
 from sparklog_server.metrics import Metrics
 from sparklog_server.publish.bundle_writer import BundleWriter
-from sparklog_server.publish.parts import AppendPart, PartOutcome
+from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.runtime.timer import Timer
 from sparklog_server.settings.config import ServerConfig
@@ -76,7 +76,7 @@ class HeldPublisher:
         self._root.show()
 
     def release_together(self) -> None:
-        """All that is held, which is of transactions, in one bundle."""
+        """All that is held, in one bundle."""
         held, self.held = self.held, []
         outcomes = self._bundles().write([part for parts, _ in held for part in parts])
         for parts, future in held:
@@ -87,7 +87,7 @@ class HeldPublisher:
     def _outcome(self, part: AppendPart) -> PartOutcome:
         if self.error is not None and not self.loses_answers:
             return PartOutcome(error=self.error)
-        if part.transaction is not None:
+        if part.transaction is not None or part.at_offset != NO_OFFSET:
             outcome = self.stage_at_once(part)
             return outcome if self.error is None else PartOutcome(error=self.error)
         try:
@@ -117,7 +117,7 @@ class HeldPublisher:
         return extent.base_offset
 
     def stage_at_once(self, part: AppendPart) -> PartOutcome:
-        """As the publisher does, which judges by the transaction."""
+        """As the publisher does, which judges by the transaction, and by the image."""
         (outcome,) = self._bundles().write([part])
         return outcome
 

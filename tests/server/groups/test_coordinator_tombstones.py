@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 import sparklog
+from sparklog.metadata import plan_delete_topic
 from tests.foreign_records import append_foreign
 from tests.server.groups.test_coordinator import WEEK_MS, busy, offsets, to_commit
 from tests.support.told import Told
@@ -106,6 +107,143 @@ def test_a_topic_made_anew_keeps_what_is_committed_while_the_old_one_is_forgotte
         await arrive(host)
         assert [await task for task in fresh] == [ErrorCode.none] * 3
         assert [offsets(host, group) for group in of_partition.values()] == [{ORDERS: 9}] * 3
+
+    roots.run(scenario)
+
+
+def commit_elsewhere(roots: Roots, group: str, found: dict[tuple[str, int], int]) -> None:
+    """As Spark does, and whoever else needs no broker."""
+    with sparklog.open(roots.url, clock=roots.clock) as other:
+        other.commit_offsets(group, found)
+
+
+def test_what_others_commit_while_offsets_expire_is_kept(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1) + to_commit(2, topic="returns")) == ErrorCode.none
+        await host.advance(WEEK_MS)
+        host.publisher.hold = True
+        expiring = asyncio.ensure_future(host.groups.expire())
+        await host.settle()
+        commit_elsewhere(roots, "g", {ORDERS: 77})
+        await arrive(host)
+        await expiring
+        with sparklog.open(roots.url, clock=roots.clock) as other:
+            assert other.committed_offsets("g") == {ORDERS: 77}
+        assert offsets(host, "g") == {ORDERS: 77}
+
+    roots.run(scenario, _BY_HAND)
+
+
+def test_a_group_that_others_commit_for_while_it_is_deleted_goes_whole(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
+        host.publisher.hold = True
+        deleting = asyncio.ensure_future(host.groups.delete_group("g"))
+        await host.settle()
+        commit_elsewhere(roots, "g", {ORDERS: 5, ("returns", 0): 6})
+        await arrive(host)
+        assert await deleting == ErrorCode.none
+        with sparklog.open(roots.url, clock=roots.clock) as other:
+            assert other.committed_offsets("g") == {}
+
+    roots.run(scenario)
+
+
+def test_a_group_that_somebody_joins_while_its_deletion_is_planned_anew_stays(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
+        host.publisher.hold = True
+        deleting = asyncio.ensure_future(host.groups.delete_group("g"))
+        await host.settle()
+        commit_elsewhere(roots, "g", {ORDERS: 5})
+        joining = host.joins("g")
+        await host.advance(0)
+        await arrive(host)
+        assert await deleting == ErrorCode.non_empty_group
+        assert not (await joining).error
+        assert offsets(host, "g") == {ORDERS: 5}
+
+    roots.run(scenario)
+
+
+def test_who_commits_all_the_time_puts_a_deletion_off(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
+        host.publisher.hold = True
+        deleting = asyncio.ensure_future(host.groups.delete_group("g"))
+        for offset in range(2, 20):
+            await host.settle()
+            if deleting.done():
+                break
+            commit_elsewhere(roots, "g", {ORDERS: offset})
+            host.publisher.release()
+        assert await deleting == ErrorCode.coordinator_not_available
+        await arrive(host)
+        assert offsets(host, "g") == {ORDERS: offset - 1}
+
+    roots.run(scenario)
+
+
+def test_offsets_that_are_deleted_while_others_commit_go(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1) + to_commit(2, topic="returns")) == ErrorCode.none
+        host.publisher.hold = True
+        both = [ORDERS, ("returns", 1)]
+        deleting = asyncio.ensure_future(host.groups.delete_offsets("g", both))
+        await host.settle()
+        commit_elsewhere(roots, "g", {("returns", 1): 6})
+        await arrive(host)
+        assert await deleting == (ErrorCode.none, dict.fromkeys(both, ErrorCode.none))
+        assert offsets(host, "g") == {("returns", 0): 2}
+
+    roots.run(scenario)
+
+
+def test_what_others_commit_for_a_topic_made_anew_is_kept(roots: Roots) -> None:
+    """All of it within one look of the broker."""
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(5)) == ErrorCode.none
+        with sparklog.open(roots.url, clock=roots.clock) as other:
+            # As by a client that leaves the offsets there.
+            other.metadata.publish(lambda image: [plan_delete_topic(image, "orders")])
+            other.create_topic("orders", 4)
+            other.commit_offsets("g", {ORDERS: 9})
+        await host.look()
+        assert offsets(host, "g") == {ORDERS: 9}
+
+    roots.run(scenario)
+
+
+def test_what_others_commit_for_a_topic_that_is_gone_goes_with_it(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(5)) == ErrorCode.none
+        with sparklog.open(roots.url, clock=roots.clock) as other:
+            other.metadata.publish(lambda image: [plan_delete_topic(image, "orders")])
+            other.commit_offsets("g", {ORDERS: 9})
+        await host.look()
+        assert offsets(host, "g") == {}
+
+    roots.run(scenario)
+
+
+def test_commits_do_not_wait_for_a_deletion_that_is_planned_anew(roots: Roots) -> None:
+    """They are in the same bundle, before it and behind it."""
+
+    async def scenario(host: Host) -> None:
+        assert await host.groups.commit("g", to_commit(1)) == ErrorCode.none
+        host.publisher.hold = True
+        before = asyncio.ensure_future(host.groups.commit("g", to_commit(2, partition=1)))
+        deleting = asyncio.ensure_future(host.groups.delete_offsets("g", [ORDERS]))
+        behind = asyncio.ensure_future(host.groups.commit("g", to_commit(3, partition=2)))
+        await host.settle()
+        assert host.publisher.submissions[-3:] == [1, 1, 1]
+        commit_elsewhere(roots, "g", {ORDERS: 77})
+        host.publisher.release_together()
+        await arrive(host)
+        assert (await before, await behind) == (ErrorCode.none, ErrorCode.none)
+        assert await deleting == (ErrorCode.none, {ORDERS: ErrorCode.none})
+        assert offsets(host, "g") == {("orders", 1): 2, ("orders", 2): 3}
 
     roots.run(scenario)
 

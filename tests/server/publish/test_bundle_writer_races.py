@@ -1,7 +1,9 @@
 """A bundle whose image moves between its data and its commit: others write, delete, take over."""
 
+import dataclasses
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
@@ -11,6 +13,7 @@ from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
 from sparklog_server.cluster.alone import Alone
 from sparklog_server.publish.bundle_writer import BundleWriter
+from sparklog_server.publish.parts import AppendPart
 from tests.server.publish.batches import part
 from tests.server.publish.test_bundle_writer import offsets, orders, values
 from tests.support.removing import expire_below, move_horizon, remove_dead
@@ -31,8 +34,6 @@ def before_first_commit(store: MemoryStore, action: Callable[[], object]) -> Non
 def test_spark_writes_in_between(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
-    import pyarrow as pa
-
     other = opened(store, clock)
     rows = pa.table({"value": [b"spark"]})
     before_first_commit(store, lambda: other.append("orders", rows, partition=0))
@@ -110,6 +111,41 @@ def test_fenced_in_the_middle_of_a_bundle(
     with pytest.raises(FencedError, match="BROKER_FENCED"):
         bundles.write([orders(log)])
     assert newer.log_end_offset("orders", 0) == 0
+
+
+# --- what may be at one offset only -------------------------------------------------------------------
+
+
+def at(offset: int, one: AppendPart) -> AppendPart:
+    return dataclasses.replace(one, at_offset=offset)
+
+
+def test_what_was_planned_by_what_is_there_comes_before_anything_else_or_not_at_all(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    bundles.write([orders(log)])
+    parts = [orders(log), at(4, orders(log)), at(6, orders(log)), at(0, orders(log, 1)), orders(log)]
+    assert offsets(bundles.write(parts)) == [2, 4, 6, 0, 8]
+    assert offsets(bundles.write([at(8, orders(log)), orders(log)])) == ["PUBLISH_CONTENDED", 10]
+    other = opened(store, clock)
+    rows = pa.table({"value": [b"spark"]})
+    before_first_commit(store, lambda: other.append("orders", rows, partition=0))
+    parts = [orders(log), at(14, orders(log)), at(16, orders(log)), orders(log), at(2, orders(log, 1))]
+    assert offsets(bundles.write(parts)) == [13, "PUBLISH_CONTENDED", "PUBLISH_CONTENDED", 15, 2]
+    assert log.log_end_offset("orders", 0) == 17
+
+
+def test_nothing_is_published_for_what_others_were_before_alone(
+    bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
+) -> None:
+    bundles.write([orders(log)])
+    before = log.image.commit
+    other = opened(store, clock)
+    rows = pa.table({"value": [b"spark"]})
+    before_first_commit(store, lambda: other.append("orders", rows, partition=0))
+    assert offsets(bundles.write([at(2, orders(log))])) == ["PUBLISH_CONTENDED"]
+    assert log.image.commit == before + 1
+    assert offsets(bundles.write([at(3, orders(log))])) == [3]
 
 
 # --- the segment is swept ----------------------------------------------------------------------------

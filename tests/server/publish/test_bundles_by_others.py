@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 
 from sparklog.client import SparkLog
@@ -127,6 +128,20 @@ def test_what_is_lost_is_told_so_and_the_rest_is_published(
     ]
     assert "found leader 2 in epoch 2" in str(outcomes[0].error)
     assert len(values(a.log)) == 2
+
+
+def test_what_may_be_at_one_offset_only_is_left_to_nobody(
+    nodes: tuple[Node, Node], clock: SleepyClock
+) -> None:
+    """A request cannot say so: whoever published it would not look."""
+    a, b = nodes
+    assert a.write(a.accept()) == [0]
+    planned = dataclasses.replace(a.accept(), at_offset=2)
+    b.log.append("orders", pa.table({"value": [b"spark"]}), partition=0)
+    clock.meanwhile.append(published_by(b))
+    crowded(a)
+    assert a.write(planned, a.accept(partition=1)) == ["PUBLISH_CONTENDED", 0]
+    assert a.log.log_end_offset("orders", 0) == 3
 
 
 def left_behind(a: Node, store: MemoryStore, clock: SleepyClock, sequence: int) -> None:
