@@ -4,6 +4,20 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "broker: a first batch that failed with its bundle keeps its place",
+        "sparklog_server/publish/bundle_writer.py",
+        "                self.floors.note(self._log.image, part, failed=True)\n",
+        "                pass\n",
+        "tests/server/publish/test_bundle_writer_failures.py",
+    ),
+    Mutant(
+        "broker: a client with many refused first batches pushes out its own",
+        "sparklog_server/publish/remembered.py",
+        "        keys = own if own and has_its_share else max(self._keys_of.values(), key=len)\n",
+        "        keys = self._entries\n",
+        "tests/server/publish/test_first_batches.py tests/server/publish/test_bundle_writer_failures.py",
+    ),
+    Mutant(
         "broker: while nobody asks for a client's bytes, the loop does not look at its socket",
         "sparklog_server/network/receiving.py",
         "            self.close()  # until somebody wants what is there\n",

@@ -91,7 +91,7 @@ MUTANTS = (
     ),
     Mutant(
         "offsets that were refused stand in the way of none that come after",
-        f"{_PUBLISH}/bundle_writer.py",
+        f"{_PUBLISH}/failed_first_batches.py",
         "        if part.producer_id < 0 or part.base_sequence < 0:",
         "        if part.producer_id < 0:",
         _PARTS,

@@ -78,7 +78,9 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
         future = services.publisher.submit([target.part for target in wanted if target.part is not None])
         if future.done():  # refused, and will come again: before what is behind is looked at
             for target in wanted:
-                services.first_batches.refuse((target.key, target.partition), target.records)
+                services.first_batches.refuse(
+                    (target.key, target.partition), target.records, context.peer_host
+                )
         timeout_ms = field(request, "timeout", 0)
         # Cheaper than wait_for and shield; the publisher passes over futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
@@ -178,7 +180,7 @@ def _aim(
     name, key, records = target.topic, (target.key, target.partition), target.records
     topic = image.topics.get(name)
     if topic is None or not 0 <= target.partition < len(topic.partitions):
-        services.first_batches.refuse(key, records)
+        services.first_batches.refuse(key, records, context.peer_host)
         has_no_id = not name and isinstance(target.key, bytes)
         target.error = ErrorCode.unknown_topic_id if has_no_id else ErrorCode.unknown_topic_or_partition
         return
@@ -189,7 +191,7 @@ def _aim(
     state = topic.partitions[target.partition]
     leader = services.leadership.leader_of(state)
     if leader.node_id != services.node_id:  # also if nobody leads it: every client asks again who does
-        services.first_batches.refuse(key, records)
+        services.first_batches.refuse(key, records, context.peer_host)
         target.error = ErrorCode.not_leader_or_follower
         return
     if services.first_batches.is_behind(key, records, state):
@@ -210,6 +212,7 @@ def _aim(
         parts=parts,
         memory=services.publisher.check_memory,
         transaction=transaction,
+        client=context.peer_host,
     )
 
 

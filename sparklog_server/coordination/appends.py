@@ -12,7 +12,7 @@ from typing import Any, Generic
 from sparklog.errors import FencedError, InvalidRequestError, SparklogError
 from sparklog_server.coordination.internal_topic import RecordT
 from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.publish.parts import NO_OFFSET
+from sparklog_server.publish.parts import NO_OFFSET, OvertakenError
 
 _log = logging.getLogger("sparklog_server.coordinator")
 
@@ -51,8 +51,7 @@ def fail(waiting: Sequence[Waiting[Any]], error: Exception) -> None:
 
 def was_overtaken(appended: asyncio.Future[None]) -> bool:
     """Was nothing appended, because others came first?"""
-    error = None if appended.cancelled() else appended.exception()
-    return isinstance(error, SparklogError) and error.code == "PUBLISH_CONTENDED"
+    return not appended.cancelled() and isinstance(appended.exception(), OvertakenError)
 
 
 async def outcome_of(appended: Awaitable[None]) -> ErrorCode:

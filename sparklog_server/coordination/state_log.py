@@ -146,7 +146,7 @@ class StateLog(Generic[RecordT, StateT]):
 
         Args:
             planned: by the state of this moment, and what is on its way to it: only if nothing else comes
-                first. RetriableError PUBLISH_CONTENDED: something did.
+                first. OvertakenError: something did.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()

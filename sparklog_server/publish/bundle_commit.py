@@ -37,7 +37,13 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_plan import Answer, Verdict, Write, judge
-from sparklog_server.publish.parts import NO_OFFSET, NO_TIMESTAMP_MS, AppendPart, PartOutcome
+from sparklog_server.publish.parts import (
+    NO_OFFSET,
+    NO_TIMESTAMP_MS,
+    AppendPart,
+    OvertakenError,
+    PartOutcome,
+)
 from sparklog_server.publish.runs import Run
 
 
@@ -181,7 +187,7 @@ class BundleCommit:
                 if end is None:
                     end = image.partition_of(*place).log_end_offset
                 if first.at_offset not in (NO_OFFSET, end):
-                    self.refused[one.run.indices[0]] = _overtaken(first, end)
+                    self.refused[one.run.indices[0]] = PartOutcome(error=OvertakenError(first, end))
                     continue
                 ends[place] = end + one.run.record_count
             kept.append(one)
@@ -228,16 +234,5 @@ def _again(run: Run) -> PartOutcome:
             "PUBLISH_CONTENDED",
             f"{part.topic}-{part.partition}: another writer used producer id {part.producer_id} meanwhile",
             fix="send the batch again; nothing of it was published",
-        )
-    )
-
-
-def _overtaken(part: AppendPart, end_offset: int) -> PartOutcome:
-    return PartOutcome(
-        error=RetriableError(
-            "PUBLISH_CONTENDED",
-            f"{part.topic}-{part.partition}: others have appended up to offset {end_offset}, expected "
-            f"{part.at_offset}, up to which it was known when this was planned",
-            fix="plan it anew; nothing of it was published",
         )
     )

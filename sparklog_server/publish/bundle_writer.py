@@ -43,15 +43,12 @@ from sparklog_server.cluster.registration import Registration
 from sparklog_server.publish.bundle_commit import BundleCommit, Written, fail_run
 from sparklog_server.publish.bundle_plan import (
     Answer,
-    Floor,
-    ProducerKey,
     RepeatOf,
     Verdict,
     Write,
-    floor_of,
     judge,
-    producer_key,
 )
+from sparklog_server.publish.failed_first_batches import FailedFirstBatches
 from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.publish.runs import Run, make_runs
 from sparklog_server.publish.staged_parts import adding, may_be_early
@@ -61,7 +58,6 @@ _log = logging.getLogger("sparklog_server.publish")
 _ATTEMPTS = 3  # of a bundle whose segment was swept
 MAX_RUN_BYTES = 64 << 20
 _DOUBTS = frozenset({"UNKNOWN_PRODUCER", "NOT_LEADER", "TRANSACTIONS_FULL", "TRANSACTION_UNKNOWN"})
-MAX_FLOORS = 10_000  # producers whose first batch failed, remembered until it comes again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +83,7 @@ class BundleWriter:
         self._config_of = config_of
         self.on_appended = on_appended
         self._retention_notice = RetentionNotice(log.clock, _log)
-        self.floors: dict[ProducerKey, Floor] = {}
+        self.floors = FailedFirstBatches()
         self.times = BundleTimes()
 
     def write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
@@ -95,7 +91,16 @@ class BundleWriter:
 
         Raises:
             FatalStorageError, FencedError: stop the broker; nothing was acknowledged.
+            Exception: anything else, of a bug for example. Nothing is known to be published.
         """
+        try:
+            return self._write(parts)
+        except Exception:
+            for part in parts:  # they come again; what is behind them must not take their place
+                self.floors.note(self._log.image, part, failed=True)
+            raise
+
+    def _write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
         registration = self._registration()  # before the image, which must not be older than it
         image, parts, verdicts = self._judged(parts, registration)
         for _ in range(_ATTEMPTS):
@@ -108,7 +113,8 @@ class BundleWriter:
             except SparklogError as error:
                 _log.warning("the log cannot be read, so producers have to send again: %s", error)
                 break
-        self._remember_failures(image, parts, {**_doubted(verdicts), **outcomes})
+        for index, outcome in sorted({**_doubted(verdicts), **outcomes}.items()):
+            self.floors.note(image, parts[index], failed=outcome.error is not None)
         return [_outcome(index, verdicts, outcomes) for index in range(len(parts))]
 
     def _judged(
@@ -291,35 +297,6 @@ class BundleWriter:
             if one.is_past_retention:
                 found[one.run.first.topic] += one.run.record_count
         self._retention_notice.note(found)
-
-    def _remember_failures(
-        self, image: Image, parts: Sequence[AppendPart], outcomes: dict[int, PartOutcome]
-    ) -> None:
-        """Of producers that a partition does not know yet; see `floors` in bundle_plan.py."""
-        for index in sorted(outcomes):
-            part = parts[index]
-            if part.producer_id < 0 or part.base_sequence < 0:  # or it takes whichever sequence is next
-                continue
-            key = producer_key(part)
-            if outcomes[index].error is None:
-                self.floors.pop(key, None)
-            elif not _is_known(image, key) and not self._has_floor(key, floor_of(image, part)):
-                if len(self.floors) >= MAX_FLOORS:
-                    del self.floors[next(iter(self.floors))]
-                self.floors[key] = floor_of(image, part)
-
-    def _has_floor(self, key: ProducerKey, new: Floor) -> bool:
-        known = self.floors.get(key)
-        return known is not None and (known.producer_epoch, known.transaction) == (
-            new.producer_epoch,
-            new.transaction,
-        )
-
-
-def _is_known(image: Image, key: ProducerKey) -> bool:
-    topic_id, partition, producer_id = key
-    topic = image.topic_by_id.get(topic_id)
-    return topic is None or producer_id in topic.partitions[partition].producers
 
 
 def _with_producer(draft: DraftExtent, part: AppendPart) -> DraftExtent:

@@ -10,7 +10,8 @@ So a refused batch is remembered, and what comes behind it is refused like it, u
 the publisher refuses it remembers itself (`floors` in bundle_plan.py).
 
 Invariants: only producers that the partition does not know are refused; MAX_REMEMBERED are remembered,
-    for REMEMBERED_MS: whoever has not repeated by then has given up, or found another leader.
+    shared among clients (remembered.py), for REMEMBERED_MS: whoever has not repeated by then has given up, or
+    found another leader.
 Not here: which errors a client repeats after (api/produce.py).
 Concurrency: event loop.
 Sources: Kafka ProducerAppendInfo.checkSequence, which has this gap.
@@ -21,6 +22,7 @@ from collections.abc import Callable
 
 from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
 from sparklog.metadata import PartitionState
+from sparklog_server.publish.remembered import Remembered
 
 MAX_REMEMBERED = 10_000
 REMEMBERED_MS = 30_000
@@ -36,24 +38,25 @@ class FirstBatches:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         """`now_ms`: a clock that does not go back."""
         self._now_ms = now_ms
-        # (epoch, sequence, when it is forgotten), in the order in which they came
-        self._refused: dict[tuple[str | bytes, int, int], tuple[int, int, int]] = {}
+        # (epoch, sequence, when it is forgotten)
+        self._refused: Remembered[tuple[str | bytes, int, int], tuple[int, int, int]] = Remembered(
+            MAX_REMEMBERED
+        )
 
     def __len__(self) -> int:
         """How many are remembered."""
         return len(self._refused)
 
-    def refuse(self, key: Key, records: bytes | None) -> None:
-        """A batch is refused, and will come again."""
+    def refuse(self, key: Key, records: bytes | None, client: str) -> None:
+        """A batch is refused, and will come again. `client`: the address that it comes from."""
         producer_id, epoch, sequence = producer_of(records)
         if producer_id <= NO_PRODUCER_ID or len(key[0]) > _MAX_NAME_LENGTH:
             return
         known = self._refused.get((*key, producer_id))
         if known is not None and known[0] == epoch and known[1] <= sequence:
             return
-        if len(self._refused) >= MAX_REMEMBERED:
-            del self._refused[next(iter(self._refused))]
-        self._refused[*key, producer_id] = (epoch, sequence, self._now_ms() + REMEMBERED_MS)
+        until_ms = self._now_ms() + REMEMBERED_MS
+        self._refused.remember((*key, producer_id), (epoch, sequence, until_ms), client)
 
     def is_behind(self, key: Key, records: bytes | None, state: PartitionState) -> bool:
         """Must a batch wait for one that was refused? Cheap while there are none."""
@@ -67,7 +70,7 @@ class FirstBatches:
         is_over = self._now_ms() >= refused[2] or producer_id in state.producers
         if not is_over and epoch == refused[0] and sequence > refused[1]:
             return True
-        del self._refused[full_key]
+        self._refused.forget(full_key)
         return False
 
 

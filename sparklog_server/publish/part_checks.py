@@ -71,6 +71,7 @@ def unchecked_part(
     parts: int = 1,
     memory: CheckMemory | None = None,
     transaction: InTransaction | None = None,
+    client: str = "",
 ) -> UncheckedPart:
     """A client's batch, to be checked by `check_produced` later, with the time of that moment.
 
@@ -79,6 +80,7 @@ def unchecked_part(
         parts: how many the request has; they share what each of them may become at least.
         memory: to decompress in.
         transaction: the request's; a batch that does not say that it is of one is appended all the same.
+        client: the address that it comes from.
     """
     data = records or b""
     usual = max(rules.max_message_bytes, USUAL_BATCH_BYTES)
@@ -93,7 +95,7 @@ def unchecked_part(
         check=ProducedCheck(
             data,
             rules,
-            (topic_id, topic, partition, leader_epoch),
+            (topic_id, topic, partition, leader_epoch, client),
             now_ms,
             api_version,
             max_plain_bytes=max_plain_bytes,
@@ -136,7 +138,7 @@ class ProducedCheck:
         self,
         data: BytesLike,
         rules: BatchRules,
-        target: tuple[str, str, int, int],
+        target: tuple[str, str, int, int, str],
         now_ms: Callable[[], int],
         api_version: int,
         *,
@@ -219,7 +221,7 @@ class ProducedCheck:
         )
 
     def _part(self, encoded: EncodedBatches, said: BatchHeader | PlainBatch, appended_ms: int) -> AppendPart:
-        topic_id, topic, partition, leader_epoch = self._target
+        topic_id, topic, partition, leader_epoch, client = self._target
         has_producer = said.producer_id > NO_PRODUCER_ID
         transaction = self._transaction
         if transaction is not None and not is_transactional(self._data):
@@ -235,6 +237,7 @@ class ProducedCheck:
             log_append_time_ms=appended_ms,
             leader_epoch=leader_epoch,
             transaction=transaction,
+            client=client,
         )
 
 

@@ -7,7 +7,7 @@ Concurrency: immutable; but the chunks of `encoded` may be views of a request th
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.format.encode import EncodedBatches
 from sparklog.metadata import NEVER_OPENS, NO_NUMBER
 from sparklog_server.cluster.leadership import LEADER_EPOCH
@@ -48,6 +48,7 @@ class AppendPart:
         transaction: of which they are staged, instead of being appended; None: of none.
         at_offset: the only one at which it may be appended: whoever planned it knew all that is below, and
             nothing else may come first. NO_OFFSET: any.
+        client: the address that it comes from; "" of the broker's own.
     """
 
     topic_id: str
@@ -61,6 +62,7 @@ class AppendPart:
     leader_epoch: int = LEADER_EPOCH
     transaction: InTransaction | None = None
     at_offset: int = NO_OFFSET
+    client: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -117,3 +119,15 @@ class RefusedBatchError(InvalidRequestError):
         super().__init__(code, message, fix=fix)
         self.kafka_code = kafka_code
         self.record_errors = record_errors
+
+
+class OvertakenError(RetriableError):
+    """A part that may be at one offset only, and would be at another; nothing of it was published."""
+
+    def __init__(self, part: AppendPart, end_offset: int) -> None:
+        super().__init__(
+            "PUBLISH_CONTENDED",
+            f"{part.topic}-{part.partition}: others have appended up to offset {end_offset}, expected "
+            f"{part.at_offset}, up to which it was known when this was planned",
+            fix="plan it anew",
+        )

@@ -75,6 +75,21 @@ def test_every_version(client: ProducingClient, broker: RunningBroker, version: 
     assert stored(broker) == [b"one", b"two"] * 2
 
 
+def test_parts_say_where_they_come_from(
+    client: ProducingClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, told = broker.broker.publisher, []
+    submit = publisher.submit
+
+    def note(parts: Any) -> Any:
+        told.extend(part.check().client for part in parts)
+        return submit(parts)
+
+    monkeypatch.setattr(publisher, "submit", note)
+    client.produce(("orders", 0, ONE))
+    assert told == ["127.0.0.1"]
+
+
 def test_docstrings_say_the_versions() -> None:
     apis = declared_apis()
     for module, key in ((produce, 0), (init_producer_id, 22)):

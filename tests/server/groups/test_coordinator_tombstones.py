@@ -286,6 +286,7 @@ def test_an_offset_on_its_way_can_be_deleted(roots: Roots) -> None:
         assert await late == ErrorCode.none
         assert await deleting == (ErrorCode.none, {("orders", 1): ErrorCode.none})
         assert offsets(host, "g") == {ORDERS: 1}
+        assert host.publisher.submissions == [1, 1, 1]
 
     roots.run(scenario)
 

@@ -1,5 +1,6 @@
 """A bundle of which not all can be written: what is answered then, and what a crash leaves."""
 
+import dataclasses
 import errno
 import os
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.errors import FatalStorageError, RetriableError, StorageError
+from sparklog.errors import FatalStorageError, InvalidRequestError, RetriableError, StorageError
 from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.log.config import TopicConfig
 from sparklog.storage import LocalStore, MemoryStore
@@ -169,6 +170,52 @@ def test_a_first_batch_keeps_its_place_if_the_look_after_a_swept_segment_fails(
     assert offsets(bundles.write([first, second])) == [0, 2]
 
 
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("append", InvalidRequestError("APPEND_TOO_LARGE", "too large", fix="send less")),
+        ("append", ValueError("a bug")),
+        ("append", MemoryError()),
+        ("sync", RetriableError("PUBLISH_CONTENDED", "busy", fix="wait")),
+        ("judge", KeyError("another")),
+        ("registration", OSError(errno.EIO, "the registration cannot be read")),
+    ],
+)
+def test_a_first_batch_keeps_its_place_whatever_goes_wrong(
+    bundles: BundleWriter,
+    registration: Alone,
+    log: SparkLog,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    error: Exception,
+) -> None:
+    first, second = (orders(log, producer=(1, 0, sequence)) for sequence in (0, 2))
+    known = orders(log, 1, producer=(2, 0, 0))
+    assert offsets(bundles.write([known])) == [0]
+    is_broken = True
+
+    def fail(*_args: object, **_fields: object) -> None:
+        raise error
+
+    def current() -> Alone:
+        if is_broken and where == "registration":
+            raise error
+        return registration
+
+    writer = BundleWriter(log, current, lambda topic: TopicConfig.parse(topic.configs, {}))
+    with monkeypatch.context() as patch:
+        if where == "judge":
+            patch.setattr("sparklog_server.publish.bundle_writer.judge", fail)
+        elif where != "registration":
+            patch.setattr(log.writer, {"append": "append_together", "sync": "sync"}[where], fail)
+        with pytest.raises(type(error)):
+            writer.write([first, known])
+    is_broken = False
+    later = orders(log, 1, producer=(2, 0, 2))
+    assert offsets(writer.write([second, later])) == ["OUT_OF_ORDER_SEQUENCE", 2]
+    assert offsets(writer.write([first, second])) == [0, 2]
+
+
 def test_a_new_epoch_forgets_the_failed_batch(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
@@ -179,14 +226,36 @@ def test_a_new_epoch_forgets_the_failed_batch(
     assert bundles.floors == {}
 
 
+@pytest.fixture
+def small_memory(log: SparkLog, registration: Alone, monkeypatch: pytest.MonkeyPatch) -> BundleWriter:
+    """It remembers three failed first batches."""
+    monkeypatch.setattr("sparklog_server.publish.failed_first_batches.MAX_FLOORS", 3)
+    return BundleWriter(log, lambda: registration, lambda topic: TopicConfig.parse(topic.configs, {}))
+
+
 def test_failed_batches_are_remembered_within_bounds(
-    bundles: BundleWriter, log: SparkLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    small_memory: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
-    monkeypatch.setattr("sparklog_server.publish.bundle_writer.MAX_FLOORS", 3)
     store.hook = failing("write", FULL)
     for number in range(9):
-        bundles.write([orders(log, producer=(number, 0, 0))])
-    assert [key[2] for key in bundles.floors] == [6, 7, 8]
+        small_memory.write([orders(log, producer=(number, 0, 0))])
+    assert [key[2] for key in small_memory.floors] == [6, 7, 8]
+
+
+def test_a_client_with_many_failed_batches_pushes_out_its_own(
+    small_memory: BundleWriter, log: SparkLog, store: MemoryStore
+) -> None:
+    first, second = (
+        dataclasses.replace(orders(log, producer=(1, 0, sequence)), client="10.0.0.1") for sequence in (0, 2)
+    )
+    others = [
+        dataclasses.replace(orders(log, producer=(number, 0, 0)), client="10.0.0.2") for number in range(2, 9)
+    ]
+    store.hook = failing("write", FULL)
+    small_memory.write([first, *others])
+    store.hook = None
+    assert [key[2] for key in small_memory.floors] == [1, 7, 8]
+    assert offsets(small_memory.write([second])) == ["OUT_OF_ORDER_SEQUENCE"]
 
 
 def test_failed_fsync_acknowledges_nothing(bundles: BundleWriter, log: SparkLog, store: MemoryStore) -> None:

@@ -52,6 +52,7 @@ def part_of(
         parts=parts,
         memory=memory,
         transaction=transaction,
+        client="10.0.0.1",
     )
 
 
@@ -109,7 +110,7 @@ def test_a_part_keeps_the_leader_epoch_in_which_it_was_accepted(timestamp_type: 
     assert part.check().leader_epoch == 7
     (together,) = check_together([part])
     assert isinstance(together, AppendPart)
-    assert together.leader_epoch == 7
+    assert (together.leader_epoch, together.client) == (7, "10.0.0.1")
 
 
 def test_what_may_become_large_is_not_quick_to_check() -> None:
