@@ -29,8 +29,22 @@ MUTANTS = (
     Mutant(
         "what one request becomes has a bound",
         f"{PUBLISH}/backlog.py",
-        "growth_bytes > 0 and size > self.limit_bytes",
-        "False",
+        "                if submission.has_grown and size > ",
+        "                if False and size > ",
+        OF_BACKLOG,
+    ),
+    Mutant(
+        "what a request has no room for is not made",
+        f"{PUBLISH}/checkers.py",
+        "        if not submission.is_full or not _may_grow(job):\n",
+        "        if True:\n",
+        OF_BACKLOG,
+    ),
+    Mutant(
+        "of a request that comes again something fits each time",
+        f"{PUBLISH}/backlog.py",
+        "if submission.has_grown and size > ",
+        "if size > ",
         OF_BACKLOG,
     ),
     Mutant(

@@ -78,8 +78,8 @@ MUTANTS = (
     Mutant(
         "several brokers: the epoch of a part is that of its acceptance",
         f"{PUBLISH}/part_checks.py",
-        "            leader_epoch=leader_epoch,\n            transaction=transaction,\n            client=client,\n",
-        "            transaction=transaction,\n            client=client,\n",
+        "            leader_epoch=leader_epoch,\n            transaction=transaction,\n            client",
+        "            transaction=transaction,\n            client",
         "tests/server/publish/test_part_checks.py",
     ),
     Mutant(

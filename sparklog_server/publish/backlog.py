@@ -3,11 +3,12 @@
 A part counts as it came until it is validated, and from then on as it will be stored: where a topic has its
 batches compressed anew (compression.type), a hundred bytes may have become a megabyte. How much they become
 is known only when they have been accepted. So those that may grow are not begun while there is no room, and
-what one request becomes is no more than all may have.
+when one request has become so large that it has its share, the rest of it has to come again.
 
 Invariants: what was added is removed once, as large as it has become. Nobody waits while the publisher has
     nothing to do: what it needs next may be what is waiting, and what takes the room may be behind that.
-Bounds: a request more than the limit, and what the checkers have begun.
+Bounds: a request's share more than the limit, and what the checkers have begun. A request that comes again
+    gets on: one of its parts at least may grow.
 Not here: who is refused for lack of room (publisher.py), who waits for it (checkers.py).
 Concurrency: any thread.
 """
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 
 from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
 
+REQUESTS_AT_LEAST = 8  # that share the limit, if they grow
 PART_BYTES = 2000  # measured: what a part of one small batch takes beside the batch, in objects of Python
 
 
@@ -29,6 +31,7 @@ class Submission:
 
     Fields:
         size_bytes: of its batches, as far as they are validated those that will be stored.
+        has_grown, is_full: a part has become larger; one more would have become too large.
     """
 
     parts: list[AppendPart | UncheckedPart]
@@ -38,6 +41,8 @@ class Submission:
     unchecked: int = 0  # parts that are still to be validated
     in_checkers: bool = False
     is_gone: bool = False  # published, or given up
+    has_grown: bool = False
+    is_full: bool = False
 
     @property
     def held_bytes(self) -> int:
@@ -82,8 +87,11 @@ class Backlog:
         """A part of it is so much larger now; False: too large, and to be refused."""
         with self._changed:
             size = submission.size_bytes + growth_bytes
-            if growth_bytes > 0 and size > self.limit_bytes:
-                return False
+            if growth_bytes > 0:
+                if submission.has_grown and size > self.limit_bytes // REQUESTS_AT_LEAST:
+                    submission.is_full = True
+                    return False
+                submission.has_grown = True
             if not submission.is_gone:
                 submission.size_bytes = size
                 self.used_bytes += growth_bytes

@@ -20,12 +20,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from sparklog.errors import SparklogError, as_value
-from sparklog_server.protocol.errors import ErrorCode
+from sparklog.errors import RetriableError, SparklogError, as_value
 from sparklog_server.publish.at_once import Scratch
-from sparklog_server.publish.backlog import Backlog, Submission
+from sparklog_server.publish.backlog import REQUESTS_AT_LEAST, Backlog, Submission
 from sparklog_server.publish.part_checks import QUICK_BYTES, check_together, checked_at_once
-from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.parts import AppendPart, UncheckedPart
 
 _log = logging.getLogger("sparklog_server.publish")
 _MIN_CHECKERS, _MAX_CHECKERS = 2, 4  # they mostly run outside the interpreter's lock
@@ -142,6 +141,20 @@ class Checkers:
             yield growing[start : start + _GROWING_TOGETHER]
 
     def _check(self, jobs: Sequence[_Job], scratch: Scratch | None = None) -> None:
+        self._validate([job for job in jobs if not self._is_refused(job)], scratch)
+        with self._counting:
+            for submission, _ in jobs:
+                submission.unchecked -= 1
+
+    def _is_refused(self, job: _Job) -> bool:
+        """Has its request grown so much that it need not be looked at?"""
+        submission, index = job
+        if not submission.is_full or not _may_grow(job):
+            return False
+        submission.errors[index] = _no_room(submission.parts[index])
+        return True
+
+    def _validate(self, jobs: Sequence[_Job], scratch: Scratch | None) -> None:
         parts = [submission.parts[index] for submission, index in jobs]
         outcomes = check_all([part for part in parts if isinstance(part, UncheckedPart)], scratch)
         for (submission, index), part, outcome in zip(jobs, parts, outcomes, strict=True):
@@ -150,10 +163,7 @@ class Checkers:
             elif self._backlog.resize(submission, outcome.size_bytes - part.size_bytes):
                 submission.parts[index] = outcome
             else:
-                submission.errors[index] = _too_large(part, self._backlog.limit_bytes)
-        with self._counting:
-            for submission, _ in jobs:
-                submission.unchecked -= 1
+                submission.errors[index] = _no_room(part)
 
 
 def shares_of(submission: Submission) -> list[list[_Job]]:
@@ -188,13 +198,13 @@ def _size(jobs: Sequence[_Job]) -> int:
     return sum(submission.parts[index].size_bytes for submission, index in jobs)
 
 
-def _too_large(part: AppendPart | UncheckedPart, limit_bytes: int) -> RefusedBatchError:
-    return RefusedBatchError(
-        "BATCH_TOO_LARGE",
-        f"{part.topic}-{part.partition}: found more than sparklog.publish.backlog.bytes = {limit_bytes} in "
-        "one request, after its batches were compressed as their topics' compression.type has it",
-        fix="send fewer batches in a request, or set compression.type=producer",
-        kafka_code=ErrorCode.message_too_large,
+def _no_room(part: AppendPart | UncheckedPart) -> RetriableError:
+    return RetriableError(
+        "PUBLISH_BACKLOG_FULL",
+        f"{part.topic}-{part.partition}: the request's batches, compressed as their topics' compression.type "
+        f"has it, take more than a {REQUESTS_AT_LEAST}th of sparklog.publish.backlog.bytes",
+        fix="send it again: some more of them fit each time. Fewer batches in a request, or "
+        "compression.type=producer, avoid that",
     )
 
 

@@ -69,7 +69,8 @@ class PublishSettings:
         unit="bytes",
         doc="""Most bytes that wait to be published, or are being published: batches as they will be stored,
         and 2,000 bytes for each partition's share of a request. Beyond it produce requests are refused with
-        an error that clients retry, and batches that their topic's compression.type makes larger wait;
+        an error that clients retry, and batches that their topic's compression.type makes larger wait; when
+        those of one request have an eighth of it, the rest of the request is refused with that error, too.
         queued.max.request.bytes mostly pushes back long before.""",
     )
     publish_backlog_requests: int = setting(

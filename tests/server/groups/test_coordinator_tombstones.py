@@ -37,8 +37,8 @@ async def arrive(host: Host) -> None:
 
 
 async def delete(host: Host, topic: str = "orders", *, made_anew: int = 0) -> None:
-    """And show it."""
-    host.log.delete_topic(topic)
+    """As brokers do, and clients that leave the offsets there; and show it."""
+    host.log.metadata.publish(lambda image: [plan_delete_topic(image, topic)])
     host.root.show()
     await host.settle()
     if made_anew:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 
 import pytest
@@ -10,10 +11,9 @@ from sparklog.client import SparkLog
 from sparklog.errors import RetriableError
 from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
-from sparklog_server.protocol.errors import ErrorCode
-from sparklog_server.publish.backlog import PART_BYTES, Backlog, Submission
+from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Submission
 from sparklog_server.publish.checkers import Checkers
-from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.parts import AppendPart, UncheckedPart
 from tests.server.publish.batches import batch
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_part_checks import part_of
@@ -112,18 +112,42 @@ def test_nobody_waits_for_a_publisher_that_has_nothing_to_do() -> None:
     assert isinstance(submission.parts[0], AppendPart)
 
 
-def test_one_request_becomes_no_more_than_all_may_have() -> None:
-    backlog = Backlog(5 * PLAIN_BYTES)
-    submission = submission_of(*[growing()] * 20)
+def test_one_request_becomes_no_more_than_its_share() -> None:
+    """The rest comes again, and most of it is not even made."""
+    backlog = Backlog(REQUESTS_AT_LEAST * 5 * PLAIN_BYTES)
+    made: list[int] = []
+
+    def counted(number: int) -> UncheckedPart:
+        part = growing()
+
+        def check() -> AppendPart:
+            made.append(number)
+            return part.check()
+
+        return dataclasses.replace(part, check=check)
+
+    submission = submission_of(*map(counted, range(500)))
     backlog.add(submission)
-    with backlog.idle():
-        validate(backlog, submission)
+    validate(backlog, submission)
     refused = list(submission.errors.values())
-    assert len(refused) == 20 - 4
-    assert {type(one) for one in refused} == {RefusedBatchError}
-    assert isinstance(refused[0], RefusedBatchError)
-    assert refused[0].kafka_code is ErrorCode.message_too_large
-    assert backlog.used_bytes <= backlog.limit_bytes + 20 * PART_BYTES
+    assert len(refused) == 500 - 4
+    assert {type(one) for one in refused} == {RetriableError}
+    assert "PUBLISH_BACKLOG_FULL" in str(refused[0])
+    assert backlog.used_bytes <= 5 * PLAIN_BYTES + 500 * PART_BYTES
+    assert len(made) <= 4 * 16 + 16  # what the checkers had begun
+
+
+def test_what_was_refused_for_its_request_gets_on_when_it_comes_again() -> None:
+    backlog = Backlog(1024)
+    submission = submission_of(growing(), growing())
+    for _ in range(2):
+        backlog.add(submission)
+        with backlog.idle():
+            validate(backlog, submission)
+        backlog.remove(submission)
+        assert len(submission.errors) == len(submission.parts) - 1
+        submission = submission_of(*[growing() for _ in submission.errors])
+    assert submission.parts == []
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "uncompressed"])
