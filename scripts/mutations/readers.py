@@ -166,6 +166,13 @@ MUTANTS = (
         "tests/format/test_produced.py",
     ),
     Mutant(
+        "broker: a batch of a newer version harms no other partition of a fetch",
+        "sparklog_server/fetch/reader.py",
+        "contextlib.suppress(DataLossError, CorruptLogError, UnsupportedVersionError)",
+        "contextlib.suppress(DataLossError, CorruptLogError)",
+        "tests/server/fetch/test_rounds.py",
+    ),
+    Mutant(
         "broker: a small batch does not keep a large buffer in the cache",
         "sparklog_server/fetch/reader.py",
         "            data = memoryview(bytearray(data))\n",

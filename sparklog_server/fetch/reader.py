@@ -21,7 +21,7 @@ from time import monotonic
 
 import numpy as np
 
-from sparklog.errors import CorruptLogError, DataLossError
+from sparklog.errors import CorruptLogError, DataLossError, UnsupportedVersionError
 from sparklog.format.record_batch import HEADER, set_base_offsets, whole_batches_bytes
 from sparklog.log.read_plan import extent_span
 from sparklog.log.span import Span
@@ -79,7 +79,7 @@ class StoredReader:
             plan = None
             if max_bytes > 0:
                 # What is wrong with a partition is told when it is read.
-                with contextlib.suppress(DataLossError, CorruptLogError):
+                with contextlib.suppress(DataLossError, CorruptLogError, UnsupportedVersionError):
                     limit = min(max_bytes, place.max_bytes)
                     plan = self._plan(place.topic, place.state, place.offset, limit, most)
                     max_bytes -= sum(piece.size for piece in plan[0])

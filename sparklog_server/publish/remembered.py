@@ -11,7 +11,8 @@ Concurrency: none; owned by whoever remembers.
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Remembered(Mapping[K, V]):

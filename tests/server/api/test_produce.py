@@ -78,7 +78,8 @@ def test_every_version(client: ProducingClient, broker: RunningBroker, version: 
 def test_parts_say_where_they_come_from(
     client: ProducingClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publisher, told = broker.broker.publisher, []
+    publisher = broker.broker.publisher
+    told: list[str] = []
     submit = publisher.submit
 
     def note(parts: Any) -> Any:

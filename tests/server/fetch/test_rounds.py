@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
+from sparklog.format.record_batch import MAGIC_POSITION
 from sparklog.log.config import TopicConfig
 from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
@@ -164,6 +165,19 @@ def test_a_file_that_is_gone_harms_no_other_partition(remote: Remote) -> None:
     assert gone.answer.error_code == ErrorCode.kafka_storage_error.value
     offsets, _ = remote.read(remote.wanted(2))
     assert offsets == [EVERYTHING], "what is before it is there"
+
+
+def test_a_batch_of_a_newer_version_harms_no_other_partition(remote: Remote) -> None:
+    """Found when what all partitions need is planned, where one is read from within an extent."""
+    where = remote.log.image.partition(TOPIC, 1).extents[3]
+    data = bytearray(remote.store.read(where.segment))
+    data[where.position + MAGIC_POSITION] = 3
+    remote.store.delete(where.segment)
+    remote.store.put_if_absent(where.segment, bytes(data))
+    todo = [remote.wanted(0), remote.wanted(1, where.base_offset + 1), remote.wanted(2)]
+    offsets, _ = remote.read(*todo)
+    assert offsets == [EVERYTHING, [], EVERYTHING]
+    assert [one.answer.error_code for one in todo] == [0, ErrorCode.unsupported_for_message_format, 0]
 
 
 def test_what_was_merged_meanwhile_is_read_where_it_is(remote: Remote) -> None:
