@@ -7,6 +7,7 @@ DUTIES, OF_DUTIES = f"{CLUSTER}/duties.py", "tests/server/cluster/test_duties.py
 REASSIGNMENT = f"{CLUSTER}/reassignment.py"
 OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
 OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
+OF_JOINING_AGAIN = "tests/server/cluster/test_joining_again.py"
 OF_FOLLOWER = "tests/server/cluster/test_follower_failures.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
 
@@ -55,14 +56,14 @@ MUTANTS = (
         f"{CLUSTER}/membership.py",
         "        self._root.show()\n        self._join_again_if_lost()\n        self.review()\n",
         "        self._root.show()\n        self.review()\n",
-        "tests/server/cluster/test_joining_again.py",
+        OF_JOINING_AGAIN,
     ),
     Mutant(
         "brokers: who is fenced while it joins for the first time joins again",
         f"{CLUSTER}/membership.py",
         "        self._join_again_if_lost()  # what was shown before the registration was known\n",
         "",
-        "tests/server/cluster/test_joining_again.py",
+        OF_JOINING_AGAIN,
     ),
     Mutant(
         "states: a new replica whose broker was away is new again",
@@ -98,5 +99,33 @@ MUTANTS = (
         "exc_info=error)\n            self._on_fatal(error)\n",
         "exc_info=error)\n",
         "tests/server/cluster/test_controller_failures.py",
+    ),
+    Mutant(
+        "brokers: a try to join that arrived unnoticed is the next one's",
+        f"{CLUSTER}/registering.py",
+        "                incarnation_id=self._incarnation_id,\n",
+        "                incarnation_id=new_id(),\n",
+        OF_JOINING_AGAIN,
+    ),
+    Mutant(
+        "brokers: nobody watches for the death of a registration of his own",
+        f"{CLUSTER}/joining.py",
+        "    if known is not None and known.incarnation_id != incarnation_id:\n",
+        "    if known is not None:\n",
+        OF_JOINING_AGAIN,
+    ),
+    Mutant(
+        "brokers: who waits for an older registration's end counts its own signs of life only",
+        f"{CLUSTER}/joining.py",
+        "    newest, moves = Beat(known.broker_epoch, 0), -1",
+        "    newest, moves = NO_BEAT, -1",
+        OF_JOINING_AGAIN,
+    ),
+    Mutant(
+        "brokers: who is fenced gives no signs of life until it has joined again",
+        f"{CLUSTER}/registering.py",
+        "        self.heart.pause()\n",
+        "",
+        OF_JOINING_AGAIN,
     ),
 )

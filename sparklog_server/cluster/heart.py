@@ -9,8 +9,9 @@ time, as by those who look: of a process that stood still the thread stood still
 A write that hangs in the storage does not hold up the next one, which has a thread of its own, up to a bound:
 one connection that is dead would else keep a broker silent for as long as its time-out.
 
-Invariants: nothing is written before a registration is made, nor after `stop`; the counter begins anew with
-    each registration. A write that fails is no failure: the next one counts as well.
+Invariants: nothing is written before a registration is made, nor once it is over: another process may have
+    the node id by then, and the object. The counter begins anew with each registration. A write that fails is
+    no failure: the next one counts as well.
 Not here: what is written (heartbeats.py), who looks (observer.py).
 Concurrency: `start`, `stop` on the event loop; one thread, and one a write, which end with the process.
 After a crash: nothing more comes, which is what it is for.
@@ -25,6 +26,7 @@ import threading
 import time
 
 from sparklog.errors import SparklogError
+from sparklog.metadata import NO_EPOCH
 from sparklog.storage import Store
 from sparklog_server.cluster.heartbeats import Beat, Heartbeat
 from sparklog_server.cluster.observer import looks_until_dead
@@ -56,6 +58,10 @@ class Heart:
             self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
             self._thread.start()
 
+    def pause(self) -> None:
+        """The registration is over: no more beats until `start`."""
+        self._epochs.put(NO_EPOCH)
+
     def stop(self) -> None:
         """Beat no more; what is being written arrives or not."""
         self._epochs.put(None)
@@ -71,7 +77,7 @@ class Heart:
             else:
                 if epoch is None:
                     return
-                heartbeat = Heartbeat(self._store, self._node_id, epoch)
+                heartbeat = None if epoch == NO_EPOCH else Heartbeat(self._store, self._node_id, epoch)
                 due = time.monotonic()
             due = max(due + self._interval_seconds, time.monotonic())
             if heartbeat is not None and self._loop_comes_round() and len(self._under_way) < _MOST_UNDER_WAY:

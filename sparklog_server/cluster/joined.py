@@ -65,6 +65,7 @@ class Joined:
         node_id: int,
         listeners: Sequence[BrokerListener] = (),
         *,
+        incarnation_id: str | None = None,
         rack: str = "",
         replaces: int = NO_EPOCH,
         entering: Entering = nothing_else,
@@ -75,24 +76,24 @@ class Joined:
         Args:
             entering: what is to be committed with the join (duties.py).
             completing: what is to be committed with a change of metadata (assigning.py).
+            incarnation_id: the same at each try, for one that failed may have arrived; None: there is one.
             replaces: the broker epoch of a registration of this node whose process is known to be dead.
 
         Raises:
-            FencedError: DUPLICATE_BROKER, the node id is another's who is not fenced; BROKER_FENCED, it was
-                fenced again at once.
+            FencedError: DUPLICATE_BROKER, another's who is not fenced; BROKER_FENCED, again at once.
             InvalidRequestError: METADATA_VERSION_TOO_LOW.
         """
-        incarnation_id = new_id()
+        own_id = new_id() if incarnation_id is None else incarnation_id
 
         def plan(image: Image) -> Sequence[Action]:
             known = image.brokers.get(node_id)
-            if known is not None and known.incarnation_id == incarnation_id:
+            if known is not None and known.incarnation_id == own_id and not known.is_fenced:
                 return []  # an earlier try has arrived
             fence = plan_fence_broker(image, node_id, replaces)
             join = plan_join_broker(
                 image if fence is None else _without(image, node_id),
                 node_id,
-                incarnation_id=incarnation_id,
+                incarnation_id=own_id,
                 metadata_version=VERSION,
                 listeners=listeners,
                 rack=rack,
@@ -105,7 +106,7 @@ class Joined:
         failpoint("broker.registered")
         image = metadata.image
         broker = image.brokers.get(node_id)
-        if broker is None or broker.incarnation_id != incarnation_id:
+        if broker is None or broker.incarnation_id != own_id:
             raise FencedError(
                 "BROKER_FENCED",
                 f"cluster {image.cluster_id}: found broker {node_id} registered by another process at once",
@@ -114,7 +115,7 @@ class Joined:
         return cls(
             node_id=node_id,
             broker_epoch=broker.broker_epoch,
-            incarnation_id=incarnation_id,
+            incarnation_id=own_id,
             completing=completing,
         )
 

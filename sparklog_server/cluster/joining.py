@@ -43,11 +43,12 @@ async def join(
     lock: NodeLock,
     listeners: Sequence[BrokerListener],
     *,
+    incarnation_id: str,
     assigning: Assigning,
     until_ms: int,
     is_stopping: Callable[[], bool],
 ) -> Joined:
-    """Join when the node id is free.
+    """Join when the node id is free. `incarnation_id`: this process's, whatever it has tried before.
 
     Args:
         until_ms: by the monotonic clock; so long a process that has the node id, and lives, is waited for.
@@ -59,7 +60,7 @@ async def join(
     image = await root.run(_refreshed, root)
     known = _standing(image, settings.node_id)
     replaces = NO_EPOCH
-    if known is not None:
+    if known is not None and known.incarnation_id != incarnation_id:
         if lock.proves_death_of(known):
             replaces = known.broker_epoch
             _log.warning("broker %d was not stopped: its registration is ended", settings.node_id)
@@ -70,6 +71,7 @@ async def join(
             root.metadata,
             settings.node_id,
             listeners,
+            incarnation_id=incarnation_id,
             rack=settings.broker_rack,
             replaces=replaces,
             entering=lambda image, joined, is_new: plan_entering(image, joined, assigning, is_new=is_new),
@@ -94,7 +96,7 @@ async def _watch(
     text = "waiting for broker %d of epoch %d to end, or to be found dead, at most %d s"
     _log.warning(text, node_id, known.broker_epoch, -(-most_ms // 1000))
     observer = Observer(interval_ms=interval_ms, looks=looks)
-    newest, moves = NO_BEAT, -1
+    newest, moves = Beat(known.broker_epoch, 0), -1  # older ones are not of this registration
     while not is_stopping():
         image, found = await root.run(_look, root, node_id)
         standing = _standing(image, node_id)

@@ -27,6 +27,7 @@ from sparklog.metadata import (
     Action,
     BrokerListener,
     Image,
+    new_id,
     plan_begin_controlled_shutdown,
     plan_fence_broker,
 )
@@ -66,6 +67,7 @@ class Registering:
         self._assigning = assigning
         self._settings = settings
         self._advertised = advertised
+        self._incarnation_id = new_id()
         self.heart = Heart(
             root.store,
             settings.node_id,
@@ -126,6 +128,7 @@ class Registering:
             FencedError: DUPLICATE_BROKER, another process has the node id by now.
         """
         assert self._node_lock is not None
+        self.heart.pause()
         pauses, problem = _pauses(), ""
         while True:
             try:
@@ -154,6 +157,7 @@ class Registering:
                 self._settings,
                 lock,
                 self._listeners(),
+                incarnation_id=self._incarnation_id,
                 assigning=self._assigning,
                 until_ms=until_ms,
                 is_stopping=lambda: self._lifecycle.is_stop_requested,

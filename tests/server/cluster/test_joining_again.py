@@ -1,4 +1,4 @@
-"""A broker that is fenced while it joins, and nobody commits anything after that."""
+"""Joining again: fenced meanwhile, unnoticed, and beside what is left of the registration before."""
 
 import asyncio
 from typing import Any
@@ -7,11 +7,15 @@ import pytest
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
-from sparklog.metadata import plan_fence_broker
-from sparklog.storage import MemoryStore
+from sparklog.errors import StorageError
+from sparklog.metadata import VERSION, new_id, plan_fence_broker, plan_join_broker
+from sparklog.metadata.documents.paths import HEARTBEATS
+from sparklog.storage import IndefinitePutError, MemoryStore
 from sparklog_server.cluster import joining
+from sparklog_server.cluster.heartbeats import Heartbeat
 from sparklog_server.cluster.joined import Joined
 from tests.server.publish.surroundings import Surroundings
+from tests.support.broker_process import until
 from tests.support.roots import founded
 
 NODE = 7
@@ -57,3 +61,134 @@ def test_who_is_fenced_while_it_joins_notices_without_another_commit(
     asyncio.run(main())
     root.close()
     log.close()
+
+
+class Refusing:
+    """A store that answers no put of a commit any more, until `is_over`."""
+
+    def __init__(self, store: MemoryStore, *, is_done: bool) -> None:
+        """`is_done`: the first one is done nevertheless, and then nothing is answered."""
+        self.beats = 0
+        self._store = store
+        self._is_done, self._has_put = is_done, False
+        store.hook = self._refuse
+
+    def is_over(self) -> None:
+        self._store.hook = self._count
+
+    def _count(self, operation: str, name: str) -> None:
+        self.beats += operation == "put_hint" and name.startswith(HEARTBEATS)
+
+    def _refuse(self, operation: str, name: str) -> None:
+        self._count(operation, name)
+        if name.startswith(HEARTBEATS):
+            return
+        if operation == ("put_if_absent:done" if self._is_done else "put_if_absent"):
+            self._has_put = True
+            raise IndefinitePutError("PUT_INDEFINITE", "no answer", fix="repeat")
+        if self._is_done and self._has_put:
+            raise StorageError("STORE_UNAVAILABLE", "no answer", fix="wait")
+
+
+async def fenced(surroundings: Surroundings) -> None:
+    """The broker has joined, is fenced, and is about to notice."""
+    await surroundings.membership.start()
+    fence(surroundings.root.log)
+
+
+QUICKLY = {"broker_heartbeat_interval_ms": "20", "broker_session_timeout_ms": "200"}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("is_done", [True, False], ids=["at once", "with the next try"])
+def test_a_join_of_its_own_that_arrives_unnoticed_is_not_taken_for_another_process(
+    is_done: bool, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. a try to join again is not answered, and given up; 2. its commit is there, or comes to be there with
+    the next publish; 3. the next try finds the node id taken.
+    """
+    surroundings, join, tries = Surroundings(founded(store, clock), **QUICKLY), joining.join, list[str]()
+    membership, refusing = surroundings.membership, list[Refusing]()
+
+    async def join_or_be_refused(*arguments: Any, **named: Any) -> Joined:
+        try:
+            return await join(*arguments, **named)
+        except StorageError as error:
+            tries.append(error.code)
+            refusing[0].is_over()
+            raise
+
+    async def main() -> None:
+        resumed = asyncio.Event()
+        membership.on_resumed(resumed.set)
+        await fenced(surroundings)
+        before = membership.current()
+        refusing.append(Refusing(store, is_done=is_done))
+        monkeypatch.setattr("sparklog_server.cluster.registering.join", join_or_be_refused)
+        surroundings.root.show()
+        await asyncio.wait_for(resumed.wait(), 10)
+        assert tries == ["PUBLISH_UNRESOLVED"]
+        assert membership.current().broker_epoch == before.broker_epoch + 2  # the try's
+        assert membership.is_in_charge
+        await membership.stop()
+
+    asyncio.run(main())
+    surroundings.root.close()
+
+
+@pytest.mark.timeout(20)
+def test_who_is_fenced_gives_no_signs_of_life_until_it_has_joined_again(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    """Another process may have the node id by then: they would hide its own."""
+    surroundings = Surroundings(founded(store, clock), **QUICKLY)
+    membership = surroundings.membership
+
+    async def main() -> None:
+        resumed = asyncio.Event()
+        membership.on_resumed(resumed.set)
+        await fenced(surroundings)
+        refusing = Refusing(store, is_done=False)
+        surroundings.root.show()
+        await asyncio.sleep(0.1)
+        before = refusing.beats
+        await asyncio.sleep(0.2)
+        assert refusing.beats == before
+        refusing.is_over()
+        await asyncio.wait_for(resumed.wait(), 10)
+        await asyncio.to_thread(until, lambda: refusing.beats > before)
+        await membership.stop()
+
+    asyncio.run(main())
+    surroundings.root.close()
+
+
+@pytest.mark.timeout(20)
+def test_signs_of_life_of_an_older_registration_are_none_of_the_one_that_is_watched(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    """Writes of the process before may land late, any number of them."""
+    log = founded(store, clock)
+    old, incarnation_id = Heartbeat(store, NODE, 0), new_id()
+    log.create_topic("orders", 1)  # so that the epoch, which is the commit's number, is above 0
+    log.metadata.publish(
+        lambda image: [plan_join_broker(image, NODE, incarnation_id=incarnation_id, metadata_version=VERSION)]
+    )
+    dead = log.image.brokers[NODE]
+    surroundings = Surroundings(log, **QUICKLY)
+
+    async def land_late() -> None:
+        while True:
+            old.beat()
+            clock.advance_ms(20)
+            await asyncio.sleep(0.005)
+
+    async def main() -> None:
+        landing = asyncio.create_task(land_late())
+        await surroundings.membership.start()
+        landing.cancel()
+        assert surroundings.membership.current().broker_epoch > dead.broker_epoch
+        await surroundings.membership.stop()
+
+    asyncio.run(main())
+    surroundings.root.close()
