@@ -8,6 +8,7 @@ REASSIGNMENT = f"{CLUSTER}/reassignment.py"
 OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
 OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 OF_JOINING_AGAIN = "tests/server/cluster/test_joining_again.py"
+OF_LOOKING = "tests/server/cluster/test_looking.py"
 OF_FOLLOWER = "tests/server/cluster/test_follower_failures.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
 
@@ -127,5 +128,40 @@ MUTANTS = (
         "        self.heart.pause()\n",
         "",
         OF_JOINING_AGAIN,
+    ),
+    Mutant(
+        "looks: silence that is shared is no evidence",
+        f"{CLUSTER}/looking.py",
+        " or beats == self._beats_counted:\n",
+        ":\n",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "looks: one that was overtaken says nothing",
+        f"{CLUSTER}/looking.py",
+        "        if number < self._counted or beats",
+        "        if beats",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "looks: so many hang at most",
+        f"{CLUSTER}/looking.py",
+        "        if watched and self._under_way < _MOST_UNDER_WAY:\n",
+        "        if watched:\n",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "looks: one at a time would be held up by one that hangs",
+        f"{CLUSTER}/looking.py",
+        "ThreadPoolExecutor(_MOST_UNDER_WAY,",
+        "ThreadPoolExecutor(1,",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "looks: a fault of ours stops the broker",
+        f"{CLUSTER}/looking.py",
+        "must not live on\n            self._on_fatal(error)\n",
+        "must not live on\n",
+        OF_LOOKING,
     ),
 )

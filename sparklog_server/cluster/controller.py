@@ -11,19 +11,19 @@ is dead. Who is looks at everybody's, once an interval, and at each image that c
     others lead what it is first of     it leads that, if it is too much (auto.leader.rebalance.enable)
     requests                            elections and reassignments that clients ask for
 
-All of it goes through one queue, in one task; and what it commits is computed from the newest image, in a
-thread of its own: storage threads that all wait must not delay a failover. That is safe because the order of
-commits does not come from threads: a plan is called with the newest image, under the log's lock, and applies
-in this controller's epoch, or not at all.
+All of it goes through one queue, in one task, and looks beside it (looking.py). What it commits is computed
+from the newest image, in a thread of its own: storage threads that all wait must not delay a failover. This
+is safe because the order of commits does not come from threads: a plan is called with the newest image, under
+the log's lock, and applies in this controller's epoch, or not at all.
 
 1. the controller stands still for a minute, between looking and committing;
 2. another broker takes it for dead, has itself elected, and fences it;
 3. the first one wakes up, and commits what it had decided: its plan finds another controller, or its own
    registration fenced, and does nothing. It watches again, and joins again (membership.py).
 
-Invariants: what a controller commits says its epoch. A look at which the storage did not answer is none.
-    What is due waits for one request, not for the queue to be empty.
-Not here: what is due (duties.py), who is dead (observer.py), the rules (selectors.py).
+Invariants: what a controller commits says its epoch. What is due waits for one request, not for the queue to
+    be empty, and for no look.
+Not here: what is due (duties.py), who is dead (looking.py, observer.py), the rules (selectors.py).
 Concurrency: one task on the event loop, one thread for storage; `submit` on the loop.
 After a crash: another broker takes over; this one starts as a watcher.
 Sources: Kafka's ControllerEventManager (one queue), KafkaController before KRaft.
@@ -50,6 +50,7 @@ from sparklog.metadata import (
     Image,
     Plan,
     PublishResult,
+    RegisteredBroker,
     validate_controller,
 )
 from sparklog.metadata import Controller as ElectedController
@@ -57,7 +58,7 @@ from sparklog_server.cluster import selectors
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties
 from sparklog_server.cluster.elections import imbalance, plan_preferred
-from sparklog_server.cluster.heartbeats import read_heartbeats
+from sparklog_server.cluster.looking import Looking
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.cluster.observer import Observer, looks_until_dead
 from sparklog_server.cluster.registration import Registration
@@ -102,12 +103,20 @@ class Controller:
         self._membership = membership
         self._assigning = assigning
         self._interval_ms = settings.broker_heartbeat_interval_ms
-        self._clock = clock
         self._metrics = metrics
         self._on_fatal = on_fatal
         self._settings = config.controller
         self._looks = looks_until_dead(settings.broker_session_timeout_ms, self._interval_ms)
-        self._observer = Observer(interval_ms=self._interval_ms, looks=self._looks)
+        self._looking = Looking(
+            root.store,
+            Observer(interval_ms=self._interval_ms, looks=self._looks),
+            clock=clock,
+            beats=lambda: membership.heart.arrived,
+            on_dead=self._note_dead,
+            on_problem=self._tell,
+            on_fatal=on_fatal,
+        )
+        self._dead: set[tuple[int, int]] = set()  # registrations, until that is reviewed
         self._queue: asyncio.Queue[_Ordered | None] = asyncio.Queue()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "controller")
         self._task: asyncio.Task[None] | None = None
@@ -143,6 +152,7 @@ class Controller:
             ordered = self._queue.get_nowait()
             if ordered is not None and not ordered.future.done():
                 ordered.future.cancel()
+        self._looking.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _has_ended(self, task: "asyncio.Task[None]") -> None:
@@ -194,11 +204,11 @@ class Controller:
                 await self._carry_out(event)
                 if loop.time() < due:  # else a queue that is never empty would put it off for ever
                     continue
-            dead: Collection[tuple[int, int]] = ()
             if loop.time() >= self._look_due:
                 self._look_due = loop.time() + self._interval_ms / 1000 + _NOT_TOO_EARLY_SECONDS
-                dead = await self._look()
+                self._looking.begin(self._watched())
             self._has_news = False
+            dead, self._dead = self._dead, set()
             if dead or self._reviewed != self._root.image.cluster_changed or loop.time() >= self._review_due:
                 await self._review(dead)
             if loop.time() >= self._balance_due:
@@ -229,35 +239,29 @@ class Controller:
 
     # --- looking and deciding -----------------------------------------------------------------------
 
-    async def _look(self) -> list[tuple[int, int]]:
-        """Who is dead, of those that are this broker's to watch."""
+    def _watched(self) -> dict[int, RegisteredBroker]:
+        """Those that are this broker's to watch."""
         image, registration = self._root.image, self._membership.registration
         if registration is None or not self._membership.is_registered:
-            return []
-        watched = {
+            return {}
+        return {
             node_id: broker
             for node_id, broker in image.brokers.items()
             if node_id != registration.node_id
             and not broker.is_fenced
             and (node_id == image.controller.node_id or _is_controller(image, registration))
         }
-        if not watched:
-            return []
-        try:
-            found = await self._run(read_heartbeats, self._root.store, list(watched))
-        except (SparklogError, OSError) as error:
-            self._tell(f"signs of life could not be read: {error}")
-            return []
-        now_ms = self._clock.monotonic_ms()
-        dead = self._observer.look(watched, found, now_ms=now_ms)
-        for node_id in dead:
+
+    def _note_dead(self, dead: Collection[RegisteredBroker]) -> None:
+        for broker in dead:
             _log.warning(
                 "broker %d of epoch %d gave no sign of life at %d looks: it is taken for dead",
-                node_id,
-                watched[node_id].broker_epoch,
+                broker.node_id,
+                broker.broker_epoch,
                 self._looks,
             )
-        return [(node_id, watched[node_id].broker_epoch) for node_id in dead]
+            self._dead.add((broker.node_id, broker.broker_epoch))
+        self._queue.put_nowait(None)
 
     async def _review(self, dead: Collection[tuple[int, int]] = ()) -> None:
         """Commit what is due, if that is for this broker to do."""

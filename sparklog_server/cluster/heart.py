@@ -41,6 +41,7 @@ class Heart:
     def __init__(self, store: Store, node_id: int, *, interval_ms: int, session_timeout_ms: int) -> None:
         self._store = store
         self._node_id = node_id
+        self.arrived = 0  # beats of which that is known
         self._interval_seconds = interval_ms / 1000
         self._most_unanswered = looks_until_dead(session_timeout_ms, interval_ms)
         self._epochs: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -108,6 +109,7 @@ class Heart:
                 _log.warning("a sign of life could not be given: %s", error)
             self._problem = str(error)
         else:
+            self.arrived += 1
             self._problem = ""
         finally:
             self._under_way.discard(threading.current_thread())

@@ -16,7 +16,7 @@ Not here: reading (heartbeats.py); what follows from a death.
 Concurrency: belongs to one thread.
 After a crash: whoever observes next counts from the beginning.
 Sources: tests/models/liveness.py, which says how many looks it takes: 2, and 2 more for each write that lands
-    late; Kafka's broker.session.timeout.ms, broker.heartbeat.interval.ms.
+    late, 1 where the storage may be full; Kafka's broker.session.timeout.ms, broker.heartbeat.interval.ms.
 """
 
 from collections.abc import Mapping

@@ -3,18 +3,20 @@
 A broker writes its broker epoch and a counter, one higher each time, once an interval. PUTs that replace an
 object are repeated when they are slow, and the first attempt may land after later ones. An observer looks at
 the object once an interval, and counts the looks in a row at which nothing newer was there. After so many it
-proposes the fence; what that means is for the commit (cluster.py), and no harm is done by being wrong but a
-pause for clients:
+proposes the fence. A look counts if a sign of life of its own has arrived since the last one that did: where
+the storage takes nothing, all are silent. What a fence means is for the commit (cluster.py), and no harm is
+done by being wrong but a pause for clients:
 
 Promises:
     killed       a broker that writes in every interval in which the storage can be reached is not fenced,
-                 though the storage goes away for everybody, or the observer stands still
-    unnoticed    one that writes no more is, by as many looks as mean death, after the last that saw anything
-    new
+                 though the storage goes away for everybody, or takes nothing, or the observer stands still
+    unnoticed    one that writes no more is, by as many looks as mean death and count, after the last that saw
+                 anything new
 
 An interval is a step of the world. In each one every process that can does its part once, in any order; so
 two looks have a write between them, but for one before it and one after. Hence two looks mean death where no
-PUT is late, and each one that is late takes two more.
+PUT is late, and each one that is late takes two more; and one more where the storage may be full, for what is
+its own may have arrived just before that.
 Bounds: intervals without storage or observer, late PUTs, restarts.
 Left out: clocks. Whoever goes by looks needs none but to keep them an interval apart.
 """
@@ -44,7 +46,10 @@ class State(NamedTuple):
     misses: int = 0  # looks, as it counts them
     since: int = 0  # looks at which nothing newer than ever before was there, while the broker was dead
     owed: int = 0  # looks for which it had no storage, or did not run
+    own: bool = True  # the observer's own sign of life has arrived since the last look that counts
+    has_written: bool = False  # it has in this interval, or could not
     outages: int = 0  # left, as all below
+    full: int = 0  # intervals in which the storage is read, and takes nothing
     stops: int = 0  # of the observer
     repeats: int = 0
     restarts: int = 0
@@ -58,6 +63,7 @@ class Rules:
     by_epoch: bool = True  # and the counters of a registration are above all of the one before
     counts_looks: bool = True  # not the time since it saw something new
     spaced: bool = True  # nor looks for intervals in which it could not
+    counts_own: bool = True  # nor silence that is the observer's as well
 
 
 class Liveness(Model):
@@ -71,6 +77,7 @@ class Liveness(Model):
         *,
         misses: int = 2,
         outages: int = 0,
+        full: int = 0,
         stops: int = 0,
         repeats: int = 0,
         restarts: int = 0,
@@ -80,7 +87,7 @@ class Liveness(Model):
         """`misses`: so many looks in a row mean death."""
         super().__init__(without=without if dies else (*without, "die"))
         self.rules, self.misses = rules, misses
-        self.first = State(outages=outages, stops=stops, repeats=repeats, restarts=restarts)
+        self.first = State(outages=outages, full=full, stops=stops, repeats=repeats, restarts=restarts)
 
     def initial(self) -> State:
         return self.first
@@ -151,8 +158,17 @@ class Liveness(Model):
         if i == OBSERVER and s.owed and not self.rules.spaced:
             yield from self.looked(s._replace(owed=s.owed - 1), 0)
 
+    @world("a sign of life of the observer's own arrives")
+    def beat_itself(self, s: State) -> Next:
+        if not s.has_written:
+            yield "", s._replace(own=True, has_written=True)
+
     def looked(self, s: State, besides: int) -> Next:
         """`besides`: intervals without a look that it counts as misses, too."""
+        if self.rules.counts_own and not s.own:
+            yield ": which counts for nothing", s
+            return
+        s = s._replace(own=False)
         rules, is_dead = self.rules, s.processes[BROKER].at == "dead"
         if not rules.newer_only:
             moved = s.found != s.seen
@@ -182,9 +198,11 @@ class Liveness(Model):
     @world("an interval begins")
     def tick(self, s: State) -> Next:
         observer, broker = s.processes
-        if observer.at == "due" or broker.at == "due":
+        if observer.at == "due" or broker.at == "due" or not s.has_written:
             return
-        yield "", self.following(s, "due", "due")
+        yield "", self.following(s._replace(has_written=False), "due", "due")
+        if s.full:
+            yield ", and the storage is full", self.following(s._replace(full=s.full - 1), "due", "away")
         owed = s.owed + 1
         if s.outages:
             after = s._replace(outages=s.outages - 1, owed=owed)

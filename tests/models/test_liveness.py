@@ -11,6 +11,7 @@ from tests.models.worlds import STATES, check_found, check_nothing_is_found
 SMALL: dict[str, dict[str, Any]] = {
     "no late PUT, 2 looks": {"misses": 2, "dies": True},
     "storage goes away, and the observer, 2 looks": {"outages": 2, "stops": 2, "dies": True},
+    "storage is full, 3 looks": {"misses": 3, "full": 3, "outages": 1, "dies": True},
     "a late PUT, 4 looks": {"misses": 4, "repeats": 1, "outages": 1, "dies": True},
     "started anew, a late PUT, 4 looks": {"misses": 4, "repeats": 1, "restarts": 1},
 }
@@ -36,6 +37,8 @@ MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
     ),
     "a counter alone is compared": (Rules(by_epoch=False), {"restarts": 1}, "killed"),
     "time counts in which nobody looked": (Rules(counts_looks=False), {"outages": 1}, "killed"),
+    "silence counts that is shared": (Rules(counts_own=False), {"misses": 3, "full": 3}, "killed"),
+    "two looks mean death, and the storage is full": (Rules(), {"misses": 2, "full": 1}, "killed"),
     "looks are made up for": (Rules(spaced=False), {"outages": 1}, "killed"),
 }
 WORLDS = {**{f"{name}, small": sizes for name, sizes in SMALL.items()}, **(LARGE if STATES else {})}

@@ -1,0 +1,175 @@
+"""Looks that hang, and silence that the one who looks shares."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.clock import ManualClock
+from sparklog.errors import FatalStorageError, StorageError
+from sparklog.metadata import RegisteredBroker
+from sparklog.storage import MemoryStore
+from sparklog_server.cluster.heartbeats import Heartbeat, heartbeat_name
+from sparklog_server.cluster.looking import Looking
+from sparklog_server.cluster.observer import Observer
+
+INTERVAL_MS, LOOKS, SILENT = 1_000, 3, 8
+
+
+class Looked:
+    """What came of it. Signs of life of its own arrive with each look, unless they are told not to."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
+        self.beats = 0
+        self.dead: list[int] = []
+        self.problems: list[str] = []
+        self.fatal: list[BaseException] = []
+        self._clock = clock
+        self.looking = Looking(
+            store,
+            Observer(interval_ms=INTERVAL_MS, looks=LOOKS),
+            clock=clock,
+            beats=lambda: self.beats,
+            on_dead=lambda dead: self.dead.extend(one.node_id for one in dead),
+            on_problem=self.problems.append,
+            on_fatal=self.fatal.append,
+        )
+
+    async def look(self, *, beats: bool = True) -> None:
+        """After an interval, until the look has ended, or hangs."""
+        self._clock.advance_ms(INTERVAL_MS)
+        self.beats += beats
+        self.looking.begin({SILENT: registered(SILENT)})
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+
+
+def registered(node_id: int) -> RegisteredBroker:
+    return RegisteredBroker(node_id=node_id, broker_epoch=0, incarnation_id="I" * 22, metadata_version=9)
+
+
+@pytest.fixture
+def looked(store: MemoryStore, clock: ManualClock) -> Looked:
+    return Looked(store, clock)
+
+
+def hang_once(store: MemoryStore) -> Callable[[], None]:
+    """The next request for a sign of life hangs; returns what ends that."""
+    released, has_hung = threading.Event(), threading.Event()
+
+    def hang(_operation: str, name: str) -> None:
+        if name == heartbeat_name(SILENT) and not has_hung.is_set():
+            has_hung.set()
+            released.wait(10)
+
+    store.hook = hang
+    return released.set
+
+
+def test_a_look_that_hangs_delays_no_other(store: MemoryStore, looked: Looked) -> None:
+    async def main() -> None:
+        release = hang_once(store)
+        await looked.look()
+        for _ in range(LOOKS + 1):
+            assert looked.dead == []
+            await looked.look()
+        assert looked.dead == [SILENT]
+        release()
+        looked.looking.stop()
+
+    asyncio.run(main())
+
+
+def test_a_look_that_was_overtaken_says_nothing(
+    store: MemoryStore, clock: ManualClock, looked: Looked
+) -> None:
+    """What it has found may be older than what is known."""
+
+    async def main() -> None:
+        release = hang_once(store)
+        await looked.look()
+        for _ in range(LOOKS):
+            await looked.look()
+        clock.advance_ms(INTERVAL_MS)
+        looked.beats += 1
+        release()
+        await asyncio.sleep(0.05)
+        assert looked.dead == []
+        await looked.look()
+        assert looked.dead == [SILENT]
+        looked.looking.stop()
+
+    asyncio.run(main())
+
+
+def test_so_many_looks_hang_at_most(store: MemoryStore, looked: Looked) -> None:
+    released, under_way = threading.Event(), list[str]()
+
+    def hang(_operation: str, name: str) -> None:
+        under_way.append(name)
+        released.wait(10)
+
+    async def main() -> None:
+        store.hook = hang
+        for _ in range(20):
+            await looked.look()
+        assert len(under_way) == 4
+        released.set()
+        await asyncio.sleep(0.1)
+        assert len(under_way) == 4, "none was waiting"
+        await looked.look()
+        assert len(under_way) == 5
+        looked.looking.stop()
+
+    asyncio.run(main())
+
+
+def test_silence_that_is_shared_is_no_evidence(store: MemoryStore, looked: Looked) -> None:
+    """Nobody's sign of life arrives, though the storage can be read: a full disk."""
+    heartbeat = Heartbeat(store, SILENT, 0)
+
+    async def main() -> None:
+        heartbeat.beat()
+        await looked.look()
+        for _ in range(2 * LOOKS):
+            await looked.look(beats=False)
+        await looked.look()  # there is room again, and ours came first
+        assert looked.dead == []
+        heartbeat.beat()
+        await looked.look()
+        for _ in range(LOOKS):
+            assert looked.dead == []
+            await looked.look()
+        assert looked.dead == [SILENT]
+        looked.looking.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageError("STORE_UNAVAILABLE", "no answer", fix="wait"),
+        FatalStorageError("WRITER_FAILED", "EIO", fix="replace it"),
+        KeyError("a fault"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_look_at_which_the_storage_did_not_answer_is_none(
+    error: Exception, store: MemoryStore, looked: Looked
+) -> None:
+    def fail(_operation: str, _name: str) -> None:
+        raise error
+
+    async def main() -> None:
+        store.hook = fail
+        for _ in range(2 * LOOKS):
+            await looked.look()
+        looked.looking.stop()
+
+    asyncio.run(main())
+    assert looked.dead == []
+    is_told = type(error) is StorageError
+    assert bool(looked.problems) is is_told
+    assert looked.fatal[:1] == ([] if is_told else [error])
