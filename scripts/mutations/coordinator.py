@@ -129,8 +129,8 @@ MUTANTS = (
     Mutant(
         "transactions: nor does it keep what was seen open for its time",
         SWEEP,
-        "            late[name] = None\n",
-        "            pass\n",
+        "            monotonic_ms - known.monotonic_ms >= one.timeout_ms\n            or ",
+        "            ",
         OF_SWEEP,
     ),
     Mutant(
@@ -144,14 +144,21 @@ MUTANTS = (
         "transactions: what was seen is over when it is not open any more",
         SWEEP,
         "    found: dict[str, _Seen] = {}\n",
-        "    found: dict[str, _Seen] = dict(before)\n",
+        "    found: dict[str, _Seen] = dict(before or {})\n",
         OF_SWEEP,
     ),
     Mutant(
         "transactions: what was seen is as old as that by the monotonic clock",
         SWEEP,
-        "monotonic_ms - known.monotonic_ms >= one.timeout_ms:\n",
-        "now_ms - one.started_ms >= 0 * monotonic_ms:\n",
+        "monotonic_ms - known.monotonic_ms >= one.timeout_ms\n",
+        "now_ms - one.started_ms >= 0 * monotonic_ms\n",
+        OF_SWEEP,
+    ),
+    Mutant(
+        "transactions: who opens one may have a clock that is behind",
+        SWEEP,
+        "            or (known.was_there and one",
+        "            or (one",
         OF_SWEEP,
     ),
     Mutant(

@@ -4,11 +4,11 @@ An abort by time-out raises the epoch in the same commit. Else the producer that
 commit answered with success for records that are gone, or end the next transaction: so it finds out that it
 is fenced.
 
-Times are those of whoever opened the transaction, by its clock; who looks has another one. Here no more time
-has passed since the start than the monotonic clock says: a clock that is set forward aborts nothing early. So
-a transaction may look as if it began in the future, for as long as the clock was set forward, or the machine
-was suspended, which the monotonic clock does not count. One that was seen open here for as long as it may be,
-by the monotonic clock alone, is aborted nevertheless: it began no later than it was first seen.
+When a transaction began is said by the clock of whoever opened it; who looks has another one, which may be
+ahead of it by more than the time-out. So what is opened while this broker looks has its time from when it was
+first seen, by the monotonic clock alone: an interval later at most. Only for what was open at the first look
+the time of day counts as well, as in Kafka when a coordinator has moved; and since the start no more of it
+has passed than the monotonic clock says, so that a clock that is set forward aborts nothing early.
 Invariants: what was seen is of transactions that were open at the last look, each with its number: the next
     one under its id begins anew. Of several brokers the controller looks; that two do is harmless, for each
     finds out by the image that its commit is planned against what has taken too long. A failure is logged,
@@ -22,6 +22,7 @@ Sources: Kafka TransactionCoordinator.abortTimedOutTransactions,
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from sparklog.clock import Clock
@@ -33,7 +34,6 @@ from sparklog.metadata import (
     Transaction,
     plan_abort_transactions,
     plan_forget_transactions,
-    timed_out,
 )
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.metrics import Metrics
@@ -49,11 +49,14 @@ _log = logging.getLogger("sparklog_server.coordinator")
 
 
 class _Seen(NamedTuple):
-    """A transaction that is open, and since when that is known here, by the monotonic clock."""
+    """A transaction that is open, and since when that is known here, by the monotonic clock; and was it open
+    before this broker looked?
+    """
 
     producer_id: int
     number: int
     monotonic_ms: int
+    was_there: bool
 
 
 class TransactionSweep:
@@ -83,12 +86,12 @@ class TransactionSweep:
         self._alarm: TimerEntry | None = None
         self._began_ms, self._began_monotonic_ms = clock.now_ms(), clock.monotonic_ms()
         self._forgot_monotonic_ms = self._began_monotonic_ms
-        self._seen: Mapping[str, _Seen] = {}
+        self._seen: Mapping[str, _Seen] | None = None  # there was no look yet
 
     @property
     def watched(self) -> int:
         """How many transactions were open at the last look."""
-        return len(self._seen)
+        return len(self._seen or ())
 
     async def start(self) -> None:
         """Look from time to time."""
@@ -106,21 +109,20 @@ class TransactionSweep:
     async def look(self) -> None:
         """Abort what has taken too long; forget what is not used, once in a longer while."""
         if not (self._membership.is_in_charge and self._is_controller()):
-            self._seen = {}
+            self._seen = None
             return
         now_ms, monotonic_ms = self._now_ms(), self._clock.monotonic_ms()
         image = self._root.image
-        self._seen = await self._root.run(_open, image, self._seen, monotonic_ms)
-        if await self._root.run(_late, image, self._seen, now_ms, monotonic_ms):
-            await self._abort(now_ms, monotonic_ms)
+        seen = self._seen = await self._root.run(_open, image, self._seen, monotonic_ms)
+        if await self._root.run(_late, image, seen, now_ms, monotonic_ms):
+            await self._abort(seen, now_ms, monotonic_ms)
         elapsed_ms = self._clock.monotonic_ms() - self._forgot_monotonic_ms
         if elapsed_ms >= self._settings.remove_expired_interval_ms:
             self._forgot_monotonic_ms = self._clock.monotonic_ms()
             await self._forget(now_ms)
 
-    async def _abort(self, now_ms: int, monotonic_ms: int) -> None:
+    async def _abort(self, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: int) -> None:
         aborted: list[Transaction] = []
-        seen = self._seen
 
         def plan(image: Image) -> Sequence[Action]:
             late = _late(image, seen, now_ms, monotonic_ms)
@@ -170,28 +172,31 @@ class TransactionSweep:
         return min(self._clock.now_ms(), self._began_ms + elapsed_ms + _ROUNDING_MS)
 
 
-def _open(image: Image, before: Mapping[str, _Seen], monotonic_ms: int) -> dict[str, _Seen]:
-    """What is open, each since when it was first seen. Cost: a look at each."""
+def _open(image: Image, before: Mapping[str, _Seen] | None, monotonic_ms: int) -> dict[str, _Seen]:
+    """What is open, each since when it was first seen; `before` None: at this look. Cost: a look at each."""
     found: dict[str, _Seen] = {}
     for name in image.transactions.deadlines:
-        known = before.get(name)
+        known = None if before is None else before.get(name)
         if known is None or not _is_same(image.transactions[name], known):
             one = image.transactions[name]
-            known = _Seen(one.producer_id, one.number, monotonic_ms)
+            known = _Seen(one.producer_id, one.number, monotonic_ms, before is None)
         found[name] = known
     return found
 
 
 def _late(image: Image, seen: Mapping[str, _Seen], now_ms: int, monotonic_ms: int) -> list[str]:
-    """What takes longer than it may, by the time of day, or since it was first seen; so many at once."""
-    late = dict.fromkeys(timed_out(image, now_ms))
-    for name, known in seen.items():
-        if len(late) >= MAX_TIMED_OUT_AT_ONCE:
-            break
-        one = image.transactions.get(name)
-        if one is not None and _is_same(one, known) and monotonic_ms - known.monotonic_ms >= one.timeout_ms:
-            late[name] = None
-    return list(late)
+    """What takes longer than it may, since it was first seen, or by the time of day; so many at once."""
+    late = (
+        name
+        for name, known in seen.items()
+        if (one := image.transactions.get(name)) is not None
+        and _is_same(one, known)
+        and (
+            monotonic_ms - known.monotonic_ms >= one.timeout_ms
+            or (known.was_there and one.is_timed_out(now_ms))
+        )
+    )
+    return list(islice(late, MAX_TIMED_OUT_AT_ONCE))
 
 
 def _is_same(one: Transaction, seen: _Seen) -> bool:

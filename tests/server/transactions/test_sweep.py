@@ -119,6 +119,21 @@ def test_a_clock_that_is_set_forward_aborts_nothing(root: Root, swept: Swept) ->
     assert not root.transaction().is_ongoing
 
 
+def test_who_opens_a_transaction_may_have_a_clock_that_is_behind(root: Root, swept: Swept) -> None:
+    swept.look()
+    root.clock.set_by_ms(-DAY_MS)
+    left_open(root)
+    root.clock.set_by_ms(DAY_MS)
+    root.clock.advance_ms(1_000)
+    swept.look()
+    root.clock.advance_ms(59_999)
+    swept.look()
+    assert root.transaction().is_ongoing
+    root.clock.advance_ms(1)
+    swept.look()
+    assert root.transaction().phase is TransactionPhase.ABORTED
+
+
 def test_what_was_seen_open_for_its_time_is_aborted_whatever_the_time_of_day_is(
     root: Root, swept: Swept
 ) -> None:
