@@ -12,6 +12,13 @@ MUTANTS = (
         "tests/server/coordination/test_state_log.py tests/server/groups/test_coordinator.py",
     ),
     Mutant(
+        "broker: a fault in loading is no loading for ever",
+        "sparklog_server/coordination/state_log.py",
+        "            except Exception:  # noqa: BLE001 - who asks",
+        "            except SparklogError:  # noqa: BLE001 - who asks",
+        "tests/server/coordination/test_loading_faults.py",
+    ),
+    Mutant(
         "broker: records of others are applied before later ones of ours",
         "sparklog_server/coordination/state_log.py",
         "            await self._catch_up(base_offset)\n        if base_offset != self.next_offset:\n"

@@ -57,7 +57,7 @@ class LogStatus(enum.Enum):
 
     LOADING = "loading"
     READY = "ready"
-    FAILED = "failed"  # the log is damaged there
+    FAILED = "failed"  # the log is damaged there, or says what nobody can go on with
     RELEASED = "released"  # what is on its way is still applied
     CLOSED = "closed"
 
@@ -250,16 +250,16 @@ class StateLog(Generic[RecordT, StateT]):
                     await self._read(0)
                     await self._staging.load()
                     await self._read(0)  # what was committed before it was known to be staged
+                for _ in on_loading(self):
+                    await asyncio.sleep(0)
             except (RetriableError, StorageError) as error:
                 _log.warning("loading %s failed: %s", self.name, error)
                 await asyncio.sleep(retry_ms / 1000)
                 retry_ms = min(2 * retry_ms, MAX_RETRY_LOAD_MS)
-            except SparklogError:
+            except Exception:  # noqa: BLE001 - who asks must not be told for ever that it loads
                 self.status = LogStatus.FAILED
                 _log.exception("%s cannot be loaded: nobody is answered from it", self.name)
             else:
-                for _ in on_loading(self):
-                    await asyncio.sleep(0)
                 self.status = LogStatus.READY
                 on_loaded(self)
                 self.follow()

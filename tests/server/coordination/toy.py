@@ -5,7 +5,7 @@ It stands for all coordinators that are not groups', and imports nothing of thei
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 from sparklog.clock import ManualClock
@@ -98,11 +98,15 @@ class Toy(Surroundings):
             self.host,
             LEDGER,
             Ledger,
-            on_loading=lambda _: (),
+            on_loading=lambda log: self.load_more(log),
             on_loaded=lambda log: self.loaded.append(log.partition),
             on_resigned=self._resigned,
         )
         self.root.on_image(self.shards.follow)
+
+    def load_more(self, _log: StateLog[Entry, Ledger]) -> Iterable[None]:
+        """What else is to be done before a log is ready."""
+        return ()
 
     def _resigned(self, logs: Collection[StateLog[Entry, Ledger]]) -> None:
         self.resigned += [log.partition for log in logs]
