@@ -54,10 +54,9 @@ from sparklog.metadata import (
     validate_controller,
 )
 from sparklog.metadata import Controller as ElectedController
-from sparklog_server.cluster import selectors
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties
-from sparklog_server.cluster.elections import imbalance, plan_preferred
+from sparklog_server.cluster.elections import is_imbalanced, plan_preferred
 from sparklog_server.cluster.looking import Looking
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.cluster.observer import Observer, looks_until_dead
@@ -292,18 +291,19 @@ class Controller:
 
     async def _balance(self) -> None:
         """Have leaders go back to the first of their replicas, where that are too many."""
-        image, most = self._root.image, self._settings.leader_imbalance_per_broker_percentage
         registration = self._membership.current()
-        if not _is_controller(image, registration):
-            return
-        usable = selectors.usable_brokers(image)
-        if not any(imbalance(image, node_id) * 100 > most for node_id in usable):
+        if not _is_controller(self._root.image, registration):
             return
         try:
-            await self._run(self._publish, _as_controller(registration, _preferred))
+            await self._run(self._publish, _as_controller(registration, self._preferred))
         except (SparklogError, OSError) as error:
             self._tell(f"leaders could not go back to the first of their replicas: {error}")
         self._root.show()
+
+    def _preferred(self, image: Image, epoch: int) -> Sequence[Action]:
+        """A look at each partition: not on the event loop."""
+        most_percent = self._settings.leader_imbalance_per_broker_percentage
+        return plan_preferred(image, controller_epoch=epoch) if is_imbalanced(image, most_percent) else ()
 
     def _commit(self, duties: Duties) -> tuple[int, list[Exception]]:
         """As of which change of the cluster nothing is due any more, but for what was refused."""
@@ -383,10 +383,6 @@ def _as_controller(registration: Registration, order: Order) -> Plan:
         return order(image, epoch)
 
     return plan
-
-
-def _preferred(image: Image, epoch: int) -> Sequence[Action]:
-    return plan_preferred(image, controller_epoch=epoch)
 
 
 def _summary(actions: Sequence[Action]) -> str:

@@ -10,6 +10,7 @@ Sources: the controller of Kafka before KRaft: onBrokerFailure, onBrokerStartup,
     checkAndTriggerAutoLeaderRebalance, ControlledShutdown.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
@@ -89,10 +90,14 @@ def plan_preferred(image: Image, *, controller_epoch: int) -> list[Action]:
     )
 
 
-def imbalance(image: Image, node_id: int) -> float:
-    """Of the partitions that a broker is the first of, the part that others lead; 0 if there are none."""
-    own = [partition for _, partition in _partitions(image) if partition.replicas[:1] == (node_id,)]
-    return sum(partition.leader != node_id for partition in own) / len(own) if own else 0.0
+def is_imbalanced(image: Image, most_percent: int) -> bool:
+    """Do others lead more than that of the partitions that a broker is the first of, and could lead?"""
+    own, of_others = Counter[int](), Counter[int]()
+    for _, partition in _partitions(image):
+        first = partition.replicas[0]
+        own[first] += 1
+        of_others[first] += partition.leader != first
+    return any(of_others[one] * 100 > own[one] * most_percent for one in selectors.usable_brokers(image))
 
 
 def plan_new_partitions(

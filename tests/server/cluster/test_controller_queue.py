@@ -1,7 +1,10 @@
 """What clients ask of a controller holds up nothing that it has to do by itself."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
+
+import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.metadata import Action, Image
@@ -55,3 +58,30 @@ def test_who_falls_silent_is_fenced_while_clients_ask_without_a_pause(
     assert surroundings.failures == []
     root.close()
     log.close()
+
+
+def test_the_balance_is_counted_beside_the_event_loop(
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at each partition, of which there may be 200,000."""
+    surroundings = Surroundings(founded(store, clock), leader_imbalance_check_interval_seconds="1")
+    threads: set[str] = set()
+
+    async def main() -> None:
+        loop, is_counted = asyncio.get_running_loop(), asyncio.Event()
+
+        def count(_image: Image, _most_percent: int) -> bool:
+            threads.add(threading.current_thread().name)
+            loop.call_soon_threadsafe(is_counted.set)
+            return False
+
+        monkeypatch.setattr("sparklog_server.cluster.controller.is_imbalanced", count)
+        await surroundings.membership.start()
+        await surroundings.controller.start()
+        await asyncio.wait_for(is_counted.wait(), 30)
+        await surroundings.controller.stop()
+        await surroundings.membership.stop()
+
+    asyncio.run(main())
+    assert [name.rpartition("_")[0] for name in threads] == ["controller"]
+    surroundings.root.close()

@@ -16,7 +16,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster import selectors
 from sparklog_server.cluster.elections import (
-    imbalance,
+    is_imbalanced,
     plan_failover,
     plan_growth,
     plan_hand_over,
@@ -99,7 +99,8 @@ def test_who_comes_back_leads_what_nobody_does_and_then_what_it_should() -> None
 
 def test_what_should_be_led_by_its_first_replica() -> None:
     image = led(cluster(), [2, 1, 3])
-    assert [imbalance(image, node) for node in (1, 2)] == [pytest.approx(2 / 3), 0.0]
+    assert [is_imbalanced(image, most) for most in (0, 66, 67, 100)] == [True, True, False, False]
+    assert not is_imbalanced(fenced(image, 1), 0), "who is away could not lead them"
     after = applied(image, *plan_preferred(image, controller_epoch=1))
     assert leaders(after) == [1, 1, 1]
     assert plan_preferred(after, controller_epoch=1) == []
