@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "settings of brokers: another's are refused",
         CHANGING,
-        "    if name and int(name[:12]) != node_id:\n",
+        "    if name and name != str(node_id):\n",
         "    if False:\n",
         "tests/server/api/test_describe_configs.py",
     ),
@@ -133,5 +133,33 @@ MUTANTS = (
         "        before.shutdown(wait=False)\n",
         "        before.shutdown(wait=False, cancel_futures=True)\n",
         OF_TAKING_UP,
+    ),
+    Mutant(
+        "settings of brokers: a broker has one name",
+        CHANGING,
+        "name != str(node_id)",
+        "int(name) != node_id",
+        OF_CHANGING,
+    ),
+    Mutant(
+        "settings of brokers: a limit of many digits is none",
+        "sparklog_server/settings/network.py",
+        " and len(limit) <= len(str(INT_MAX))",
+        "",
+        OF_CHANGING,
+    ),
+    Mutant(
+        "appending to a list that is empty begins with nothing",
+        "sparklog_server/admin/config_increments.py",
+        "if own is None else own",
+        "if not own else own",
+        "tests/server/api/test_incremental_alter_configs.py",
+    ),
+    Mutant(
+        "no setting named is all settings",
+        "sparklog_server/api/describe_configs.py",
+        "if not wanted or",
+        "if resource.configuration_keys is None or",
+        "tests/server/api/test_describe_configs.py",
     ),
 )

@@ -31,10 +31,10 @@ _NAMES = {key: name for name, key in ROOT_KEYS.items()}
 
 
 def validate_broker_name(node_id: int, name: str) -> None:
-    """Refuse another broker's number; '' is the cluster."""
+    """Refuse another broker's number, and other ways to write this one's; '' is the cluster."""
     if name and not (name.isascii() and name.isdecimal()):
         raise _refused(f"Node id must be an integer, but it is: {name}")
-    if name and int(name[:12]) != node_id:
+    if name and name != str(node_id):
         raise _refused(f"Unexpected broker id, expected {node_id}, but received {name}")
 
 

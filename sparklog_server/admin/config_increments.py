@@ -50,7 +50,8 @@ def increments(config: ServerConfig, resource: ResourceChanges) -> Target:
 
     def target(image: Image, overrides: Mapping[str, str]) -> Mapping[str, str | None]:
         def current(key: str) -> str:
-            return overrides.get(key) or _in_force(config, image, key, is_topic=is_topic)
+            own = overrides.get(key)  # '': it is set, to nothing
+            return _in_force(config, image, key, is_topic=is_topic) if own is None else own
 
         return {one.key: _changed(one, current) for one in changes}
 

@@ -80,7 +80,7 @@ def _describe(
 def _results(
     request: Any, types: Any, services: Services, image: Image, resource: Any, known: _Known
 ) -> tuple[Any, ...]:
-    wanted = resource.configuration_keys
+    wanted = frozenset(resource.configuration_keys or ())  # none: all, as null
     depends_on: Hashable = resource.resource_name
     if ResourceType(resource.resource_type) is ResourceType.TOPIC:
         depends_on = tuple(sorted(image.topic(resource.resource_name).configs.items()))
@@ -88,7 +88,7 @@ def _results(
     if key not in known:
         entries = _entries(services, image, resource.resource_type, resource.resource_name)
         known[key] = tuple(
-            _result(request, types, entry) for entry in entries if wanted is None or entry.name in wanted
+            _result(request, types, entry) for entry in entries if not wanted or entry.name in wanted
         )
     return known[key]
 

@@ -162,7 +162,8 @@ class NetworkSettings:
             part.strip() for part in self.max_connections_per_ip_overrides.split(",") if part.strip()
         ):
             host, found, limit = part.rpartition(":")
-            if not found or not limit.isascii() or not limit.isdigit():
+            is_number = limit.isascii() and limit.isdigit() and len(limit) <= len(str(INT_MAX))
+            if not found or not is_number:
                 raise InvalidRequestError(
                     "INVALID_CONFIG_VALUE",
                     f"max.connections.per.ip.overrides: found {part!r}, expected address:number",

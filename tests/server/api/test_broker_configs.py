@@ -14,6 +14,7 @@ from sparklog.metadata import METADATA_VERSION_KEY
 from sparklog_server.settings.config import SETTINGS
 from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS, Update, update_of
 from tests.server.api.config_requests import BROKER, DELETE, SET, TOPIC, alter, describe, resource, synonyms
+from tests.server.api.controlling import settled
 from tests.support.roots import own_configs
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
@@ -124,6 +125,7 @@ REFUSED = (
     ("max.connections", "many", "invalid_config", "expected integer"),
     ("max.connections", "0", "invalid_config", "at least 1"),
     ("max.connections.per.ip.overrides", "a-b", "invalid_config", "expected address:number"),
+    ("max.connections.per.ip.overrides", "1.1.1.1:" + "9" * 5000, "invalid_config", "address:number"),
     ("max.connections.per.ip.overrides", "1.1.1.1:1," * 4000, "invalid_request", "at most 32767"),
     ("message.max.bytes", "-1", "invalid_config", "at least 0"),
     ("log.cleaner.threads", "2", "invalid_config", "one process of low priority"),
@@ -141,6 +143,16 @@ def test_nothing_is_stored_of_what_cannot_be(asker: WireClient, log: sparklog.Sp
         assert (key, found) == (key, code)
         assert text in str(message)
     assert own_configs(log) == {}
+
+
+@pytest.mark.parametrize("name", ["01", "0000000000012", "+1", "-1", "1 ", "\u0661", "2", "x"])
+def test_a_broker_has_one_name(asker: WireClient, log: sparklog.SparkLog, name: str) -> None:
+    """What means another broker must not change this one, nor one request name this one twice."""
+    commit = settled(log).commit
+    ((code, _),) = alter(asker, resource(BROKER, name, ("max.connections", SET, "70")))
+    assert code == "invalid_request"
+    assert describe(asker, BROKER, name)[0].error_code.name == "invalid_request"
+    assert log.refresh().commit == commit
 
 
 def test_going_back_is_always_possible(asker: WireClient, log: sparklog.SparkLog) -> None:

@@ -104,6 +104,12 @@ def test_a_topic_may_be_told_to_keep_everything(asker: WireClient, log: sparklog
     assert log.describe_topic("t").config.cleanup_policy == ()
 
 
+def test_who_names_no_setting_is_told_of_all(asker: WireClient, log: sparklog.SparkLog) -> None:
+    """An empty list is what many clients send who say nothing; Kafka takes it for none."""
+    log.create_topic("t")
+    assert describe(asker, TOPIC, "t", keys=[])[1] == describe(asker, TOPIC, "t")[1]
+
+
 def test_groups_have_no_settings_but_can_be_described(asker: WireClient) -> None:
     """kafka-configs --entity-type groups --describe asks for every group that it has listed."""
     result, entries = describe(asker, GROUP, "readers")

@@ -50,6 +50,16 @@ def test_operations_on_a_topic(asker: WireClient, log: sparklog.SparkLog) -> Non
     assert log.describe_topic("t").configs["cleanup.policy"] == "compact"
 
 
+def test_appending_to_nothing_adds_nothing_else(asker: WireClient, log: sparklog.SparkLog) -> None:
+    """A topic that keeps everything must not begin to delete, because somebody has it compacted."""
+    log.create_topic("t", configs={"cleanup.policy": ""})
+    assert alter(asker, resource(TOPIC, "t", ("cleanup.policy", APPEND, "compact"))) == [("none", None)]
+    assert log.describe_topic("t").configs["cleanup.policy"] == "compact"
+    alter(asker, resource(BROKER, "", ("log.cleanup.policy", SET, "")))
+    alter(asker, resource(BROKER, "", ("log.cleanup.policy", APPEND, "compact")))
+    assert log.refresh().configs["cleanup.policy"] == "compact"
+
+
 @pytest.mark.parametrize(
     ("configs", "code", "text"),
     [
