@@ -17,6 +17,7 @@ from scripts.mutations import (
     maintenance,
     metadata,
     objects,
+    operating,
     protocol,
     readers,
     records,
@@ -61,5 +62,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *protocol.MUTANTS,
     *transactions.MUTANTS,
     *objects.MUTANTS,
+    *operating.MUTANTS,
     *broker_settings.MUTANTS,
 )

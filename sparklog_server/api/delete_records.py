@@ -34,9 +34,10 @@ async def handle_delete_records(request: Any, context: RequestContext, services:
             key = topic.name, one.partition_index
             parts[key] = deletion(services.root, key, one.offset, lows)
     outcomes = await services.changes.make(parts, fenced=ErrorCode.not_leader_or_follower)
-    for (name, partition), outcome in outcomes.items():
-        if outcome.is_error:
-            _log.info("delete records of %s-%d: %s", name, partition, outcome.message)
+    refused = {key: outcome.message for key, outcome in outcomes.items() if outcome.is_error}
+    if refused:  # a line for a request, whatever its size; the answer has codes only
+        (name, partition), why = next(iter(refused.items()))
+        _log.info("delete records: %d refused, %r-%d first: %s", len(refused), name[:100], partition, why)
     types = context.types
     return make(
         types.DeleteRecordsResponse,

@@ -5,11 +5,14 @@ Kinds, after Kafka's: server (everything else), request (every request: off by d
 and of brokers, topics, partitions and replicas as they change), log-cleaner (maintenance). A line is in one
 of them: none is repeated in server.log.
 Without a directory all of them go to stderr.
+Invariants: what clients call themselves and their topics neither begins a line nor makes it long, and what
+    they do makes so many lines a second at most (of server.log; the others tell what was committed).
 Not here: what is logged.
 Sources: Kafka's log4j.properties.
 """
 
 import datetime as dt
+import itertools
 import json
 import logging
 import logging.handlers
@@ -18,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 from sparklog.clock import Clock, SystemClock
+from sparklog.errors import InvalidRequestError
 from sparklog_server.settings.logs import LogSettings
 
 KINDS = {
@@ -27,7 +31,22 @@ KINDS = {
     "state-change": ("sparklog_server.state_change",),
     "log-cleaner": ("sparklog_server.log_cleaner",),
 }
+_LIBRARIES = ("asyncio", "uvicorn")  # what they say is in server.log from WARNING on
 _FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+_LONGEST = 4_000  # characters of a message
+_CONTROLS = {number: repr(chr(number))[1:-1] for number in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+
+
+class TextFormatter(logging.Formatter):
+    """A line; a traceback has lines of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line."""
+        record.message = _brief(record.message).translate(_CONTROLS)
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):
@@ -38,11 +57,17 @@ class JsonFormatter(logging.Formatter):
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _brief(record.getMessage()),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)
+
+
+def _brief(message: str) -> str:
+    if len(message) <= _LONGEST:
+        return message
+    return f"{message[:_LONGEST]}... ({len(message)} characters)"
 
 
 class Throttle(logging.Filter):
@@ -68,48 +93,61 @@ class Throttle(logging.Filter):
 
 
 def configure_logs(settings: LogSettings) -> list[logging.Handler]:
-    """Set the loggers up; returns their handlers, for `close_logs`."""
-    formatter: logging.Formatter = (
-        JsonFormatter() if settings.logs_format == "json" else logging.Formatter(_FORMAT)
-    )
-    directory = Path(settings.logs_dir) if settings.logs_dir else None
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
-    to_stderr = logging.StreamHandler(sys.stderr)
-    handlers: list[logging.Handler] = []
+    """Set the loggers up; returns their handlers, for `close_logs`.
+
+    Raises:
+        InvalidRequestError: nobody can write there.
+    """
+    formatter = JsonFormatter() if settings.logs_format == "json" else TextFormatter()
+    try:
+        handlers = {kind: _handler(settings, kind) for kind in KINDS}
+    except OSError as error:
+        raise InvalidRequestError(
+            "INVALID_CONFIG_VALUE",
+            f"sparklog.logs.dir: {error}",
+            fix="name a directory that the broker can write to, or none: then it writes to stderr",
+        ) from error
+    handlers["server"].addFilter(Throttle(SystemClock()))
+    level = logging.getLevelNamesMapping()[settings.logs_level]
     for kind, names in KINDS.items():
-        handler: logging.Handler = to_stderr
-        if directory is not None:
-            handler = logging.handlers.TimedRotatingFileHandler(
-                directory / f"{kind}.log",
-                when="midnight",
-                utc=True,
-                backupCount=settings.logs_keep_days,
-                encoding="utf-8",
-                delay=True,
-            )
-        handler.setFormatter(formatter)
-        handlers.append(handler)
+        handlers[kind].setFormatter(formatter)
         for name in names:
-            logger = logging.getLogger(name)
-            logger.handlers[:] = [handler]
-            logger.propagate = False
-            logger.setLevel(settings.logs_level)
-    network = logging.getLogger("sparklog_server.network")
-    network.filters[:] = [Throttle(SystemClock())]
+            _direct(name, handlers[kind], level)
+    for name in _LIBRARIES:
+        _direct(name, handlers["server"], max(level, logging.WARNING))
     request_level = logging.DEBUG if settings.logs_requests else logging.WARNING
     logging.getLogger("sparklog_server.request").setLevel(request_level)
-    return handlers
+    return list(handlers.values())
+
+
+def _handler(settings: LogSettings, kind: str) -> logging.Handler:
+    if not settings.logs_dir:
+        return logging.StreamHandler(sys.stderr)
+    directory = Path(settings.logs_dir)
+    directory.mkdir(parents=True, exist_ok=True)
+    return logging.handlers.TimedRotatingFileHandler(
+        directory / f"{kind}.log",
+        when="midnight",
+        utc=True,
+        backupCount=settings.logs_keep_days,
+        encoding="utf-8",
+        errors="backslashreplace",
+    )
+
+
+def _direct(name: str, handler: logging.Handler, level: int) -> None:
+    logger = logging.getLogger(name)
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level)
 
 
 def close_logs(handlers: list[logging.Handler]) -> None:
     """Flush and detach: the loggers are as if they had never been set up."""
-    for names in KINDS.values():
-        for name in names:
-            logger = logging.getLogger(name)
-            logger.handlers.clear()
-            logger.propagate = True
-            logger.setLevel(logging.NOTSET)
-    logging.getLogger("sparklog_server.network").filters.clear()
+    for name in (*itertools.chain(*KINDS.values()), *_LIBRARIES):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
     for handler in handlers:
         handler.close()

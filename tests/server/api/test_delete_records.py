@@ -1,5 +1,6 @@
 """DeleteRecords in every version: log starts go up, and where they may not."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from sparklog_server.protocol.entities import make
 from tests.server.api.listing import listed
 from tests.server.fetch.stored import TOPIC, StoredLog
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 from tests.support.wire_client import WireClient, request_types
 
 DELETE_RECORDS = 21
@@ -48,6 +50,15 @@ def test_a_log_start_never_goes_back(client: WireClient, stored: StoredLog) -> N
     assert delete(client, [(TOPIC, 0, 8)]) == [(0, 8)]
     assert delete(client, [(TOPIC, 0, 3)]) == [(0, 8)]
     assert delete(client, [(TOPIC, 0, 0)]) == [(0, 8)]
+
+
+def test_a_request_leaves_one_line_in_the_log(
+    client: WireClient, stored: StoredLog, caplog: pytest.LogCaptureFixture, told: Told
+) -> None:
+    caplog.set_level(logging.INFO, "sparklog_server.fetch")
+    assert {code for code, _ in delete(client, [("no\nsuch", number, 1) for number in range(50)])} == {3}
+    (line,) = told("sparklog_server.fetch")
+    assert line == "delete records: 50 refused, 'no\\nsuch'-0 first: there is no such partition"
 
 
 def test_deletions_that_are_refused(client: WireClient, stored: StoredLog) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.clock import ManualClock
+from sparklog.errors import InvalidRequestError
 from sparklog_server.runtime.log_files import KINDS, Throttle, close_logs, configure_logs
 from sparklog_server.settings.config import ServerConfig
 
@@ -112,3 +113,54 @@ def test_lines_that_clients_cause_are_limited() -> None:
     assert said("%s closed") == []
     clock.advance_ms(1000)
     assert len(said("%s closed")) == 3
+
+
+FORGED = "x\n[2026-01-01 00:00:00,000] CRITICAL all is lost (sparklog_server)\x1b[2K\u2028\x85"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_clients_call_themselves_is_no_line_of_its_own(form: str, tmp_path: Path) -> None:
+    configs = {"sparklog.logs.dir": str(tmp_path), "sparklog.logs.format": form}
+    handlers = configure_logs(ServerConfig.parse(configs).logs)
+    logging.getLogger("sparklog_server.fetch").warning("topic %s", FORGED)
+    logging.getLogger("sparklog_server.fetch").warning("client %s", "y" * 30_000)
+    close_logs(handlers)
+    first, second = (tmp_path / "server.log").read_text().rstrip("\n").split("\n")
+    assert "CRITICAL all is lost" in first
+    assert "\x1b" not in first
+    assert len(second) < 5_000
+
+
+def test_clients_cannot_fill_the_disk_whatever_they_do(tmp_path: Path) -> None:
+    """500 refused commits of offsets, by a client with a long name, were 29 MB in two seconds."""
+    handlers = configure_logs(ServerConfig.parse({"sparklog.logs.dir": str(tmp_path)}).logs)
+    for part in ("coordinator", "fetch", "publish"):
+        for _ in range(5_000):
+            logging.getLogger(f"sparklog_server.{part}").info("%s refused", part)
+    for number in range(100):
+        logging.getLogger("sparklog_server.state_change").info("commit %d", number)
+    close_logs(handlers)
+    assert len((tmp_path / "server.log").read_text().splitlines()) < 5_000
+    assert len((tmp_path / "state-change.log").read_text().splitlines()) == 100
+
+
+def test_what_libraries_say_is_in_the_log(tmp_path: Path) -> None:
+    handlers = configure_logs(ServerConfig.parse({"sparklog.logs.dir": str(tmp_path)}).logs)
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).info("began")
+        logging.getLogger(name).error("of %s", name)
+    close_logs(handlers)
+    told = (tmp_path / "server.log").read_text()
+    assert [line.split(" ", 2)[2] for line in told.splitlines()] == [
+        "ERROR of asyncio (asyncio)", "ERROR of uvicorn.error (uvicorn.error)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("taken", ["logs", "logs/server.log"])
+def test_a_directory_that_cannot_be_written_to_is_told_at_the_start(taken: str, tmp_path: Path) -> None:
+    if taken == "logs":
+        (tmp_path / taken).touch()
+    else:
+        (tmp_path / taken).mkdir(parents=True)
+    settings = ServerConfig.parse({"sparklog.logs.dir": str(tmp_path / "logs")}).logs
+    with pytest.raises(InvalidRequestError, match=r"sparklog\.logs\.dir"):
+        configure_logs(settings)

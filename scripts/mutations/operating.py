@@ -1,0 +1,43 @@
+"""What who runs a broker sees of it: its log files, its metrics, its answers to administrators."""
+
+from scripts.mutations.mutant import Mutant
+
+LOG_FILES, OF_LOG_FILES = "sparklog_server/runtime/log_files.py", "tests/server/runtime/test_log_files.py"
+
+MUTANTS = (
+    Mutant(
+        "log files: what clients call themselves begins no line",
+        LOG_FILES,
+        ".translate(_CONTROLS)",
+        "",
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "log files: a line has an end",
+        LOG_FILES,
+        "    if len(message) <= _LONGEST:\n",
+        "    if True:\n",
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "log files: clients cannot fill the disk",
+        LOG_FILES,
+        '    handlers["server"].addFilter(Throttle(SystemClock()))\n',
+        "",
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "log files: what libraries say is in the log",
+        LOG_FILES,
+        "    for name in _LIBRARIES:\n        _direct(",
+        "    for name in _LIBRARIES:\n        print(",
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "log files: deleting records leaves one line for a request",
+        "sparklog_server/api/delete_records.py",
+        "    if refused:  #",
+        "    for _ in refused:  #",
+        "tests/server/api/test_delete_records.py",
+    ),
+)
