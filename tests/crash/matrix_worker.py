@@ -171,7 +171,7 @@ def embedded(life: Life) -> None:
             committing = life.history.commit("g-embedded", f"{role}-{p}", number)
             log.commit_offsets("g-embedded", {(role, p): number})
             committing.ok()
-        log.store.sweep_temporary(older_than_ms=SWEEP_OLDER_MS)
+        log.store.sweep_temporary(older_than_ms=SWEEP_OLDER_MS, unfinished_older_than_ms=SWEEP_OLDER_MS)
         if number % 2:  # everybody's topics, in segments of their own or in shared ones
             optimize(
                 log.metadata, log.clock, limits=MergeLimits(fan_in=6, shared_bytes=number % 4 // 2 << 20)

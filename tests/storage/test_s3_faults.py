@@ -160,8 +160,8 @@ def test_a_multipart_upload_in_spite_of_faults(make: MakeStore, proxy: FaultyPro
     assert len(kinds) == 3  # create, upload a part, complete
     assert store.read(name) == content
     proxy.fault = lambda _: None
-    store.sweep_temporary(older_than_ms=-60_000)
-    assert store.sweep_temporary(older_than_ms=-60_000) == 0
+    store.sweep_temporary(older_than_ms=-60_000, unfinished_older_than_ms=-60_000)
+    assert store.sweep_temporary(older_than_ms=-60_000, unfinished_older_than_ms=-60_000) == 0
 
 
 def test_an_upload_that_nobody_finished_is_swept(make: MakeStore) -> None:
@@ -169,8 +169,8 @@ def test_an_upload_that_nobody_finished_is_swept(make: MakeStore) -> None:
     name = segment_name("0" * 32, 7, 1)
     file = store.append_file(name)
     file.write(bytes(2 * PART_BYTES))
-    assert store.sweep_temporary(older_than_ms=60_000) == 0
-    assert store.sweep_temporary(older_than_ms=-60_000) == 1
+    assert store.sweep_temporary(older_than_ms=-60_000) == 0
+    assert store.sweep_temporary(older_than_ms=-60_000, unfinished_older_than_ms=-60_000) == 1
     with pytest.raises(StorageError):
         file.sync()
     file.close()
@@ -190,7 +190,7 @@ def test_an_upload_that_is_given_up_leaves_nothing(make: MakeStore) -> None:
     store = make()
     with store.append_file(segment_name("0" * 32, 7, 1)) as file:
         file.write(bytes(2 * PART_BYTES))
-    assert store.sweep_temporary(older_than_ms=-60_000) == 0
+    assert store.sweep_temporary(older_than_ms=-60_000, unfinished_older_than_ms=-60_000) == 0
     assert store.list("segments") == []
 
 
