@@ -11,6 +11,20 @@ OF_BUNDLES = "tests/server/publish/test_bundles_by_others.py"
 
 MUTANTS = (
     Mutant(
+        "a publish waits for a moment at most to know who waits",
+        "sparklog/metadata/requests.py",
+        "self._store.list(REQUESTS, within_ms=LOOK_MS)",
+        "self._store.list(REQUESTS)",
+        "tests/metadata/test_combining_errors.py",
+    ),
+    Mutant(
+        "a look at a store that hangs is given up in time",
+        "sparklog/storage/s3_client.py",
+        "            return answer.result(within_ms / 1000)\n",
+        "            return answer.result()\n",
+        "tests/storage/test_s3_patience.py",
+    ),
+    Mutant(
         "combining: a request is applied once",
         "sparklog/metadata/model/publishers.py",
         "        and (action.nonce or _was_remembered(publishers, action.publisher))\n",

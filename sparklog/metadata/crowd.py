@@ -23,7 +23,7 @@ DEAR_LOSS_MS = 250
 _DEAR_FOR = 100
 # Who publishes alone with shorter gaps than this looks around so often.
 _BUSY_GAP_MS, _LOOK_AROUND_MS = 250, 1_000
-# A LIST that failed may have taken as long as the store's patience: the next is so far off.
+# A LIST that failed may have taken its time (requests.py): the next is so far off.
 BLIND_MS = 30_000
 
 

@@ -40,6 +40,7 @@ from sparklog.storage import Store
 _log = logging.getLogger(__name__)
 MAX_AGE_MS = 10 * 60_000
 SWEEP_AGE_MS = 24 * 3_600_000
+LOOK_MS = 2_000  # who waits may publish by itself: nobody's publish has to know of it
 MAX_REQUEST_BYTES = 4 << 20  # a larger one is not posted: its publisher does it alone
 
 
@@ -108,10 +109,10 @@ class RequestBox:
         return name
 
     def waiting(self, image: Image) -> list[Ticket]:
-        """Requests that may still be applied, in order. Costs a LIST."""
+        """Requests that may still be applied, in order. Costs a LIST, and LOOK_MS if that is not answered."""
         oldest_ms = self._store.storage_now_ms(self._clock.now_ms()) - MAX_AGE_MS
         tickets = []
-        for file in self._store.list(REQUESTS):
+        for file in self._store.list(REQUESTS, within_ms=LOOK_MS):
             found = request_of(file.name)
             if found is None or file.modified_ms < oldest_ms:
                 continue

@@ -256,12 +256,14 @@ class Store(Protocol):
         ...
 
     def list(
-        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
         """Files in directory `prefix` ('' = the root), by name; empty when it does not exist.
 
         Args:
             start_after: only names greater than this.
+            within_ms: of a remote store that takes longer for an answer, that is an error (StorageError); 0:
+                it is waited for, as ever. For looks that nothing depends on.
         """
         ...
 

@@ -297,8 +297,9 @@ class LocalStore(WholeFiles):
         return top_names(self._root, limit)
 
     def list(
-        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
+        del within_ms
         return list_files(self._root, validate_prefix(prefix), recursive=recursive, start_after=start_after)
 
     def walk(self, enters: Callable[[str], bool]) -> Iterator[Sequence[StoredFile]]:

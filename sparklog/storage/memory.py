@@ -105,8 +105,9 @@ class MemoryStore(WholeFiles):
         return sorted(tops)[:limit]
 
     def list(
-        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
+        del within_ms
         prefix = validate_prefix(prefix)
         self._call("list", prefix)
         start = f"{prefix}/" if prefix else ""

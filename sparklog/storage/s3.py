@@ -145,7 +145,7 @@ class S3Store:
         return [key[len(self._prefix) :] for key in keys if key != self._prefix]
 
     def list(
-        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
         prefix = validate_prefix(prefix)
         start = f"{self._prefix}{prefix}/" if prefix else self._prefix
@@ -156,7 +156,9 @@ class S3Store:
             arguments["StartAfter"] = self._prefix + start_after
         found: list[StoredFile] = []
         while True:
-            answer = self.client.call("list_objects_v2", f"{self.url}/{prefix}", **arguments)
+            answer = self.client.call(
+                "list_objects_v2", f"{self.url}/{prefix}", within_ms=within_ms, **arguments
+            )
             for entry in answer.get("Contents", ()):
                 stored = self._stored(entry)
                 if not stored.name.endswith("/") and not stored.name.startswith(f"{TEMPORARY_DIRECTORY}/"):

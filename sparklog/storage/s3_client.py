@@ -18,6 +18,7 @@ import base64
 import email.utils
 import hashlib
 import logging
+import math
 import random
 import threading
 from collections import Counter
@@ -84,9 +85,26 @@ class S3Client:
 
     # --- requests ------------------------------------------------------------------------------------
 
-    def call(self, operation: str, url: str, **arguments: Any) -> dict[str, Any]:
-        """One request that may be repeated. Raises StorageError; NotFoundError for a missing object."""
-        return self._repeat(operation, url, lambda: self._attempt(operation, arguments))
+    def call(self, operation: str, url: str, *, within_ms: int = 0, **arguments: Any) -> dict[str, Any]:
+        """One request that may be repeated. Raises StorageError; NotFoundError for a missing object.
+
+        Args:
+            within_ms: nobody waits for longer, whatever the store does; 0: up to `retry_timeout`.
+        """
+
+        def attempt() -> dict[str, Any]:
+            return self._attempt(operation, arguments)
+
+        if not within_ms:
+            return self._repeat(operation, url, attempt)
+        # A request that hangs does so up to its timeouts, in a thread.
+        answer = self.submit(lambda: self._repeat(operation, url, attempt, within_ms))
+        try:
+            return answer.result(within_ms / 1000)
+        except TimeoutError as error:
+            answer.cancel()
+            late = TimeoutError(f"no answer within {within_ms} ms")
+            raise storage_error(operation, url, late, self.options) from error
 
     def get(self, url: str, key: str, position: int, end: int | None) -> tuple[bytes, int]:
         """(bytes [position, end), the object's size). Nothing where the range lies past its end."""
@@ -195,9 +213,9 @@ class S3Client:
 
     # --- attempts ------------------------------------------------------------------------------------
 
-    def _repeat(self, action: str, url: str, attempt: Callable[[], T]) -> T:
+    def _repeat(self, action: str, url: str, attempt: Callable[[], T], most_ms: float = math.inf) -> T:
         """Run `attempt` until it succeeds, is refused, or the time is up."""
-        for wait_ms in self._waits():
+        for wait_ms in self._waits(most_ms):
             try:
                 return attempt()
             except FAILURES as error:
@@ -248,12 +266,12 @@ class S3Client:
             stamp = email.utils.parsedate_to_datetime(date).timestamp()
             self._ahead_ms = round(stamp * 1000) - self._clock.now_ms()
 
-    def _waits(self) -> Iterator[float | None]:
+    def _waits(self, most_ms: float = math.inf) -> Iterator[float | None]:
         """Milliseconds to wait after each failed attempt; None when there is no time for another."""
         start_ms = self._clock.monotonic_ms()
         longest = _FIRST_WAIT_MS
         while True:
-            patience_ms = self.options.retry_timeout * 1000
+            patience_ms = min(self.options.retry_timeout * 1000, most_ms)
             if not self._has_answered:
                 patience_ms = min(patience_ms, _FIRST_CONTACT_MS)
             wait_ms = self._random.uniform(longest / 2, longest)

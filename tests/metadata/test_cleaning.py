@@ -176,9 +176,9 @@ class SlowListing(LocalStore):
         self.sees = sees
 
     def list(
-        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
-        before = super().list(prefix, recursive=recursive, start_after=start_after)
+        before = super().list(prefix, recursive=recursive, start_after=start_after, within_ms=within_ms)
         if prefix != DIRECTORY or self.meanwhile is None:
             return before
         meanwhile, self.meanwhile = self.meanwhile, None

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ from sparklog.metadata import (
 )
 from sparklog.metadata.crowd import BLIND_MS
 from sparklog.metadata.documents.paths import DIRECTORY, REQUESTS
-from sparklog.metadata.requests import RequestBox
-from sparklog.storage import IndefinitePutError, MemoryStore
+from sparklog.metadata.requests import LOOK_MS, RequestBox
+from sparklog.storage import IndefinitePutError, MemoryStore, StoredFile
 from tests.metadata.combining_publishers import (
     REMOTE,
     Publisher,
@@ -39,6 +40,24 @@ def clock() -> SleepyClock:
 @pytest.fixture
 def store(clock: SleepyClock) -> MemoryStore:
     return MemoryStore("combining", clock=clock, traits=REMOTE)
+
+
+def test_a_look_at_who_waits_takes_a_moment_at_most(
+    store: MemoryStore, clock: SleepyClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever publishes has the lock of the metadata log meanwhile."""
+    looks: list[int] = []
+    real = store.list
+
+    def listed(prefix: str, *, within_ms: int = 0, **given: Any) -> list[StoredFile]:
+        if prefix == REQUESTS:
+            looks.append(within_ms)
+        return real(prefix, within_ms=within_ms, **given)
+
+    monkeypatch.setattr(store, "list", listed)
+    Publisher(store, clock).publish("ours")
+    assert looks
+    assert set(looks) == {LOOK_MS}
 
 
 def test_what_no_longer_applies_is_an_error_of_its_publisher_and_never_happens(

@@ -234,8 +234,9 @@ class DirectoryStore(WholeFiles):
         return sorted({"".join(name.partition("/")[:2]) for name in self._disk.files})[:limit]
 
     def list(
-        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
+        del within_ms
         self._step()
         start = f"{prefix}/" if prefix else ""
         return sorted(

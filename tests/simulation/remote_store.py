@@ -188,8 +188,9 @@ class RemoteStore:
         return sorted({"".join(name.partition("/")[:2]) for name in self._server.files})[:limit]
 
     def list(
-        self, prefix: str, *, recursive: bool = False, start_after: str | None = None
+        self, prefix: str, *, recursive: bool = False, start_after: str | None = None, within_ms: int = 0
     ) -> list[StoredFile]:
+        del within_ms
         start = f"{prefix}/" if prefix else ""
         return self._request(
             prefix,

@@ -7,7 +7,7 @@ from typing import Any
 import botocore.auth
 import pytest
 
-from sparklog.clock import ManualClock
+from sparklog.clock import ManualClock, SystemClock
 from sparklog.errors import NotFoundError, StorageError
 from sparklog.storage import open_store
 from sparklog.storage.s3 import S3Store
@@ -35,6 +35,22 @@ def test_a_denial_is_told_at_once_and_is_not_for_ever(make: MakeStore, proxy: Fa
             use()
         assert len(proxy.requests) == 1
     store.put_if_absent("a", b"")
+
+
+def test_a_look_that_nothing_depends_on_is_given_up_in_time(make: MakeStore, proxy: FaultyProxy) -> None:
+    """Else one that hangs takes read_timeout, and is repeated up to retry_timeout."""
+    store, clock = make(), SystemClock()
+    store.put_if_absent("d/a", b"x")
+    assert [file.name for file in store.list("d", within_ms=20_000)] == ["d/a"]
+    proxy.times(1, faults.SLOW_DOWN)
+    assert [file.name for file in store.list("d", within_ms=20_000)] == ["d/a"]
+    proxy.times(1, faults.LATE_ANSWER)
+    began_ms = clock.monotonic_ms()
+    with pytest.raises(StorageError, match="STORE_UNAVAILABLE"):
+        store.list("d", within_ms=200)
+    assert clock.monotonic_ms() - began_ms < 10_000  # it may have twenty seconds
+    assert store.read("d/a") == b"x"  # which waits for nothing
+    proxy.release.set()
 
 
 def test_an_object_in_an_archive_is_told_at_once(make: MakeStore, proxy: FaultyProxy) -> None:
