@@ -32,6 +32,13 @@ MUTANTS = (
         "tests/maintenance/test_unreadable.py",
     ),
     Mutant(
+        "an object that the store does not give is asked for once for all works that read it",
+        "sparklog/maintenance/spool.py",
+        "            raise as_value(self._refused[span.segment])\n",
+        "            return False\n",
+        "tests/maintenance/test_unreadable.py",
+    ),
+    Mutant(
         "a round waits for one segment that is not answered for",
         "sparklog/maintenance/uncleanable.py",
         '    return error.code == "STORE_UNAVAILABLE"\n',
