@@ -308,7 +308,7 @@ MUTANTS = (
     Mutant(
         "rows that share more than 2 GiB are refused before Arrow casts them",
         "sparklog/format/schema.py",
-        "    if (is_view or pa.types.is_dictionary(kind)) and value_bytes(column) > MAX_COLUMN_BYTES:\n",
+        "    if (is_view or is_dictionary) and value_bytes(column) > MAX_COLUMN_BYTES:\n",
         "    if False:\n",
         "tests/format/test_columns.py",
     ),
@@ -322,7 +322,7 @@ MUTANTS = (
     Mutant(
         "rows that share values are taken by what they are without sharing",
         "sparklog/client/appender.py",
-        "_batch_bytes(arrow_batch) / arrow_batch.num_rows",
+        "sum(map(value_bytes, arrow_batch.columns)) / arrow_batch.num_rows",
         "arrow_batch.nbytes / arrow_batch.num_rows",
         "tests/client/test_appender.py",
     ),

@@ -145,9 +145,9 @@ class PartitionedAppender:
         """
         assert self._usable, "the appender has finished, failed or been aborted"
         self._usable = False
-        for arrow_batch in _arrow_batches(rows):
+        for arrow_batch, size_bytes in _arrow_batches(rows):
             normalised = normalise_rows(arrow_batch)
-            self._held_bytes += _batch_bytes(arrow_batch)
+            self._held_bytes += size_bytes
             for name, part in _split_by_topic(normalised, topic):
                 self._add_to_topic(self.topics.target(name), part)
             if self._held_bytes > self._options.buffer_bytes:
@@ -308,21 +308,18 @@ def _config_overrides(options: AppendOptions) -> dict[str, int]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
-    """Pieces of bounded size, however many rows share a value; zero-copy."""
+def _arrow_batches(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Pieces of bounded size, however many rows share a value; and about how many bytes each is."""
     if rows.num_rows == 0:
         normalise_rows(pa.RecordBatch.from_pylist([], schema=rows.schema))  # a wrong column is an error still
     for arrow_batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches():
         if arrow_batch.num_rows == 0:
             continue
-        row_bytes = max(1.0, _batch_bytes(arrow_batch) / arrow_batch.num_rows)
+        row_bytes = max(1.0, sum(map(value_bytes, arrow_batch.columns)) / arrow_batch.num_rows)
         step = max(1, int(CHUNK_BYTES / row_bytes))
         for start in range(0, arrow_batch.num_rows, step):
-            yield arrow_batch.slice(start, step)
-
-
-def _batch_bytes(arrow_batch: pa.RecordBatch) -> int:
-    return sum(map(value_bytes, arrow_batch.columns))
+            piece = arrow_batch.slice(start, step)
+            yield piece, round(row_bytes * piece.num_rows)
 
 
 def _split_by_topic(rows: Rows, topic: str | None) -> Iterator[tuple[str, Rows]]:

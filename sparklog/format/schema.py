@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
 from sparklog.format.byte_views import ByteViews
-from sparklog.format.value_bytes import value_bytes
+from sparklog.format.value_bytes import holds_views, value_bytes
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(HEADER_TYPE)
@@ -92,13 +92,13 @@ def as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_binary(kind):
         return column
-    is_view = pa.types.is_binary_view(kind) or pa.types.is_string_view(kind)
-    if pa.types.is_dictionary(kind):
-        column = pa.DictionaryArray.from_arrays(column.indices, as_binary(column.dictionary, name))
-    if (is_view or pa.types.is_dictionary(kind)) and value_bytes(column) > MAX_COLUMN_BYTES:
+    is_view, is_dictionary = holds_views(kind), pa.types.is_dictionary(kind)
+    if (is_view or is_dictionary) and value_bytes(column) > MAX_COLUMN_BYTES:
         raise _too_large(name)
-    if pa.types.is_dictionary(kind):
-        return column.dictionary_decode()
+    if is_dictionary:
+        if holds_views(kind.value_type):  # which Arrow (26.0) does not decode
+            column = pa.DictionaryArray.from_arrays(column.indices, as_binary(column.dictionary, name))
+        return as_binary(column.dictionary_decode(), name)
     if pa.types.is_string(kind):
         return column.view(pa.binary())
     if pa.types.is_null(kind):

@@ -11,13 +11,15 @@ Concurrency: pure functions.
 Sources: the Arrow columnar format, dictionary-encoded and variable-size binary view layouts.
 """
 
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.format.arrow_bytes import null_mask
 
+Rows: TypeAlias = slice | npt.NDArray[np.integer]
 _VIEW_WORDS = 4  # of 32 bits; the first one is the size
 
 
@@ -33,26 +35,37 @@ def value_bytes(column: pa.Array) -> int:
         return value_bytes(column.cast(pa.list_(entry)))
     if _is_list(kind):
         return value_bytes(column.flatten())
+    rows: Rows
     if pa.types.is_dictionary(kind) and _has_bytes(kind.value_type):
         rows = column.indices.drop_null().to_numpy(zero_copy_only=False)
-        return int(_lengths(column.dictionary)[rows].sum())
-    return int(_lengths(column).sum()) if _is_view(kind) else int(column.nbytes)
+        return int(_lengths(column.dictionary, rows).sum())
+    if holds_views(kind):
+        is_null = null_mask(column)
+        rows = slice(None) if is_null is None else np.flatnonzero(~is_null)
+        return int(_lengths(column, rows).sum())
+    return int(column.nbytes)
 
 
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each value; 0 for a null."""
-    if not _is_view(column.type):
-        lengths = pc.binary_length(column).fill_null(0)
-        return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+def holds_views(kind: pa.DataType) -> bool:
+    """Is it a column of views?"""
+    return bool(pa.types.is_binary_view(kind) or pa.types.is_string_view(kind))
+
+
+def _lengths(column: pa.Array, rows: Rows) -> npt.NDArray[np.int64]:
+    """Bytes of some values. A dictionary may have many more than are asked for: none is looked at in vain."""
+    kind, first = column.type, column.offset
+    if pa.types.is_fixed_size_binary(kind):
+        return np.full(len(column), kind.byte_width)[rows]
     if not len(column):
         return np.zeros(0, np.int64)
-    first = _VIEW_WORDS * column.offset
-    words = np.frombuffer(column.buffers()[1], np.uint32)
-    sizes = words[first : first + _VIEW_WORDS * len(column) : _VIEW_WORDS].astype(np.int64)
-    is_null = null_mask(column)
-    if is_null is not None:
-        sizes[is_null] = 0
-    return sizes
+    if holds_views(kind):
+        words = np.frombuffer(column.buffers()[1], np.uint32)[_VIEW_WORDS * first :: _VIEW_WORDS]
+        return words[: len(column)][rows].astype(np.int64)
+    is_large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    offsets = np.frombuffer(column.buffers()[1], "<i8" if is_large else "<i4")[first:]
+    start, end = offsets[: len(column)], offsets[1 : len(column) + 1]
+    lengths: npt.NDArray[np.int64] = np.subtract(end[rows], start[rows], dtype=np.int64)
+    return lengths
 
 
 def _may_share(kind: pa.DataType) -> bool:
@@ -62,20 +75,16 @@ def _may_share(kind: pa.DataType) -> bool:
         return any(_may_share(field.type) for field in kind)
     if _is_list(kind):
         return _may_share(kind.value_type)
-    return _is_view(kind) or pa.types.is_dictionary(kind)
+    return holds_views(kind) or pa.types.is_dictionary(kind)
 
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _is_view(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary_view(kind) or pa.types.is_string_view(kind))
-
-
 def _has_bytes(kind: pa.DataType) -> bool:
     return (
-        _is_view(kind)
+        holds_views(kind)
         or pa.types.is_binary(kind)
         or pa.types.is_string(kind)
         or pa.types.is_large_binary(kind)
