@@ -88,6 +88,13 @@ MUTANTS = (
         "tests/metadata/test_hostile_documents.py",
     ),
     Mutant(
+        "bytes beyond an int64 are added up exactly",
+        "sparklog/metadata/model/extent_list.py",
+        "        return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFF_FFFF).sum())\n",
+        "        return int(sizes.sum())\n",
+        "tests/metadata/test_transaction_snapshots.py",
+    ),
+    Mutant(
         "a taken commit is ours only with our UUID",
         "sparklog/metadata/creating.py",
         "        if header.uuid != candidate.uuid:\n            return False\n",

@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from sparklog.errors import CorruptLogError
+from sparklog.metadata import DeleteTopic, StageExtents
 from sparklog.metadata.documents import snapshot
 from sparklog.metadata.documents.document import Header, ManifestBody, checksum, encode_document
 from sparklog.metadata.documents.paths import manifest_name, snapshot_directory
 from sparklog.metadata.documents.snapshot import read_manifest, read_snapshot, write_snapshot
 from sparklog.storage import MemoryStore
-from tests.metadata.transacting import OTHER, TOPIC, Root
+from tests.metadata.transacting import OTHER, TOPIC, Root, draft
 
 
 @pytest.fixture
@@ -49,6 +50,21 @@ def test_what_comes_out_is_what_went_in(root: Root) -> None:
     assert len(root.visible()) == 22
     assert root.visible()[-1] == (41, 1, 40)
     assert len(expected.partition("orders", 0).extents) == 1
+
+
+def test_bytes_beyond_an_int64_are_added_up_as_whoever_has_staged_them_did() -> None:
+    """No writer stages so much, and readers take what is there."""
+    root, store, huge = Root(), MemoryStore(), (1 << 62) + 3
+    producer = root.begin()
+    extents = tuple(draft(producer, number, size=huge) for number in range(3))
+    root.apply(StageExtents(extents=extents, opens_ms=0))
+    write_snapshot(store, root.image, timestamp_ms=1)
+    read = read_snapshot(store, root.image.commit, cluster_id=root.image.cluster_id)
+    for image in (root.image, read):
+        root.image = image
+        assert (root.transaction().staged_bytes, root.image.transactions.staged_bytes) == (3 * huge, 3 * huge)
+        root.apply(DeleteTopic(topic_id=TOPIC))
+        assert (root.transaction().staged_bytes, root.image.transactions.staged_bytes) == (0, 0)
 
 
 def test_a_root_without_transactions_stays_as_it_was() -> None:

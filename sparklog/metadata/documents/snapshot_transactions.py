@@ -154,5 +154,5 @@ def _transaction(one: StoredTransaction, partitions: dict[TopicPartition, Extent
         partitions=partitions,
         groups=one.groups,
         staged_extents=sum(map(len, partitions.values())),
-        staged_bytes=sum(int(extents.columns().column("size").sum()) for extents in partitions.values()),
+        staged_bytes=sum(extents.columns().stored_bytes for extents in partitions.values()),
     )

@@ -73,6 +73,12 @@ class ExtentColumns:
         """One of NUMBER_COLUMNS."""
         return self.numbers[NUMBER_COLUMNS.index(name)]
 
+    @property
+    def stored_bytes(self) -> int:
+        """Of all of them, exactly: sizes are what documents say, and may add up to more than an int64."""
+        sizes = self.numbers[_SIZE]
+        return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFF_FFFF).sum())
+
     def slice(self, start: int, stop: int) -> "ExtentColumns":
         return ExtentColumns(self.segment[start:stop], tuple(column[start:stop] for column in self.numbers))
 

@@ -174,7 +174,7 @@ class TransactionsDraft:
                 assert transaction is not None, "staging says the same as the transactions"
                 left = dict(transaction.partitions)
                 dropped = left.pop(place).columns()
-                sizes = int(dropped.column("size").sum())
+                sizes = dropped.stored_bytes
                 self.put(
                     replace(
                         transaction,
