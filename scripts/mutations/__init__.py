@@ -11,6 +11,7 @@ from scripts.mutations import (
     compaction,
     coordination,
     coordinator,
+    documents,
     forgetting,
     groups,
     leaderships,
@@ -37,6 +38,7 @@ from scripts.mutations.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     *storage.MUTANTS,
     *metadata.MUTANTS,
+    *documents.MUTANTS,
     *upkeep.MUTANTS,
     *combining.MUTANTS,
     *clients.MUTANTS,
