@@ -6,8 +6,8 @@ its turn, an advisory lock.
 
 Who waits too long (the holder is stopped, or just lucky) publishes all the same. But a large plan takes
 longer than others wait, and would lose to them every time: so who has lost that way takes the *right of way*,
-a second lock, for the rest of its publish. Whoever publishes without a turn asks for that one, too, and waits
-longer for it.
+a second lock, for the rest of its publish. Whoever publishes, with a turn or without, waits for that first,
+and longer.
 
 Invariants: correctness never depends on it; put-if-absent decides as always.
 Concurrency: used under the metadata log's lock. Waiters poll at random moments, so that the holder, who
@@ -48,20 +48,27 @@ class Turns:
 
     @contextmanager
     def turn(self, has_progress: Callable[[], bool]) -> Iterator[None]:
-        """Wait for the turn, or for who has right of way, and hold it, if it came.
+        """Wait for the turn, and hold it, if it came; and for who has right of way.
 
         Args:
             has_progress: has anybody published since we began to wait?
         """
         self._held, self._has_right_of_way = [], False
         try:
-            if not self._turn.take(self._held, has_progress):
-                self._has_right_of_way = self._right_of_way.take(self._held, lambda: False)
+            self._turn.take(self._held, has_progress)
+            self._give_way()
             self._began_ms = self._clock.monotonic_ms()
             yield
         finally:
             for release in self._held:
                 release()
+
+    def _give_way(self) -> None:
+        """Wait for who has right of way, with a turn or without."""
+        passed: list[Release] = []
+        self._right_of_way.take(passed, lambda: False)
+        for release in passed:
+            release()
 
     def note_lost_race(self) -> None:
         """Within a turn. Did it take longer than others wait? Then they are to wait longer, until it ends."""

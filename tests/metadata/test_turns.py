@@ -119,4 +119,4 @@ def test_a_large_plan_is_published_beside_a_busy_publisher(local: LocalStore) ->
     finally:
         done.set()
         publisher.join()
-    assert plans <= 5
+    assert plans <= 10  # and not as many as there is time for
