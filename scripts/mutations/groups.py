@@ -32,6 +32,13 @@ MUTANTS = (
         "tests/server/groups/test_coordinator_tombstones.py",
     ),
     Mutant(
+        "groups: a name that UTF-8 cannot write is refused",
+        "sparklog/client/groups.py",
+        "    if not 0 < (utf8_size(group) or 0) <= MAX_GROUP_BYTES:\n",
+        "    if not 0 < len(group) <= MAX_GROUP_BYTES:\n",
+        "tests/client/test_groups.py",
+    ),
+    Mutant(
         "groups: commits on their way to the log count when tombstones are planned",
         "sparklog_server/groups/offsets_log.py",
         "        return self.on_their_way.over(group_id, self.offsets.of(group_id))\n",

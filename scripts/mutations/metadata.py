@@ -11,6 +11,13 @@ MUTANTS = (
         "tests/metadata/test_background.py",
     ),
     Mutant(
+        "metadata: a text that UTF-8 cannot write is told as such",
+        "sparklog/metadata/documents/document.py",
+        "    except UnicodeEncodeError as error:\n",
+        "    except EOFError as error:\n",
+        "tests/metadata/test_texts.py",
+    ),
+    Mutant(
         "a newest commit that is missing is told, and not looked for without end",
         "sparklog/metadata/loading.py",
         "    if newer.commit > image.commit or not commit_was_cleaned(store, image.commit):\n",

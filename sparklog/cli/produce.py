@@ -7,6 +7,7 @@ Not here: reading and splitting lines (line_input.py).
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -35,7 +36,7 @@ def parse_headers(_ctx: click.Context, _parameter: click.Parameter, values: tupl
         name, separator, value = text.partition("=")
         if not name:
             raise click.BadParameter(f"found {text!r}, expected name=value.")
-        headers.append({"key": name, "value": value.encode() if separator else None})
+        headers.append({"key": name, "value": os.fsencode(value) if separator else None})
     return headers
 
 
@@ -105,9 +106,9 @@ def produce(
     """  # noqa: D301 - click looks for the character, not for a backslash and a b
     line_format = LineFormat(
         key_delimiter=_key_delimiter(key_delimiter, properties),
-        fixed_key=None if fixed_key is None else fixed_key.encode(),
+        fixed_key=None if fixed_key is None else os.fsencode(fixed_key),
         empty_is_null=empty_as_null,
-        null_marker=properties["null.marker"].encode() if "null.marker" in properties else None,
+        null_marker=os.fsencode(properties["null.marker"]) if "null.marker" in properties else None,
     )
     log = current().open_log(create=True)
     if sys.stdin.isatty():
@@ -132,7 +133,7 @@ def _key_delimiter(option: bytes | None, properties: dict[str, str]) -> bytes | 
     if properties.get("key.separator") == "":
         raise click.UsageError("key.separator is empty: give the text between key and value.")
     if properties.get("parse.key", "false").lower() == "true":
-        return properties.get("key.separator", "\t").encode()
+        return os.fsencode(properties.get("key.separator", "\t"))
     return None
 
 

@@ -32,6 +32,7 @@ from sparklog.format.consumer_offsets import (
 )
 from sparklog.maintenance.uncleanable import UNREADABLE, took_patience
 from sparklog.metadata import Image, MetadataLog
+from sparklog.utf8 import utf8_size, why_not_utf8
 
 _log = logging.getLogger(__name__)
 MAX_METADATA_BYTES = 4096  # Kafka's offset.metadata.max.bytes
@@ -63,7 +64,7 @@ def partition_for_group(group: str, partitions: int) -> int:
 
 
 def _hash_code(group: str) -> int:
-    units = np.frombuffer(group.encode("utf-16-be"), ">u2").astype(np.uint32)
+    units = np.frombuffer(group.encode("utf-16-be", "surrogatepass"), ">u2").astype(np.uint32)
     powers = np.full(len(units), 31, np.uint32)
     powers[-1:] = 1
     # Wraps as Java's int does. A name may have 32,767 characters, which a loop takes 5 ms for.
@@ -126,10 +127,11 @@ def offset_rows(
 
 def validate_group(group: str) -> None:
     """Refuse names that Kafka's schema cannot hold."""
-    if not group or len(group.encode("utf-8", "replace")) > MAX_GROUP_BYTES:
+    if not 0 < (utf8_size(group) or 0) <= MAX_GROUP_BYTES:
         raise InvalidRequestError(
             "INVALID_GROUP",
-            f"found group {group[:100]!r} of {len(group)} characters, expected 1 to {MAX_GROUP_BYTES} bytes",
+            f"found group {group[:100]!a} of {len(group)} characters, expected 1 to {MAX_GROUP_BYTES} bytes "
+            "of UTF-8",
             fix="give the consumer group a name",
         )
 
@@ -137,6 +139,8 @@ def validate_group(group: str) -> None:
 def validate_offsets(offsets: Mapping[TopicPartition, int | None], metadata: str) -> None:
     """Refuse what is no offset to read next, and too long a note."""
     for (topic, partition), offset in offsets.items():
+        if (wrong := why_not_utf8(topic)) is not None:
+            raise InvalidRequestError("INVALID_TOPIC_NAME", f"found topic {wrong}", fix="correct the name")
         if offset is not None and not 0 <= offset <= MAX_OFFSET:
             raise InvalidRequestError(
                 "OFFSET_OUT_OF_RANGE",
@@ -151,6 +155,8 @@ def validate_offsets(offsets: Mapping[TopicPartition, int | None], metadata: str
                 f"{topic}: found partition {partition} to commit for, expected 0 to {MAX_PARTITION}",
                 fix="name partitions that the topic has",
             )
+    if (wrong := why_not_utf8(metadata)) is not None:
+        raise InvalidRequestError("INVALID_OPTION", f"found offset metadata {wrong}", fix="correct it")
     size = len(metadata.encode())
     if size > MAX_METADATA_BYTES:
         raise InvalidRequestError(

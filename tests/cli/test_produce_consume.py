@@ -1,10 +1,13 @@
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
+
+import sparklog
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -79,6 +82,15 @@ def test_lines_that_all_lack_the_delimiter_are_told_of(run: Run) -> None:
     assert (
         run("produce", "--topic", "t", "-K", ";", stdin="").stderr == "0 records acknowledged by topic t.\n"
     )
+
+
+def test_bytes_of_the_command_line_are_keys_and_headers_as_they_came(run: Run, root: Path) -> None:
+    odd = os.fsdecode(b"k\xff")
+    run("produce", "--topic", "t", "-k", odd, "-H", f"a={odd}", stdin="value\n")
+    with sparklog.open(str(root)) as log:
+        (record,) = log.read("t", 0, 0, include_headers=True).to_pylist()
+    assert record["key"] == b"k\xff"
+    assert record["headers"] == [{"key": "a", "value": b"k\xff"}]
 
 
 def test_json_lines_have_kcats_fields(run: Run) -> None:

@@ -153,6 +153,23 @@ def test_wrong_offsets_are_refused(log: SparkLog) -> None:
         log.committed_offsets("g" * 40_000)
 
 
+@pytest.mark.parametrize("text", ["g\udcff", "\ud800"])
+def test_what_utf8_cannot_write_is_refused(log: SparkLog, text: str) -> None:
+    """A byte of a command line that is not UTF-8, and half of a surrogate pair."""
+    log.commit_offsets("g", {("t", 0): 1})
+    before = log.image.commit
+    with pytest.raises(InvalidRequestError, match=r"INVALID_GROUP.*'g?\\ud[89abcdef]"):
+        log.commit_offsets(text, {("t", 0): 1})
+    with pytest.raises(InvalidRequestError, match="INVALID_GROUP"):
+        log.committed_offsets(text)
+    with pytest.raises(InvalidRequestError, match=r"INVALID_TOPIC_NAME.*half of a surrogate pair"):
+        log.commit_offsets("g", {(text, 0): 1})
+    with pytest.raises(InvalidRequestError, match=r"INVALID_OPTION.*metadata.*half of a surrogate pair"):
+        log.commit_offsets("g", {("t", 0): 1}, metadata=text)
+    assert log.refresh().commit == before
+    assert partition_for_group(text, 50) in range(50)  # as Java's hash has it
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 31, 1000, 32_767])
 def test_long_names_are_hashed_as_java_does(length: int) -> None:
     """Whole arrays at a time: the broker's event loop waits for it."""

@@ -349,6 +349,7 @@ def test_one_at_a_time(log: SparkLog) -> None:
 def test_arguments_that_cannot_be(log: SparkLog) -> None:
     for transactional_id, timeout_ms, code in (
         ("", 1, "INVALID_TRANSACTIONAL_ID"),
+        ("app\udcff", 1, r"INVALID_TRANSACTIONAL_ID.*half of a surrogate pair"),
         ("app", 0, "INVALID_TRANSACTION_TIMEOUT"),
     ):
         with (
@@ -356,8 +357,11 @@ def test_arguments_that_cannot_be(log: SparkLog) -> None:
             log.transaction(transactional_id, timeout_ms=timeout_ms),
         ):
             pytest.fail("it has begun")
-    with refused(InvalidRequestError, match="INVALID_ACTIONS"):
-        log.transaction("app", version=-1)
+    for application, version in (("app", -1), ("app\ud800", 1)):
+        with refused(InvalidRequestError, match="INVALID_ACTIONS"):
+            log.transaction(application, version=version)
+    with refused(InvalidRequestError, match=r"INVALID_ACTIONS.*half of a surrogate pair"):
+        log.append("a", rows("1"), txn=("app\udcff", 1))
     with (
         refused(SparklogError, match="UNSUPPORTED_CODEC"),
         log.transaction("app", compression_type="x") as txn,

@@ -29,6 +29,7 @@ from sparklog.metadata.model.actions import ACTION_TYPES, VERSION, Action
 from sparklog.metadata.model.broker_values import BrokerListener
 from sparklog.metadata.model.extent import Extent
 from sparklog.metadata.model.numbers import Int64
+from sparklog.utf8 import why_not_utf8
 
 # Writers use the lowest version that can say it: a root that never saw a broker stays at version 1.
 # Requests of version 1 had no base. Who posts those applies them by itself; nobody else can do so safely.
@@ -127,7 +128,14 @@ def encode_commit(header: Header, actions: Sequence[Action], *, most: int = VERS
 
 def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBody) -> bytes:
     """The bytes of a document; `length` and `crc32c` of the header are filled in here."""
-    second = _encoder.encode(body)
+    try:
+        second = _encoder.encode(body)
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            "INVALID_ACTIONS",
+            f"commit {header.commit}: found {why_not_utf8(error.object)}",
+            fix="correct that text; nothing was published",
+        ) from None
     header = msgspec.structs.replace(header, length=len(second), crc32c=_CRC_PLACEHOLDER.decode())
     first = _encoder.encode(header)
     prefix = first[: -len(_CRC_PLACEHOLDER) - 2]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from sparklog.metadata.model.extent_list import ExtentList
 from sparklog.metadata.model.shared_map import SharedMap
+from sparklog.utf8 import why_not_utf8
 
 TRANSACTIONS_VERSION = 9  # of documents with transactions
 NO_NUMBER = -1
@@ -216,9 +217,10 @@ def transactions_of(found: Iterable[Transaction]) -> Transactions:
 
 
 def why_illegal_transactional_id(transactional_id: str) -> str | None:
-    """It has a length, in characters."""
+    """It has a length, in characters, and is a text that a commit can hold."""
     if 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
-        return None
+        wrong = why_not_utf8(transactional_id)
+        return None if wrong is None else f"transactional id {wrong}"
     return (
         f"a transactional id of {len(transactional_id)} characters, expected 1 to "
         f"{MAX_TRANSACTIONAL_ID_LENGTH}"

@@ -20,6 +20,7 @@ from sparklog.metadata.model.action import (
 from sparklog.metadata.model.draft import ImageDraft
 from sparklog.metadata.model.image import Image, WriterTxnState
 from sparklog.metadata.model.numbers import MAX_OFFSET, Int64
+from sparklog.utf8 import why_not_utf8
 
 MAX_APPLICATION_LENGTH = 1024
 MAX_CONTENT_LENGTH = 128
@@ -55,6 +56,9 @@ def why_illegal_writer_txn(txn: WriterTxn) -> str | None:
         return (
             f"application name of {len(txn.application)} characters, expected 1 to {MAX_APPLICATION_LENGTH}"
         )
+    for name, text in (("application name", txn.application), ("content", txn.content)):
+        if (wrong := why_not_utf8(text)) is not None:
+            return f"{name} {wrong}"
     if not 0 <= txn.version <= MAX_OFFSET:
         return f"version {txn.version}, expected 0 to {MAX_OFFSET}"
     if len(txn.content) > MAX_CONTENT_LENGTH:
