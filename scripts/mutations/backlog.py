@@ -41,6 +41,13 @@ MUTANTS = (
         OF_BACKLOG,
     ),
     Mutant(
+        "a first batch that comes again for lack of room keeps its place",
+        f"{PUBLISH}/publisher.py",
+        "                    self._writer.refuse(one.parts[index])\n",
+        "                    pass\n",
+        OF_BACKLOG,
+    ),
+    Mutant(
         "of a request that comes again something fits each time",
         f"{PUBLISH}/backlog.py",
         "if submission.has_grown and size > ",

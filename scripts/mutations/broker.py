@@ -6,7 +6,7 @@ MUTANTS = (
     Mutant(
         "broker: a first batch that failed with its bundle keeps its place",
         "sparklog_server/publish/bundle_writer.py",
-        "                self.floors.note(self._log.image, part, failed=True)\n",
+        "                self.refuse(part)\n",
         "                pass\n",
         "tests/server/publish/test_bundle_writer_failures.py",
     ),

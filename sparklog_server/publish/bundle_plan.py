@@ -49,7 +49,7 @@ from sparklog.metadata import (
     was_staged,
 )
 from sparklog_server.cluster.registration import Registration
-from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome
+from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.staged_parts import following, staging_of, transaction_refusal
 
 
@@ -112,17 +112,17 @@ def judge(
     return [judging.verdict(index, part) for index, part in enumerate(parts)]
 
 
-def producer_key(part: AppendPart) -> ProducerKey:
+def producer_key(part: AppendPart | UncheckedPart) -> ProducerKey:
     """Whose sequence a part continues."""
     return part.topic_id, part.partition, part.producer_id
 
 
-def floor_of(image: Image, part: AppendPart) -> Floor:
+def floor_of(image: Image, part: AppendPart | UncheckedPart) -> Floor:
     """What is remembered of a part that failed."""
     return Floor(part.producer_epoch, part.base_sequence, _number_of(image, part))
 
 
-def _number_of(image: Image, part: AppendPart) -> int:
+def _number_of(image: Image, part: AppendPart | UncheckedPart) -> int:
     """Of its transaction, which another broker may have opened after this image."""
     if part.transaction is None:
         return NO_NUMBER

@@ -49,7 +49,7 @@ from sparklog_server.publish.bundle_plan import (
     judge,
 )
 from sparklog_server.publish.failed_first_batches import FailedFirstBatches
-from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
+from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome, UncheckedPart
 from sparklog_server.publish.runs import Run, make_runs
 from sparklog_server.publish.staged_parts import adding, may_be_early
 
@@ -97,8 +97,12 @@ class BundleWriter:
             return self._write(parts)
         except Exception:
             for part in parts:  # they come again; what is behind them must not take their place
-                self.floors.note(self._log.image, part, failed=True)
+                self.refuse(part)
             raise
+
+    def refuse(self, part: AppendPart | UncheckedPart) -> None:
+        """It is not to be written, and comes again: nothing behind it may take its place."""
+        self.floors.note(self._log.image, part, failed=True)
 
     def _write(self, parts: Sequence[AppendPart]) -> list[PartOutcome]:
         registration = self._registration()  # before the image, which must not be older than it

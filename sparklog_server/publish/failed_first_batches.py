@@ -8,7 +8,7 @@ Concurrency: the publisher's thread.
 
 from sparklog.metadata import Image
 from sparklog_server.publish.bundle_plan import Floor, ProducerKey, floor_of, producer_key
-from sparklog_server.publish.parts import AppendPart
+from sparklog_server.publish.parts import AppendPart, UncheckedPart
 from sparklog_server.publish.remembered import Remembered
 
 MAX_FLOORS = 10_000
@@ -20,7 +20,7 @@ class FailedFirstBatches(Remembered[ProducerKey, Floor]):
     def __init__(self) -> None:
         super().__init__(MAX_FLOORS)
 
-    def note(self, image: Image, part: AppendPart, *, failed: bool) -> None:
+    def note(self, image: Image, part: AppendPart | UncheckedPart, *, failed: bool) -> None:
         """What became of a part."""
         if part.producer_id < 0 or part.base_sequence < 0:  # or it takes whichever sequence is next
             return

@@ -20,6 +20,7 @@ Sources: Kafka ProducerAppendInfo.checkSequence, which has this gap.
 import struct
 from collections.abc import Callable
 
+from sparklog.format.codec import BytesLike
 from sparklog.format.record_batch import HEADER, NO_PRODUCER_ID
 from sparklog.metadata import PartitionState
 from sparklog_server.publish.remembered import Remembered
@@ -74,7 +75,7 @@ class FirstBatches:
         return False
 
 
-def producer_of(records: bytes | None) -> tuple[int, int, int]:
+def producer_of(records: BytesLike | None) -> tuple[int, int, int]:
     """Producer id, epoch and base sequence as a batch says, right or wrong."""
     if records is None or len(records) < HEADER.size:
         return NO_PRODUCER_ID, 0, 0

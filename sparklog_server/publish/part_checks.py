@@ -12,6 +12,7 @@ Concurrency: pure, but for waiting for memory; any thread.
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sparklog.errors import SparklogError, as_value
 from sparklog.format import kernels
@@ -31,6 +32,7 @@ from sparklog.format.record_batch import (
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.publish.at_once import Scratch, stored_at_once
 from sparklog_server.publish.check_memory import CheckMemory, Reservation
+from sparklog_server.publish.first_batches import producer_of
 from sparklog_server.publish.parts import NO_TIMESTAMP_MS, AppendPart, InTransaction, UncheckedPart
 from sparklog_server.publish.produced_batches import (
     BatchRules,
@@ -105,7 +107,20 @@ def unchecked_part(
         is_quick=not may_grow and _is_quick(data, max_plain_bytes),
         is_tried=not may_grow and _is_tried(data),
         may_grow=may_grow,
+        client=client,
+        **(_said(data, transaction) if may_grow else {}),
     )
+
+
+def _said(data: BytesLike, transaction: InTransaction | None) -> dict[str, Any]:
+    """What a batch says of its producer, right or wrong."""
+    producer_id, producer_epoch, base_sequence = producer_of(data)
+    return {
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "base_sequence": base_sequence,
+        "transaction": transaction if is_transactional(data) else None,
+    }
 
 
 def is_transactional(records: BytesLike | None) -> bool:

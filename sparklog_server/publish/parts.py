@@ -71,7 +71,12 @@ class AppendPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncheckedPart:
-    """A part that is still to be validated: off the event loop, by whoever has time."""
+    """A part that is still to be validated: off the event loop, by whoever has time.
+
+    Fields:
+        producer_id, producer_epoch, base_sequence, transaction: as its batch says, of one that may grow: it
+            may have to come again, and until then nothing may take its place.
+    """
 
     topic_id: str
     topic: str
@@ -81,6 +86,11 @@ class UncheckedPart:
     is_quick: bool = False  # checking takes microseconds: another thread would cost more
     is_tried: bool = False  # it may be quick, which is found out, within bounds, beside the quick ones
     may_grow: bool = False  # it is stored otherwise compressed: neither quick, nor known how large it becomes
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transaction: InTransaction | None = None
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -276,6 +276,10 @@ class Publisher:
         assert self._writer is not None
         started = time.perf_counter()
         parts = [part for one in bundle for part in one.parts if isinstance(part, AppendPart)]
+        for one in bundle:
+            for index, error in one.errors.items():
+                if isinstance(error, RetriableError):
+                    self._writer.refuse(one.parts[index])
         try:
             outcomes = iter(self._writer.write(parts))
         except Exception as error:  # noqa: BLE001 - a bug must not stop the thread

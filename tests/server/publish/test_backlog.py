@@ -13,8 +13,9 @@ from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Submission
 from sparklog_server.publish.checkers import Checkers
+from sparklog_server.publish.part_checks import unchecked_part
 from sparklog_server.publish.parts import AppendPart, UncheckedPart
-from tests.server.publish.batches import batch
+from tests.server.publish.batches import NOW_MS, batch, rules
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_part_checks import part_of
 from tests.server.publish.test_publisher import Gate, orders, run
@@ -148,6 +149,42 @@ def test_what_was_refused_for_its_request_gets_on_when_it_comes_again() -> None:
         assert len(submission.errors) == len(submission.parts) - 1
         submission = submission_of(*[growing() for _ in submission.errors])
     assert submission.parts == []
+
+
+def test_what_comes_again_for_lack_of_room_keeps_its_place(log: SparkLog) -> None:
+    """A producer's first batch, while its second one was on its way, in a request that has room."""
+    log.alter_topic("orders", {"compression.type": "uncompressed"})
+    topic_id = log.image.topic("orders").topic_id
+
+    def zeros(partition: int, sequence: int) -> UncheckedPart:
+        data = batch(
+            [bytes(PLAIN_BYTES)], codec=Codec.ZSTD, producer_id=5, producer_epoch=0, base_sequence=sequence
+        )
+        part = unchecked_part(
+            data,
+            rules(compression_type="uncompressed"),
+            topic_id=topic_id,
+            topic="orders",
+            partition=partition,
+            now_ms=lambda: NOW_MS,
+            api_version=9,
+        )
+        assert part.may_grow
+        return part
+
+    async def scenario(broker: Surroundings) -> None:
+        submit = broker.publisher.submit
+        (one, refused), (behind,) = await asyncio.gather(
+            submit([zeros(1, 0), zeros(0, 0)]), submit([zeros(0, 1)])
+        )
+        assert one.error is None
+        assert "PUBLISH_BACKLOG_FULL" in str(refused.error)
+        assert "OUT_OF_ORDER_SEQUENCE" in str(behind.error)
+        for sequence in (0, 1):
+            (again,) = await submit([zeros(0, sequence)])
+            assert (again.error, again.base_offset) == (None, sequence)
+
+    run(log, scenario, sparklog_publish_backlog_bytes=str(REQUESTS_AT_LEAST * PLAIN_BYTES))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "uncompressed"])
