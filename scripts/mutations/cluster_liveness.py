@@ -8,6 +8,7 @@ REASSIGNMENT = f"{CLUSTER}/reassignment.py"
 OF_REASSIGNMENT = "tests/server/cluster/test_reassignment.py"
 OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 OF_JOINING_AGAIN = "tests/server/cluster/test_joining_again.py"
+OBSERVER = f"{CLUSTER}/observer.py"
 OF_LOOKING = "tests/server/cluster/test_looking.py"
 OF_FOLLOWER = "tests/server/cluster/test_follower_failures.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
@@ -162,6 +163,20 @@ MUTANTS = (
         f"{CLUSTER}/looking.py",
         "must not live on\n            self._on_fatal(error)\n",
         "must not live on\n",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "looks: an object that cannot be read hides nobody else's death",
+        f"{CLUSTER}/looking.py",
+        "        if len(node_ids) == 1:\n            raise\n",
+        "        raise\n",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "looks: of whom nothing could be read nothing is known",
+        OBSERVER,
+        "            if node_id in unread:\n                continue\n",
+        "",
         OF_LOOKING,
     ),
 )

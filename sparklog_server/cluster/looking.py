@@ -3,7 +3,7 @@
 A request to the storage may hang for as long as its time-out: for half a minute, where a connection is dead.
 Neither the controller waits for it, nor the next look, an interval later, which has another connection; up to
 a bound, so that a storage that answers nobody does not gather threads. A look that a later one has overtaken
-says nothing.
+says nothing. And where one object cannot be read (a bad sector), the others are: who is dead is noticed.
 
 A look counts if a sign of life of our own has arrived since the last one that did. Where the storage is read,
 but takes nothing (a full disk), all fall silent together, and that is no evidence:
@@ -27,7 +27,7 @@ from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.metadata import RegisteredBroker
 from sparklog.storage import Store
-from sparklog_server.cluster.heartbeats import read_heartbeats
+from sparklog_server.cluster.heartbeats import Beat, read_heartbeats
 from sparklog_server.cluster.observer import Observer
 from sparklog_server.runtime.background import Background
 
@@ -77,7 +77,7 @@ class Looking:
         number, loop = self._begun, asyncio.get_running_loop()
         self._under_way += 1
         try:
-            found = await loop.run_in_executor(self._threads, read_heartbeats, self._store, list(watched))
+            found, unread = await loop.run_in_executor(self._threads, _read, self._store, list(watched))
         except FatalStorageError as error:
             self._on_fatal(error)
             return
@@ -89,10 +89,34 @@ class Looking:
             return
         finally:
             self._under_way -= 1
+        if unread:
+            self._on_problem(f"signs of life of brokers {sorted(unread)} could not be read")
         beats = self._beats()
         if number < self._counted or beats == self._beats_counted:
             return
         self._counted, self._beats_counted = number, beats
-        dead = self._observer.look(watched, found, now_ms=self._clock.monotonic_ms())
+        dead = self._observer.look(watched, found, now_ms=self._clock.monotonic_ms(), unread=unread)
         if dead:
             self._on_dead([watched[node_id] for node_id in dead])
+
+
+def _read(store: Store, node_ids: list[int]) -> tuple[dict[int, Beat], set[int]]:
+    """What there is of these brokers, and whose could not be read. Raises if that is all of them."""
+    try:
+        return read_heartbeats(store, node_ids), set()
+    except FatalStorageError:
+        raise
+    except (SparklogError, OSError):
+        if len(node_ids) == 1:
+            raise
+    found, unread = dict[int, Beat](), set[int]()
+    for node_id in node_ids:
+        try:
+            found |= read_heartbeats(store, [node_id])
+        except FatalStorageError:
+            raise
+        except (SparklogError, OSError):
+            unread.add(node_id)
+            if len(unread) == len(node_ids):
+                raise
+    return found, unread

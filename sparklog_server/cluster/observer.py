@@ -19,7 +19,7 @@ Sources: tests/models/liveness.py, which says how many looks it takes: 2, and 2 
     late, 1 where the storage may be full; Kafka's broker.session.timeout.ms, broker.heartbeat.interval.ms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from sparklog.metadata import RegisteredBroker
@@ -51,7 +51,12 @@ class Observer:
         self._observed: dict[int, _Observed] = {}
 
     def look(
-        self, brokers: Mapping[int, RegisteredBroker], found: Mapping[int, Beat], *, now_ms: int
+        self,
+        brokers: Mapping[int, RegisteredBroker],
+        found: Mapping[int, Beat],
+        *,
+        now_ms: int,
+        unread: Container[int] = (),
     ) -> list[int]:
         """Take notice of what was found just now; returns the node ids of those to be taken for dead.
 
@@ -59,6 +64,7 @@ class Observer:
             brokers: those to observe, by node id; the fenced ones are left out.
             found: from read_heartbeats. A look that failed is none: do not call this.
             now_ms: by a monotonic clock.
+            unread: whose objects could not be read, though others could: they stay as they were.
         """
         if self._looked_ms is not None and now_ms - self._looked_ms < self._interval_ms:
             return []
@@ -71,12 +77,14 @@ class Observer:
             one = before.get(node_id)
             if one is None or one.broker_epoch != broker.broker_epoch:
                 one = _Observed(broker.broker_epoch, Beat(broker.broker_epoch, 0), misses=-1)
+            self._observed[node_id] = one
+            if node_id in unread:
+                continue
             beat = found.get(node_id, NO_BEAT)
             if beat > one.newest:
                 one.newest, one.misses = beat, 0
             else:
                 one.misses += 1
-            self._observed[node_id] = one
             if one.misses >= self._looks:
                 dead.append(node_id)
         return dead

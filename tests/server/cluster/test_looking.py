@@ -14,7 +14,7 @@ from sparklog_server.cluster.heartbeats import Heartbeat, heartbeat_name
 from sparklog_server.cluster.looking import Looking
 from sparklog_server.cluster.observer import Observer
 
-INTERVAL_MS, LOOKS, SILENT = 1_000, 3, 8
+INTERVAL_MS, LOOKS, SILENT, UNREAD = 1_000, 3, 8, 9
 
 
 class Looked:
@@ -22,6 +22,7 @@ class Looked:
 
     def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
         self.beats = 0
+        self.watched = [SILENT]
         self.dead: list[int] = []
         self.problems: list[str] = []
         self.fatal: list[BaseException] = []
@@ -40,7 +41,7 @@ class Looked:
         """After an interval, until the look has ended, or hangs."""
         self._clock.advance_ms(INTERVAL_MS)
         self.beats += beats
-        self.looking.begin({SILENT: registered(SILENT)})
+        self.looking.begin({one: registered(one) for one in self.watched})
         for _ in range(20):
             await asyncio.sleep(0.002)
 
@@ -145,6 +146,33 @@ def test_silence_that_is_shared_is_no_evidence(store: MemoryStore, looked: Looke
         looked.looking.stop()
 
     asyncio.run(main())
+
+
+def test_an_object_that_cannot_be_read_hides_nobody_elses_death(store: MemoryStore, looked: Looked) -> None:
+    """Of whom it is nothing is known: neither that it lives, nor that it is dead."""
+    looked.watched = [UNREAD, SILENT]
+
+    def fail(_operation: str, name: str) -> None:
+        if name == heartbeat_name(UNREAD):
+            raise StorageError("STORAGE_FAILED", "EIO", fix="replace the disk")
+
+    async def main() -> None:
+        await looked.look()
+        store.hook = fail
+        for _ in range(LOOKS):
+            assert looked.dead == []
+            await looked.look()
+        assert looked.dead == [SILENT]
+        looked.watched.remove(SILENT)
+        store.hook = None
+        for _ in range(LOOKS):
+            assert looked.dead == [SILENT], "what was counted before the failure counts"
+            await looked.look()
+        assert looked.dead == [SILENT, UNREAD]
+        looked.looking.stop()
+
+    asyncio.run(main())
+    assert set(looked.problems) == {f"signs of life of brokers [{UNREAD}] could not be read"}
 
 
 @pytest.mark.parametrize(
