@@ -131,6 +131,20 @@ MUTANTS = (
         OF_JOINING_AGAIN,
     ),
     Mutant(
+        "brokers: who stops ends what a try to join has become",
+        f"{CLUSTER}/registering.py",
+        "            action = plan_fence_broker(image, known.node_id, known.broker_epoch)\n",
+        "            action = plan_fence_broker(image, known.node_id, 0)\n",
+        OF_JOINING_AGAIN,
+    ),
+    Mutant(
+        "brokers: who stops ends no registration but its own",
+        f"{CLUSTER}/registering.py",
+        "            if known is None or known.incarnation_id != self._incarnation_id:\n",
+        "            if known is None:\n",
+        OF_JOINING_AGAIN,
+    ),
+    Mutant(
         "looks: silence that is shared is no evidence",
         f"{CLUSTER}/looking.py",
         " or beats == self._beats_counted:\n",

@@ -210,15 +210,20 @@ class Registering:
         if registration is not None and not registration.is_alone:
             try:
                 async with asyncio.timeout(END_SECONDS):
-                    await self._root.run(self._fence, registration)
+                    await self._root.run(self._fence)
             except (SparklogError, OSError, TimeoutError) as error:
                 _log.warning("the registration could not be ended; others will find it dead: %s", error)
         await self._root.finish_upkeep()
         self._release_locks()
 
-    def _fence(self, registration: Registration) -> None:
+    def _fence(self) -> None:
+        """Whichever registration is this process's: a try to join again may have arrived since."""
+
         def plan(image: Image) -> Sequence[Action]:
-            action = plan_fence_broker(image, registration.node_id, registration.broker_epoch)
+            known = image.brokers.get(self._settings.node_id)
+            if known is None or known.incarnation_id != self._incarnation_id:
+                return []
+            action = plan_fence_broker(image, known.node_id, known.broker_epoch)
             return [] if action is None else [action]
 
         self._root.metadata.publish(plan)

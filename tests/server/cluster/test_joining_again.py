@@ -137,6 +137,58 @@ def test_a_join_of_its_own_that_arrives_unnoticed_is_not_taken_for_another_proce
 
 
 @pytest.mark.timeout(20)
+def test_who_stops_while_it_joins_again_leaves_no_registration(
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The try arrives with the next publish, which is the end's: nobody would lead what it gets."""
+    surroundings, join = Surroundings(founded(store, clock), **QUICKLY), joining.join
+    membership = surroundings.membership
+
+    async def main() -> None:
+        has_tried = asyncio.Event()
+
+        async def join_in_vain(*arguments: Any, **named: Any) -> Joined:
+            try:
+                return await join(*arguments, **named)
+            finally:
+                has_tried.set()
+
+        await fenced(surroundings)
+        before = membership.current()
+        refusing = Refusing(store, is_done=False)
+        monkeypatch.setattr("sparklog_server.cluster.registering.join", join_in_vain)
+        surroundings.root.show()
+        await asyncio.wait_for(has_tried.wait(), 10)
+        refusing.is_over()
+        await membership.stop()
+        broker = surroundings.root.log.refresh(force=True).brokers[NODE]
+        assert broker.broker_epoch > before.broker_epoch, "the try's"
+        assert broker.is_fenced
+
+    asyncio.run(main())
+    surroundings.root.close()
+
+
+@pytest.mark.timeout(20)
+def test_who_stops_leaves_a_registration_of_another_process_alone(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    surroundings = Surroundings(founded(store, clock), **QUICKLY)
+    root, membership = surroundings.root, surroundings.membership
+
+    async def main() -> None:
+        await fenced(surroundings)
+        other = Joined.join(root.metadata, NODE)
+        root.show()
+        await membership.stop()
+        broker = root.log.refresh(force=True).brokers[NODE]
+        assert (broker.broker_epoch, broker.is_fenced) == (other.broker_epoch, False)
+
+    asyncio.run(main())
+    root.close()
+
+
+@pytest.mark.timeout(20)
 def test_who_is_fenced_gives_no_signs_of_life_until_it_has_joined_again(
     store: MemoryStore, clock: ManualClock
 ) -> None:
