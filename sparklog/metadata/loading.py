@@ -138,13 +138,12 @@ def refuse_another_history(store: Store, image: Image) -> None:
         CorruptLogError: it is another. NotFoundError: it is gone.
     """
     name = commit_name(image.commit)
-    where = f"{store.url}/{name}"
-    found = uuid_in(store.read(name, 0, MAX_HEADER_BYTES), where=where)
+    found = uuid_in(store.read(name, 0, MAX_HEADER_BYTES))
     if found != image.commit_uuid:
         raise CorruptLogError(
             "CORRUPT_METADATA_LOG",
-            f"{where}: found commit {found!r}, expected {image.commit_uuid!r}, which this process has seen; "
-            "was the root made anew, or replaced by a copy?",
+            f"{store.url}/{name}: found commit {found!r}, expected {image.commit_uuid!r}, which this process "
+            "has seen; was the root made anew, or replaced by a copy?",
             fix="Close the log, and open the root again; nothing was published",
         )
 

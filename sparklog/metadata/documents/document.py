@@ -170,12 +170,14 @@ def decode_commit(
         raise corrupt("CORRUPT_METADATA_COMMIT", where, f"cannot be decoded: {error}") from error
 
 
-def uuid_in(start: bytes, *, where: str) -> str:
-    """What a commit calls itself, by its first MAX_HEADER_BYTES alone, of which nothing is checked."""
+def uuid_in(start: bytes) -> str | None:
+    """What a commit calls itself, by its first MAX_HEADER_BYTES alone, of which nothing is checked; None: no
+    header.
+    """
     try:
         return msgspec.json.decode(start.partition(b"\n")[0], type=Header).uuid
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise corrupt("CORRUPT_METADATA_COMMIT", where, f"the header cannot be decoded: {error}") from error
+    except _UNDECODABLE:
+        return None
 
 
 def decode_manifest(data: bytes, *, where: str, commit: int, cluster_id: str) -> tuple[Header, ManifestBody]:
