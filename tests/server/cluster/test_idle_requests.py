@@ -64,26 +64,37 @@ async def _asked_while_idle(node_ids: Sequence[int]) -> tuple[float, list[tuple[
             config = ServerConfig.parse({**SETTINGS, "node.id": str(node_id)})
             brokers.append((Broker(config, SparkLog(store, metadata, clock), clock), store))
             await brokers[-1][0].start()
-        newest = max(broker.root.image.commit for broker, _ in brokers)
-        # Until all have seen it, and nobody cares any more.
-        await _until(
-            lambda: all(one.root.image.commit >= newest and not one.attention.is_paid for one, _ in brokers)
-        )
-        began = time.monotonic()
-        before = [Counter(store.asked) for _, store in brokers]
-        await _until(
-            lambda: all(
-                store.asked[WRITES] >= was[WRITES] + 4
-                for was, (_, store) in zip(before, brokers, strict=True)
-            )
-        )
-        asked = [Counter(store.asked) - was for was, (_, store) in zip(before, brokers, strict=True)]
-        intervals = (time.monotonic() - began) * 1000 / INTERVAL_MS
+        watched = None
+        while watched is None:
+            watched = await _watch(brokers)
+        intervals, asked = watched
         roles = [broker.controller.is_controller for broker, _ in brokers]
         return intervals, list(zip(roles, asked, strict=True))
     finally:
         for broker, _ in brokers:
             await broker.stop(0)
+
+
+async def _watch(
+    brokers: Sequence[tuple[Broker, Counting]],
+) -> tuple[float, list[Counter[str]]] | None:
+    """Intervals, and what each asked for in them; None: one had something to commit, and was not idle."""
+    newest = max(broker.root.image.commit for broker, _ in brokers)
+    # Until all have seen it, and nobody cares any more.
+    await _until(
+        lambda: all(one.root.image.commit >= newest and not one.attention.is_paid for one, _ in brokers)
+    )
+    began = time.monotonic()
+    before = [Counter(store.asked) for _, store in brokers]
+    await _until(
+        lambda: all(
+            store.asked[WRITES] >= was[WRITES] + 4 for was, (_, store) in zip(before, brokers, strict=True)
+        )
+    )
+    if any(broker.root.image.commit != newest for broker, _ in brokers):
+        return None
+    asked = [Counter(store.asked) - was for was, (_, store) in zip(before, brokers, strict=True)]
+    return (time.monotonic() - began) * 1000 / INTERVAL_MS, asked
 
 
 async def _until(condition: Callable[[], bool]) -> None:
