@@ -307,15 +307,15 @@ MUTANTS = (
     Mutant(
         "idle HTTP connections give way",
         "sparklog_server/http/connections.py",
-        "        if len(connections) > MAX_CONNECTIONS:\n",
+        "        if len(others) >= MAX_CONNECTIONS:\n",
         "        if False:\n",
         "tests/server/http/test_endpoint.py::test_idle_connections_do_not_make_a_broker_ill",
     ),
     Mutant(
         "an HTTP connection without a request ends",
         "sparklog_server/http/connections.py",
-        "        if self.is_idle:\n",
-        "        if False:\n",
+        "        if self.is_idle or self",
+        "        if self",
         "tests/server/http/test_endpoint.py::test_a_connection_without_a_request_ends",
     ),
     Mutant(

@@ -40,4 +40,32 @@ MUTANTS = (
         "    for _ in refused:  #",
         "tests/server/api/test_delete_records.py",
     ),
+    Mutant(
+        "administrators are answered whatever is misspelt, at whatever length",
+        "sparklog_server/admin/changes.py",
+        "message if len(message) <= LONGEST_MESSAGE else",
+        "message if True else",
+        "tests/server/api/test_long_names.py",
+    ),
+    Mutant(
+        "metrics: who reads slowly is told all",
+        "sparklog_server/http/scrapes.py",
+        '"body": text, "more_body": True})\n    await send({"type": "http.response.body"})',
+        '"body": text})',
+        "tests/server/http/test_scrapes.py",
+    ),
+    Mutant(
+        "metrics: those who wait for them are few",
+        "sparklog_server/http/scrapes.py",
+        "        if self._count >= MAX_SCRAPES:\n",
+        "        if False:\n",
+        "tests/server/http/test_scrapes.py",
+    ),
+    Mutant(
+        "metrics: who takes nothing is let go",
+        "sparklog_server/http/connections.py",
+        " or self.loop.time() >= self._answered_by",
+        "",
+        "tests/server/http/test_scrapes.py",
+    ),
 )

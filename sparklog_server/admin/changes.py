@@ -24,6 +24,7 @@ from sparklog_server.root.live_root import LiveRoot
 
 K = TypeVar("K", bound=Hashable)
 MAX_ADDED_PARTITIONS = 10_000  # by one request, as in Kafka
+LONGEST_MESSAGE = 4_000  # characters: strings of requests before KIP-482 end at 32,767 bytes
 Part = Callable[[Image], Action | None]
 Completing = Callable[
     [Image, Sequence[Action]], Sequence[Action]
@@ -58,10 +59,10 @@ _TOO_MANY = Outcome(
 
 
 def outcome_of(error: Exception) -> Outcome:
-    """The outcome of a part that raised."""
-    if isinstance(error, RefusedError):
-        return Outcome(error.code, str(error))
-    return Outcome(error_code(error), str(error))
+    """The outcome of a part that raised. Messages name what was asked for, which may be of any length."""
+    code = error.code if isinstance(error, RefusedError) else error_code(error)
+    message = str(error)
+    return Outcome(code, message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}...")
 
 
 class Change(Generic[K]):

@@ -2,38 +2,52 @@
 
 uvicorn answers 503 when there are too many connections, idle ones included: forty of them made /health say
 that the broker is ill. Here a connection that has sent no whole request for IDLE_SECONDS is closed, and
-beyond MAX_CONNECTIONS the address with most of them loses the one that has been idle for longest.
+beyond MAX_CONNECTIONS the address with most of them loses the first that came of those that are idle. An
+answer may be taken slowly, but within ANSWER_SECONDS.
 
-Invariants: at most MAX_CONNECTIONS, but for those that are being answered (endpoint.py bounds these).
+Invariants: at most MAX_CONNECTIONS, but for those that are being answered (scrapes.py bounds these).
 Concurrency: event loop only.
 """
 
 import asyncio
 import collections
+import itertools
 from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS: Final = 64
 IDLE_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 60.0
+_turns = itertools.count()
 
 
 class HttpConnection(H11Protocol):
     """One connection; see the module's docstring."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _answered_by = 0.0  # seconds of the loop's clock
+    turn = 0  # who came first: many come in one moment of the clock
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
+        self.turn = next(_turns)
+        self._await_request()
         connections: set[Any] = self.connections
-        if len(connections) > MAX_CONNECTIONS:
-            _make_room([one for one in connections if isinstance(one, HttpConnection)])
+        # Not this one, though the others may all be busy; nor those that have just given way.
+        others = [one for one in connections if one is not self and not one.transport.is_closing()]
+        if len(others) >= MAX_CONNECTIONS:
+            _make_room(others)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._await_request()  # and that the end of this answer is taken
 
     @property
     def is_idle(self) -> bool:
@@ -49,8 +63,14 @@ class HttpConnection(H11Protocol):
         """Close it."""
         self.transport.abort()
 
+    def _await_request(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._answered_by = self.loop.time() + IDLE_SECONDS + ANSWER_SECONDS
+        self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
+
     def _end_if_idle(self) -> None:
-        if self.is_idle:
+        if self.is_idle or self.loop.time() >= self._answered_by:
             self.end()
         else:
             self._deadline = self.loop.call_later(IDLE_SECONDS, self._end_if_idle)
@@ -58,11 +78,6 @@ class HttpConnection(H11Protocol):
 
 def _make_room(connections: list[HttpConnection]) -> None:
     by_host = collections.Counter(one.host for one in connections)
-    # A set has no order; the deadlines say who came first.
-    idle = [one for one in connections if one.is_idle and not one.transport.is_closing()]
+    idle = [one for one in connections if one.is_idle]
     if idle:
-        min(idle, key=lambda one: (-by_host[one.host], _due(one))).end()
-
-
-def _due(one: HttpConnection) -> float:
-    return 0.0 if one._deadline is None else one._deadline.when()
+        min(idle, key=lambda one: (-by_host[one.host], one.turn)).end()

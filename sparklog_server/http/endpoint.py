@@ -3,10 +3,9 @@
 /health: the process is alive, its event loop answers, and nothing has gone wrong for good. Restart it if not.
 /ready: it serves: registered and not fenced, on an image that is new enough, the groups that it coordinates
     loaded, root visible, accepting. Send it no clients if not. Who leads nothing is ready to.
-Invariants: at most MAX_SCRAPES are made at once, further ones wait; a probe waits for nobody; nothing is read
-    from clients but the path and headers.
-Not here: what the numbers are (observe/collector.py). Logins: this port must not be public.
-Concurrency: uvicorn in the broker's event loop; texts are made in a storage thread.
+Invariants: a probe waits for nobody; nothing is read from clients but the path and headers.
+Not here: /metrics (scrapes.py). Logins: this port must not be public.
+Concurrency: uvicorn in the broker's event loop.
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sparklog_server.http.connections import HttpConnection
+from sparklog_server.http.scrapes import Scrapes
 from sparklog_server.observe.collector import Scraper
 from sparklog_server.observe.observation import Parts, is_root_visible, why_not_in_charge
 from sparklog_server.observe.utilization import Utilization
@@ -29,7 +29,6 @@ from sparklog_server.runtime.lifecycle import BrokerState
 from sparklog_server.settings.addresses import bind_host
 from sparklog_server.settings.http import HttpSettings
 
-MAX_SCRAPES = 2
 _SAMPLE_SECONDS = 1.0
 _log = logging.getLogger("sparklog_server.http")
 
@@ -49,8 +48,7 @@ class HttpEndpoint:
         self._settings = settings
         self._parts = parts
         self._utilization = Utilization(storage_threads)
-        self._scraper = Scraper(parts, self._utilization)
-        self._scrapes = asyncio.Semaphore(MAX_SCRAPES)
+        self._scrapes = Scrapes(Scraper(parts, self._utilization))
         self._server: _Server | None = None
         self._listening: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,7 +63,7 @@ class HttpEndpoint:
         self.address = listening.getsockname()[:2]
         app = Starlette(
             routes=[
-                Route("/metrics", self._metrics),
+                Route("/metrics", self._scrapes, methods=["GET"]),
                 Route("/health", self._health),
                 Route("/ready", self._ready),
             ]
@@ -109,11 +107,6 @@ class HttpEndpoint:
             metrics.tick(self._parts.clock.monotonic_ms())
             self._utilization.sample(metrics.storage_busy_ms)
             await asyncio.sleep(_SAMPLE_SECONDS)
-
-    async def _metrics(self, request: Request) -> Response:
-        async with self._scrapes:
-            body, content_type = await self._scraper.scrape(request.headers.get("accept", ""))
-        return Response(body, headers={"content-type": content_type})
 
     async def _health(self, _request: Request) -> Response:
         lifecycle = self._parts.lifecycle
