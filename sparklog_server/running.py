@@ -43,7 +43,7 @@ def run(config: ServerConfig) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(serve(config))
     except (SparklogError, OSError) as error:
-        _log.critical("cannot start: %s %s", error, " ".join(getattr(error, "__notes__", ())))
+        _log.critical("cannot start: %s", "; ".join([str(error), *getattr(error, "__notes__", ())]))
         return EXIT_FAILED
     finally:
         close_logs(handlers)

@@ -326,4 +326,11 @@ MUTANTS = (
         "arrow_batch.nbytes / arrow_batch.num_rows",
         "tests/client/test_appender.py",
     ),
+    Mutant(
+        "consume: what a full disk did not take is not committed, unbuffered either",
+        "sparklog/cli/output.py",
+        "if sys.stdout is not None and isinstance(sys.stdout.buffer, io.RawIOBase):",
+        "if False:",
+        "tests/cli/test_process.py -k full_disk",
+    ),
 )

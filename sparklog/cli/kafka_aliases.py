@@ -39,6 +39,12 @@ def kafka_topics(ctx: click.Context) -> None:
 @click.pass_context
 def kafka_consumer_groups(ctx: click.Context) -> None:
     """kafka-consumer-groups: --list or --describe, and their flags."""
+    for verb in ("--delete", "--delete-offsets", "--reset-offsets"):
+        if verb in ctx.args:
+            raise click.UsageError(
+                f"{verb} is not known here, since only a broker knows which members a group has: "
+                "start sparklog-server, and use Kafka's own kafka-consumer-groups."
+            )
     _dispatch(ctx, GROUP_VERBS, defaults={})
 
 

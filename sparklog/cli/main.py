@@ -17,7 +17,7 @@ import click
 from sparklog.cli.failures import asks_for_json, in_shell_words, show_failure
 from sparklog.cli.group import LazyCommand, LazyGroup
 from sparklog.cli.notes import note
-from sparklog.cli.output import reader_left
+from sparklog.cli.output import prepare_stdout, reader_left
 from sparklog.cli.settings import Settings, common_options
 
 _AS_JSON = "sparklog.failures_as_json"
@@ -149,4 +149,7 @@ def cli() -> None:
 
 def main() -> None:
     """Console script."""
+    if not prepare_stdout():
+        note("Error: stdout is closed. Open it, or send it to /dev/null.")
+        sys.exit(1)
     cli(prog_name="sparklog")

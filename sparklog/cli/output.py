@@ -9,6 +9,7 @@ Not here: the records of `consume` (record_format.py).
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -51,6 +52,21 @@ class Column:
         if self.age and isinstance(value, int):
             return human_age(value)
         return human_bytes(value) if self.bytes and isinstance(value, int) else cell(value)
+
+
+def prepare_stdout() -> bool:
+    """Have stdout take all it is given, or raise; False: it is closed.
+
+    With PYTHONUNBUFFERED, which images of containers set, Python's is a raw file. Its `write` ends without an
+    error when a full disk, or a pipe whose reader leaves, has taken the first bytes only: `consume` would
+    commit the rest, too.
+    """
+    if sys.stdout is not None and isinstance(sys.stdout.buffer, io.RawIOBase):
+        raw = sys.stdout
+        sys.stdout = open(  # noqa: SIM115 - until the process ends
+            raw.fileno(), "w", encoding=raw.encoding, errors=raw.errors, closefd=False
+        )
+    return sys.stdout is not None
 
 
 def show_rows(columns: Sequence[Column], rows: Sequence[Row]) -> None:

@@ -45,7 +45,9 @@ class Listener:
             sock.setblocking(False)
         except OSError as error:
             sock.close()
-            error.add_note(f"cannot listen on {self.address}")
+            error.add_note(
+                f"cannot listen on {self.address}: give listeners an address of this machine, and a free port"
+            )
             raise
         self._socket = sock
         port = sock.getsockname()[1]

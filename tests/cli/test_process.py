@@ -1,6 +1,7 @@
 """The command as a process: exit codes, streams, signals, and what it costs to start."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -86,6 +87,36 @@ def test_reader_that_leaves_is_noticed_while_idle(root: Path) -> None:
         assert read_line(process) == b"one\n"
         stop_reading(process)
         assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # images of containers set it
+def test_what_a_full_disk_did_not_take_is_not_committed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    """A limit of the file's size stands for the disk: it takes the first bytes of a write, and no more."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    finish(root, "produce", "--topic", "t", stdin=b"".join(b"%060d\n" % n for n in range(5_000)))
+    words = [*PROGRAM, "--root", str(root), "consume", "--topic", "t", "--group", "g", "-e"]
+    with (tmp_path / "out").open("wb") as out:
+        result = subprocess.run(
+            words,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (result.returncode, b"File too large" in result.stderr) == (1, True)
+    assert len(finish(root, "consume", "--topic", "t", "--group", "g", "-e")[1].splitlines()) == 5_000
+
+
+def test_closed_stdout_is_told_before_anything_is_done(root: Path) -> None:
+    words = [*PROGRAM, "--root", str(root), "topics", "create", "--topic", "t"]
+    result = subprocess.run(words, preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stderr) == (
+        1,
+        b"Error: stdout is closed. Open it, or send it to /dev/null.\n",
+    )
+    assert not root.exists()
 
 
 def without_reader_of_stderr(root: Path, *arguments: str, stdin: bytes = b"") -> int:
