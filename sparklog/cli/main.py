@@ -97,8 +97,7 @@ class RootGroup(LazyGroup):
         except BrokenPipeError as error:
             if not reader_left(sys.stdout):
                 _report(ctx, error, str(error))
-            # Python flushes stdout once more on its way out; let that go nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _drop_what_stdout_did_not_take()
             ctx.exit(0)
         except KeyboardInterrupt:
             raise click.Abort from None
@@ -117,7 +116,16 @@ def _report(ctx: click.Context, error: Exception, message: str, exit_code: int =
     if settings is not None and settings.debug:
         note(traceback.format_exc(), end="")
     show_failure(error, message, as_json=ctx.meta[_AS_JSON])
+    _drop_what_stdout_did_not_take()
     ctx.exit(exit_code)
+
+
+def _drop_what_stdout_did_not_take() -> None:
+    """Python flushes stdout once more on its way out, and where that fails its exit code is 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -109,6 +109,18 @@ def test_what_a_full_disk_did_not_take_is_not_committed(
     assert len(finish(root, "consume", "--topic", "t", "--group", "g", "-e")[1].splitlines()) == 5_000
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_result_that_a_full_disk_did_not_take_is_a_failure(
+    root: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    finish(root, "topics", "create", "--topic", "t")
+    with Path("/dev/full").open("wb") as full:
+        words = [*PROGRAM, "--root", str(root), "topics", "list"]
+        result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stderr) == (1, b"Error: [Errno 28] No space left on device\n")
+
+
 def test_closed_stdout_is_told_before_anything_is_done(root: Path) -> None:
     words = [*PROGRAM, "--root", str(root), "topics", "create", "--topic", "t"]
     result = subprocess.run(words, preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, check=False)
