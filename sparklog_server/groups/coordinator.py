@@ -273,9 +273,10 @@ class GroupCoordinator:
     ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
         """OffsetDelete: an error for all, or one for each."""
         error = self._status_error(group_id)
-        if error:
-            return error, {}
-        return await self._deletion.delete_offsets(self.shards.of(group_id), group_id, partitions)
+        shard = self.shards.find(group_id)
+        if error or shard is None:  # nobody has committed anything yet
+            return error or ErrorCode.group_id_not_found, {}
+        return await self._deletion.delete_offsets(shard, group_id, partitions)
 
     # Administration
 
@@ -322,9 +323,10 @@ class GroupCoordinator:
     async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups: an empty group and its offsets."""
         error = self._status_error(group_id, named=False)
-        if error:
-            return error
-        return await self._deletion.delete_group(self.shards.of(group_id), group_id)
+        shard = self.shards.find(group_id)
+        if error or shard is None:  # nobody has committed anything yet
+            return error or ErrorCode.group_id_not_found
+        return await self._deletion.delete_group(shard, group_id)
 
     # Checks
 

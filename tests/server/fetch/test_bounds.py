@@ -150,7 +150,7 @@ def test_what_is_said_of_thousands_counts_until_it_is_sent(
     take = HeldAnswer.take
 
     async def noted(answer: HeldAnswer, size: int) -> None:
-        taken.append((size, sum(isinstance(one, PartitionAnswer) for one in gc.get_objects())))
+        taken.append((size, sum(type(one) is PartitionAnswer for one in gc.get_objects())))
         await take(answer, size)
 
     monkeypatch.setattr(HeldAnswer, "take", noted)

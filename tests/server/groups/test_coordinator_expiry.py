@@ -244,3 +244,12 @@ def test_an_offsets_topic_made_anew_starts_over(roots: Roots) -> None:
         assert offsets(host, "g") == {("orders", 0): 2}
 
     roots.run(scenario)
+
+
+def test_where_nobody_has_committed_yet_there_is_nothing_to_delete(roots: Roots) -> None:
+    async def scenario(host: Host) -> None:
+        assert not host.groups.shards.count  # there is no __consumer_offsets
+        assert await host.groups.delete_group("g") == ErrorCode.group_id_not_found
+        assert await host.groups.delete_offsets("g", [("orders", 0)]) == (ErrorCode.group_id_not_found, {})
+
+    roots.run(scenario)
