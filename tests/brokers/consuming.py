@@ -198,6 +198,7 @@ class AioKafka:
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 fetch_max_wait_ms=100,
                 retry_backoff_ms=50,
+                metadata_max_age_ms=1_000,  # docs/kafka-clients.md
             )
             client.subscribe([TOPIC], listener=Listener())
             await client.start()

@@ -203,7 +203,11 @@ class AioMember(PythonMember):
             "sticky": StickyPartitionAssignor,
         }
         consumer = aiokafka.AIOKafkaConsumer(
-            self.topic, partition_assignment_strategy=[assignors[self.assignor]], **self._settings()
+            self.topic,
+            partition_assignment_strategy=[assignors[self.assignor]],
+            # Told NOT_LEADER while it looks for where to begin, it does not look for another leader.
+            metadata_max_age_ms=1_000,
+            **self._settings(),
         )
         await consumer.start()
         try:
