@@ -166,7 +166,7 @@ class NetworkSettings:
             if not found or not is_number:
                 raise InvalidRequestError(
                     "INVALID_CONFIG_VALUE",
-                    f"max.connections.per.ip.overrides: found {part!r}, expected address:number",
+                    f"max.connections.per.ip.overrides: found {part[:100]!r}, expected address:number",
                     fix="write 127.0.0.1:100",
                 )
             limits[host.strip("[]")] = int(limit)
