@@ -39,7 +39,7 @@ MUTANTS = (
         "tests/metadata/test_log_durability.py",
     ),
     Mutant(
-        "on a directory a commit goes behind the very commit that it names",
+        "on a directory a commit follows the very commit that it names",
         "sparklog/metadata/log.py",
         "            if not self._is_remote:\n                refuse_another_history(self._store, image)\n",
         "",

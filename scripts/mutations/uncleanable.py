@@ -40,7 +40,7 @@ MUTANTS = (
     ),
     Mutant(
         "a round waits for one segment that is not answered for",
-        "sparklog/maintenance/uncleanable.py",
+        "sparklog/log/missing_segment.py",
         '    return error.code == "STORE_UNAVAILABLE"\n',
         "    return False\n",
         "tests/maintenance/test_unreadable.py",

@@ -30,7 +30,8 @@ from sparklog.format.consumer_offsets import (
     encode_offset_key,
     encode_offset_value,
 )
-from sparklog.maintenance.uncleanable import UNREADABLE, took_patience
+from sparklog.log.missing_segment import took_patience
+from sparklog.maintenance.uncleanable import UNREADABLE
 from sparklog.metadata import Image, MetadataLog
 from sparklog.utf8 import utf8_size, why_not_utf8
 

@@ -249,6 +249,6 @@ def _too_large(where: str, max_bytes: int) -> CorruptLogError:
     return CorruptLogError(
         "BATCH_TOO_LARGE",
         f"{where}: found a record batch of more than {max_bytes} bytes uncompressed, expected at most that",
-        fix="read on behind it; if it is genuine, a Kafka client reads it through a broker, which sends it "
+        fix="read on after it; if it is genuine, a Kafka client reads it through a broker, which sends it "
         "as it is",
     )

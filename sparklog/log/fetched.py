@@ -20,7 +20,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from sparklog.errors import CorruptLogError, DataLossError
-from sparklog.log.missing_segment import UnreadableSegmentError
+from sparklog.log.missing_segment import UnreadableSegmentError, took_patience
 from sparklog.log.read_ahead import AHEAD_PIECES, PIECE_BYTES
 from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.span import Span
@@ -61,7 +61,7 @@ class Fetched:
         except (CorruptLogError, DataLossError):
             return
         except UnreadableSegmentError as error:
-            if error.code == "STORE_UNAVAILABLE":
+            if took_patience(error):
                 raise
             return
         starts = self._starts.setdefault(one.segment, [])

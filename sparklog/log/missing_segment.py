@@ -7,7 +7,7 @@ archive, or nobody's to read; or the storage is out of reach altogether.
 
 from typing import Final
 
-from sparklog.errors import DataLossError, StorageError
+from sparklog.errors import DataLossError, SparklogError, StorageError
 from sparklog.log.span import Span
 
 
@@ -24,6 +24,11 @@ class UnreadableSegmentError(StorageError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (*super().__reduce__(), {"segment": self.segment})
+
+
+def took_patience(error: SparklogError) -> bool:
+    """Was the storage asked again and again, until its time was up? Of others it tells at once."""
+    return error.code == "STORE_UNAVAILABLE"
 
 
 # Of what no segment is to blame for, but this process.

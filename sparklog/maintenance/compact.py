@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.failpoints import failpoint
+from sparklog.log.missing_segment import took_patience
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose_compactions import (
@@ -29,7 +30,7 @@ from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, Told, compact_each
 from sparklog.maintenance.sober_time import shown_now_ms, sober_now_ms
-from sparklog.maintenance.uncleanable import Uncleanable, took_patience, uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.metadata import (
     Action,
     Image,

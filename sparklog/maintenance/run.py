@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
-from sparklog.log.missing_segment import UnreadableSegmentError
+from sparklog.log.missing_segment import UnreadableSegmentError, took_patience
 from sparklog.maintenance.alone import alone
 from sparklog.maintenance.budget import NO_LIMIT, Meter, StoppedError
 from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.merge import Told, merge_each
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
 from sparklog.maintenance.spool import in_turns
-from sparklog.maintenance.uncleanable import Uncleanable, took_patience, uncleanable
+from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
 

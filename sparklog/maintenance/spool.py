@@ -32,12 +32,11 @@ import numpy as np
 from sparklog.closing import Closing
 from sparklog.errors import CorruptLogError, DataLossError, as_value
 from sparklog.log.fetched import joined_ranges
-from sparklog.log.missing_segment import UnreadableSegmentError
+from sparklog.log.missing_segment import UnreadableSegmentError, took_patience
 from sparklog.log.read_ahead import AHEAD_BYTES, AHEAD_PIECES
 from sparklog.log.read_plan import extent_span
 from sparklog.log.segment_file import SegmentFiles
 from sparklog.log.span import Span
-from sparklog.maintenance.uncleanable import took_patience
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.storage import Store
 

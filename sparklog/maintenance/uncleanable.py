@@ -27,11 +27,6 @@ _MAX_MESSAGE = 300
 UNREADABLE = (CorruptLogError, DataLossError, UnsupportedVersionError, UnreadableSegmentError)
 
 
-def took_patience(error: SparklogError) -> bool:
-    """Was the storage asked again and again, until its time was up? Of others it tells at once."""
-    return error.code == "STORE_UNAVAILABLE"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncleanable:
     """One. `size_bytes`: stored bytes of the extents that were to be rewritten; `message`: for people, with

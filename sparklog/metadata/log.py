@@ -253,7 +253,7 @@ class MetadataLog:
                 self._image = image
 
     def _before_linking(self, image: Image) -> None:
-        """A commit gets its name behind durable ones only, and behind the one that it names, as far as that
+        """A commit gets its name after durable ones only, and after the one that it names, as far as that
         can be asked for nothing.
 
         1. Publisher A links commit 3 and is killed before it syncs the directory.

@@ -53,6 +53,18 @@ def append(log: SparkLog) -> Append:
 
 
 @pytest.fixture
+def four(log: SparkLog, append: Append) -> SparkLog:
+    """Two topics of two partitions, each with three extents in a segment of its own."""
+    log.create_topic("a", 2)
+    for topic in ("a", "t"):
+        for partition in range(2):
+            for number in range(3):
+                append([b"%d" % number], topic=topic, partition=partition)
+            log.close()
+    return log
+
+
+@pytest.fixture
 def clock(log: SparkLog) -> ManualClock:
     assert isinstance(log.clock, ManualClock)
     return log.clock

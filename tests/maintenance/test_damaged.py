@@ -39,18 +39,6 @@ def damage(log: SparkLog, topic: str, partition: int = 0, *, at: int = 65) -> st
     return extent.segment
 
 
-@pytest.fixture
-def four(log: SparkLog, append: Append) -> SparkLog:
-    """Two topics of two partitions, each with three extents in a segment of its own."""
-    log.create_topic("a", 2)
-    for topic in ("a", "t"):
-        for partition in range(2):
-            for number in range(3):
-                append([b"%d" % number], topic=topic, partition=partition)
-            log.close()
-    return log
-
-
 def counts(log: SparkLog) -> list[int]:
     return [len(extents(log, topic, partition)) for topic in ("a", "t") for partition in range(2)]
 

@@ -48,18 +48,6 @@ def faults(log: SparkLog) -> Faults:
     return Faults(log)
 
 
-@pytest.fixture
-def four(log: SparkLog, append: Append) -> SparkLog:
-    """Two topics of two partitions, each with three extents in a segment of its own."""
-    log.create_topic("a", 2)
-    for topic in ("a", "t"):
-        for partition in range(2):
-            for number in range(3):
-                append([b"%d" % number], topic=topic, partition=partition)
-            log.close()
-    return log
-
-
 def spans_of(log: SparkLog) -> list[Span]:
     return [extent_span("t", extent) for extent in extents(log)]
 

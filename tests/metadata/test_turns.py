@@ -96,7 +96,7 @@ def test_who_takes_longer_than_others_wait_has_right_of_way(memory: MemoryStore,
 
 
 def test_a_large_plan_is_published_beside_a_busy_publisher(local: LocalStore) -> None:
-    settings = MetadataSettings(snapshot_bytes=1 << 40, publish_timeout_ms=15_000)
+    settings = MetadataSettings(snapshot_bytes=1 << 40, publish_timeout_ms=60_000)
     large, busy = (MetadataLog.open(local, SystemClock(), create=True, settings=settings) for _ in range(2))
     busy.publish(lambda _: [SetConfigs(configs={"first": "x"})])  # there is something to lock
     done = threading.Event()
@@ -109,7 +109,7 @@ def test_a_large_plan_is_published_beside_a_busy_publisher(local: LocalStore) ->
     def plan(_: Image) -> list[SetConfigs]:
         nonlocal plans
         plans += 1
-        time.sleep(2 * MAX_WAIT_MS / 1000)
+        time.sleep(2 * MAX_WAIT_MS / 1000)  # as a plan of some 40,000 extents takes
         return [SetConfigs(configs={"large": "x"})]
 
     publisher = threading.Thread(target=publish_on)
