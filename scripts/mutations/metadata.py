@@ -145,6 +145,13 @@ MUTANTS = (
         "tests/metadata/test_writer_txns.py",
     ),
     Mutant(
+        "what one topic is past, and another one lacks, is refused as a whole",
+        "sparklog/metadata/model/writers.py",
+        "if left and later is not None:",
+        "if False:",
+        "tests/metadata/test_writer_txns.py tests/spark/test_writers.py",
+    ),
+    Mutant(
         "versions of topics are in documents that older versions refuse",
         "sparklog/metadata/model/writers.py",
         "return FIRST_VERSION if self.topics is None and not self.content else 4",

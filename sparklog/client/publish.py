@@ -148,7 +148,8 @@ def publish(
     Raises:
         RetriableError: a planned topic turned out to have another number of partitions. Append again.
         UnknownTopicError: a topic was deleted meanwhile.
-        InvalidRequestError: TXN_CONTENT_DIFFERS.
+        InvalidRequestError: TXN_CONTENT_DIFFERS; VERSION_OUTDATED, one topic has a later version, and another
+            does not have this one.
         StorageError: nothing was published.
         FatalStorageError: it is not known whether it was; a rerun with the same txn is safe.
     """

@@ -243,7 +243,8 @@ SINK_OPTIONS = (
         name="txnVersion",
         default="",
         doc="Grows with every write of txnAppId. A topic that has this version, or a later one, is left out, "
-        "with a warning.",
+        "with a warning; a write to several topics is refused if one has a later version and another lacks "
+        "this one (VERSION_OUTDATED).",
         only="batch",
     ),
 )

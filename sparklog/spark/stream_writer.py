@@ -14,7 +14,7 @@ last one has nothing to be compared with, and Spark never repeats one: it is ref
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -86,14 +86,18 @@ class SparklogStreamWriter(StreamWriterBase):
         try:
             done = publish(log, options, results, txn=txn, content=content)
         except InvalidRequestError as error:
+            if error.code == "VERSION_OUTDATED":
+                staged = [result.staged for result in results]
+                overtaken = later_versions(log.refresh(force=True), staged, *txn)
+                raise _outdated(query_id, batchId, overtaken) from None
             if error.code != "TXN_CONTENT_DIFFERS":
                 raise
             raise _another_batch(query_id, batchId, error) from None
         pin_root(checkpoint, query_id, log, options)
         # Between the look above and the publication the query whose checkpoint it is may have gone on.
-        later = {topic: found for topic, found in done.skipped.items() if found.version > batchId}
-        if later:
-            raise _outdated(query_id, batchId, later, {topic for topic, _ in done.ranges})
+        overtaken = {topic: found for topic, found in done.skipped.items() if found.version > batchId}
+        if overtaken:
+            raise _outdated(query_id, batchId, overtaken)
         for topic, found in done.skipped.items():
             _say_what_was_left_out(query_id, batchId, topic, found, content)
         wanted = next(
@@ -127,20 +131,15 @@ def _another_batch(query_id: str, batch_id: int, error: InvalidRequestError) -> 
     )
 
 
-def _outdated(
-    query_id: str, batch_id: int, later: Mapping[str, AppliedBefore], written: Collection[str] = ()
-) -> InvalidRequestError:
+def _outdated(query_id: str, batch_id: int, later: Mapping[str, AppliedBefore]) -> InvalidRequestError:
     """Spark repeats its last micro-batch only. One below the last can hold rows that are nowhere else."""
     topics = "; ".join(f"{topic} has {found}" for topic, found in sorted(later.items()))
-    visible = (
-        f"only what it has for {', '.join(sorted(written))}" if written else "nothing of the micro-batch"
-    )
     return InvalidRequestError(
         "CHECKPOINT_OUTDATED",
         f"micro-batch {batch_id} of query {query_id}: later ones were written already ({topics}), so the "
         "checkpoint is an older copy that was put back, or another query uses it too",
         fix="put the newest checkpoint back; without one, start the query with a new checkpointLocation, and "
-        f"with startingOffsets where its rows in the topic end; {visible} is visible",
+        "with startingOffsets where its rows in the topic end; nothing of the micro-batch is visible",
     )
 
 

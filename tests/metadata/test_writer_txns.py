@@ -123,6 +123,21 @@ def test_what_is_not_known_is_not_compared(image: Image) -> None:
     assert plan_writer_txn(image, "app", 6, [A], content="y") == txn(6, A, content="y")
 
 
+def test_what_one_topic_is_past_and_another_does_not_have_is_refused(image: Image) -> None:
+    """Whoever wrote the later version had finished this one, perhaps with other rows in it."""
+    image = applied(image, txn(2, B, content="3-7"))
+    with pytest.raises(
+        InvalidRequestError, match=r"topic 'b': commit \d+ has version 2 of 'app', and topic 'a' does not"
+    ) as info:
+        plan_writer_txn(image, "app", 1, [B, A], content="1-5")
+    assert info.value.code == "VERSION_OUTDATED"
+    with pytest.raises(InvalidRequestError, match="and a new topic does not have version 1"):
+        plan_writer_txn(image, "app", 1, ["F" * 22, B])
+    assert plan_writer_txn(image, "app", 1, [A]) == txn(1, A)
+    assert plan_writer_txn(image, "app", 1, [B]) is None
+    assert plan_writer_txn(applied(image, txn(1, A)), "app", 1, [A, B]) is None
+
+
 # --- the form of old roots ---------------------------------------------------------------------------
 
 

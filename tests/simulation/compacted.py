@@ -70,6 +70,8 @@ class State:
     Fields:
         first_dirty_offset: below it the partition is compacted.
         is_held_up: it has extents that cannot be rewritten, of producers that there is no room for.
+        is_clean_part_held_up: it has such below first_dirty_offset, which were rewritten before there were so
+            many. A round sees all of the clean part or none, so its tombstones stay as well.
         stored_end: where its last stored batch ends; None: there is none.
     """
 
@@ -78,6 +80,7 @@ class State:
     log_end: int
     first_dirty_offset: int
     is_held_up: bool
+    is_clean_part_held_up: bool
     stored_end: int | None
 
 
@@ -242,7 +245,8 @@ class _Logs:
             yield f"not compacted: {name} ends at {state.log_end}, and is dirty from {point} on"
         yield from _doubled(state)
         for offset, text in sorted(state.look.found.items()):
-            if offset < state.first_dirty_offset and parsed(text).is_tombstone:
+            is_clean = offset < state.first_dirty_offset and not state.is_clean_part_held_up
+            if is_clean and parsed(text).is_tombstone:
                 yield f"not compacted: {text} of {name}@{offset} is there still"
         before = next(one.look for one in self._witness.last if one.look.key == name)
         for offset, text in sorted(before.found.items()):

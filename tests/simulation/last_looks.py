@@ -126,13 +126,15 @@ def _state(setting: Setting, log: SparkLog, who: str, partition: int) -> State:
         done_us=setting.world.now_us,
         found=dict(zip(offsets, texts, strict=True)),
     )
-    columns = state.extents.columns_between(0, len(state.extents))
+    may_be_rewritten = mergeable(state, state.extents.columns_between(0, len(state.extents)))
+    first_dirty = max(state.log_start_offset, state.cleaned.first_dirty_offset)
     return State(
         look=look,
         log_start=state.log_start_offset,
         log_end=state.log_end_offset,
-        first_dirty_offset=max(state.log_start_offset, state.cleaned.first_dirty_offset),
-        is_held_up=not mergeable(state, columns).all(),
+        first_dirty_offset=first_dirty,
+        is_held_up=not may_be_rewritten.all(),
+        is_clean_part_held_up=not may_be_rewritten[: state.extents.index_from(first_dirty)].all(),
         stored_end=_stored_end(log, state),
     )
 

@@ -18,6 +18,7 @@ class Told:
 
     rules: Rules = field(default_factory=lambda: Rules(delete_retention_ms=100, min_compaction_lag_ms=0))
     lags: bool = False
+    is_clean_part_held_up: bool = False
 
     def __post_init__(self) -> None:
         self.witness = Witness(self.rules)
@@ -74,6 +75,7 @@ class Told:
             log_end=self.sent,
             first_dirty_offset=dirty,
             is_held_up=False,
+            is_clean_part_held_up=self.is_clean_part_held_up,
             stored_end=self.sent if stored is None else stored,
         )
 
@@ -237,6 +239,15 @@ def test_a_key_is_not_revived_by_its_tombstones_end() -> None:
     told.round(125)
     told.last(130, {0: hidden}, dirty=2)
     assert told.problems() == {"revived"}
+
+
+def test_a_tombstone_that_no_round_sees_may_stay() -> None:
+    for is_held_up, found in ((True, set()), (False, {"not compacted"})):
+        told = Told(is_clean_part_held_up=is_held_up)
+        tombstone = told.put("k", at=20, deletes=True)
+        told.last(30, {0: tombstone}, dirty=1)
+        told.settled(900, {0: tombstone})
+        assert told.problems() == found
 
 
 @pytest.mark.parametrize("left", ["tombstone", "dirty", "lost", "end"])

@@ -117,7 +117,8 @@ class Writer(Role):
                     query.start_anew()
                     return
         except InvalidRequestError as error:
-            if error.code != "TXN_CONTENT_DIFFERS" or not query.was_restored:
+            may_differ = query.was_restored or query is self.inherited  # by whoever has it as well
+            if error.code not in ("TXN_CONTENT_DIFFERS", "VERSION_OUTDATED") or not may_differ:
                 raise
             self.setting.world.met["restored checkpoint noticed"] += 1
             query.start_anew()

@@ -123,7 +123,8 @@ def plan_writer_txn(
         None when no topic is left.
 
     Raises:
-        InvalidRequestError: TXN_CONTENT_DIFFERS, a topic has the same version with other content.
+        InvalidRequestError: TXN_CONTENT_DIFFERS, a topic has the same version with other content;
+            VERSION_OUTDATED, one has a later version, and another does not have this one.
     """
     action = WriterTxn(
         application=application, version=version, topics=tuple(dict.fromkeys(topic_ids)), content=content
@@ -132,16 +133,46 @@ def plan_writer_txn(
     if reason is not None:
         raise invalid_plan(reason)
     left = []
+    later: tuple[str, WriterTxnState] | None = None
     for topic_id in action.topics or ():
         found = image.applied(application, version, topic_id)
         if found is None:
             left.append(topic_id)
-        elif found.version == version and content and found.content and content != found.content:
-            raise InvalidRequestError(
-                "TXN_CONTENT_DIFFERS",
-                f"topic {image.topic_by_id[topic_id].name!r}: commit {found.commit} has version {version} of "
-                f"{application!r} with other content ({found.content}, expected {content})",
-                fix="Find out why the same version comes with something else, such as a restored or copied "
-                "checkpoint; nothing was changed. Write it as another application or version if it is new",
-            )
+        elif found.version > version:
+            later = topic_id, found
+        elif content and found.content and content != found.content:
+            raise _other_content(image, action, topic_id, found)
+    if left and later is not None:
+        raise _outdated(image, action, *later, left[0])
     return msgspec.structs.replace(action, topics=tuple(left)) if left else None
+
+
+def _other_content(
+    image: Image, action: WriterTxn, topic_id: str, found: WriterTxnState
+) -> InvalidRequestError:
+    return InvalidRequestError(
+        "TXN_CONTENT_DIFFERS",
+        f"topic {image.topic_by_id[topic_id].name!r}: commit {found.commit} has version {action.version} of "
+        f"{action.application!r} with other content ({found.content}, expected {action.content})",
+        fix="Find out why the same version comes with something else, such as a restored or copied "
+        "checkpoint; nothing was changed. Write it as another application or version if it is new",
+    )
+
+
+def _outdated(
+    image: Image, action: WriterTxn, later_id: str, later: WriterTxnState, left_id: str
+) -> InvalidRequestError:
+    """A writer goes on when all topics have a version: this one is of another, who may have cut it otherwise.
+
+    Then part of what it has for the second topic may be in that topic already, under a later version.
+    """
+    left = image.topic_by_id.get(left_id)
+    return InvalidRequestError(
+        "VERSION_OUTDATED",
+        f"topic {image.topic_by_id[later_id].name!r}: commit {later.commit} has version {later.version} of "
+        f"{action.application!r}, and {'a new topic' if left is None else f'topic {left.name!r}'} does not "
+        f"have version {action.version}, which is to be written to both: some of it may be there under a "
+        "later version",
+        fix="find out whether an older checkpoint was put back, or another writer uses this application; "
+        "nothing was changed. What a topic really lacks can be written to that topic alone",
+    )
