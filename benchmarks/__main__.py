@@ -26,6 +26,8 @@ QUICK = {
     "produce": ["--megabytes", "60"],
     "offsets": ["--commits", "20000", "--groups", "100", "--in-flight", "100"],
     "requests": ["--megabytes", "16"],
+    "spark_maintenance": ["--gigabytes", "1", "--rounds", "1"],
+    "stream_maintenance": ["--batches", "200"],
     "s3": ["--quick", "--seconds", "2", "--processes", "1,4"],
 }
 Row = dict[str, object]
