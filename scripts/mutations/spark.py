@@ -139,7 +139,7 @@ MUTANTS = (
     Mutant(
         "sink: a micro-batch below the last one is refused",
         "sparklog/spark/stream_writer.py",
-        "        if later:\n            raise _outdated(query_id, batchId, later)\n",
+        "        if overtaken:\n            raise _outdated(query_id, batchId, overtaken)\n",
         "",
         "tests/spark/test_writers.py",
     ),

@@ -192,7 +192,7 @@ def test_a_batch_below_the_last_one_is_refused(log: SparkLog, root: str, checkpo
 def test_a_batch_that_falls_below_the_last_one_as_it_is_written_is_refused(
     log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...]
 ) -> None:
-    """By a copy of the checkpoint: between its look and its publication the original goes on."""
+    """By a copy of the checkpoint: just before its publication the original goes on."""
     write(log, root, 0)
     writer, mine = stream_writer(root), staged(log, *topics, batch=1)
 
