@@ -149,6 +149,13 @@ MUTANTS = (
         OF_CHANGING,
     ),
     Mutant(
+        "a week of retention that was asked for is not taken for that of Kafka's own file",
+        "sparklog_server/settings/sources.py",
+        " and (key not in RETENTION_UNITS or settings is of_file)",
+        "",
+        "tests/server/settings/test_sources.py",
+    ),
+    Mutant(
         "appending to a list that is empty begins with nothing",
         "sparklog_server/admin/config_increments.py",
         "if own is None else own",

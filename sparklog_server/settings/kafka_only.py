@@ -180,7 +180,8 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "min.insync.replicas": (_is_one, _ONE),
     "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
     "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
-    # Kafka's own file has its default, a week: whoever starts with that file has not asked for anything.
+    # Kafka's own file has its default, a week: whoever starts with that file has not asked for anything. In
+    # the environment, or as a flag, it counts (sources.py).
     "log.retention.hours": (_is_number(_WEEK_MS, _HOUR_MS), _FOR_EVER),
     "log.segment.bytes": (_is_number(_TOPIC.segment_bytes), _SAME),
     "log.cleanup.policy": (lambda text: text == "delete", _SAME),

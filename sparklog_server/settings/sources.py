@@ -45,8 +45,9 @@ def load_config(
     Raises:
         InvalidRequestError: UNKNOWN_CONFIG, INVALID_CONFIG_VALUE; names every key that is wrong.
     """
+    of_file = {} if file is None else read_properties(file)
     sources = [
-        ({} if file is None else read_properties(file), f"{file}"),
+        (of_file, f"{file}"),
         (environment_settings(environment), "the environment"),
         (flags, "flags"),
     ]
@@ -58,7 +59,8 @@ def load_config(
     for settings, where in sources:
         for key, text in canonical(settings, where).items():
             why = why_harmless(key, text)
-            if why is not None:
+            # Kafka's own file has its default for all units; a flag, or the environment, was asked for.
+            if why is not None and (key not in RETENTION_UNITS or settings is of_file):
                 harmless[key] = why
                 if key == "controller.listener.names":
                     controllers |= {name.strip().upper() for name in text.split(",")}

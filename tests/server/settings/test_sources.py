@@ -204,6 +204,15 @@ def test_the_smallest_unit_wins_wherever_it_is_said(tmp_path: Path) -> None:
     assert config.maintenance.log_retention_ms == 5
 
 
+def test_a_week_that_was_asked_for_wins_over_the_files_day(tmp_path: Path) -> None:
+    """It was passed over as if it were of Kafka's own file, and records went after a day."""
+    week = 168 * 3_600_000
+    flag = load(tmp_path, "log.retention.hours=24", log_retention_hours="168")
+    variable = load(tmp_path, "log.retention.hours=24", {"SPARKLOG_SERVER_LOG_RETENTION_HOURS": "168"})
+    assert [one.maintenance.log_retention_ms for one in (flag, variable)] == [week, week]
+    assert load(tmp_path, "", log_retention_hours="168").maintenance.log_retention_ms == week
+
+
 def test_a_topics_setting_is_sent_to_the_root(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidRequestError, match=r"retention.ms, a setting of topics.*sparklog root alter"
