@@ -368,4 +368,11 @@ MUTANTS = (
         "            if False:\n",
         "tests/cli/test_doctor_transactions.py",
     ),
+    Mutant(
+        "an order for a text is no order for the topics of its letters",
+        "sparklog/maintenance/topic_names.py",
+        "    if isinstance(topics, str):\n",
+        "    if False:\n",
+        "tests/maintenance/test_topic_names.py",
+    ),
 )

@@ -30,6 +30,7 @@ from sparklog.maintenance.publish import replacement_applies
 from sparklog.maintenance.run import Progress
 from sparklog.maintenance.run_compaction import CompactionResult, Told, compact_each
 from sparklog.maintenance.sober_time import shown_now_ms, sober_now_ms
+from sparklog.maintenance.topic_names import named_topics
 from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.metadata import (
     Action,
@@ -114,7 +115,7 @@ def compact(
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
-        InvalidRequestError: NOT_COMPACTED, a topic of `topics` keeps all of its records.
+        InvalidRequestError: NOT_COMPACTED, a topic of `topics` keeps all of its records; `topics` is a text.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; the
             other partitions were compacted. UnreadableSegmentError: the storage does not give one; the same,
@@ -155,15 +156,16 @@ def _run_here(metadata: MetadataLog, clock: Clock, meter: Meter) -> RunCompactio
 def _names(image: Image, topics: Collection[str] | None) -> list[str]:
     if topics is None:
         return [name for name in sorted(image.topics) if is_compacted(image.topics[name], image)]
-    for name in topics:
-        if not is_compacted(image.topic(name), image):
+    names = named_topics(image, topics)
+    for name in names:
+        if not is_compacted(image.topics[name], image):
             raise InvalidRequestError(
                 "NOT_COMPACTED",
                 f"topic {name!r}: found a cleanup.policy without compact, expected one with it",
                 fix="leave the topic out, or give it the policy: "
                 f"sparklog topics alter --topic {name} --config cleanup.policy=compact",
             )
-    return list(topics)
+    return names
 
 
 class _Compactor:

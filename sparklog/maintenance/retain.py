@@ -24,6 +24,7 @@ import numpy as np
 
 from sparklog.log.config import TopicConfig
 from sparklog.maintenance.choose_compactions import NO_DEFAULTS
+from sparklog.maintenance.topic_names import named_topics
 from sparklog.metadata import (
     Action,
     AdvanceLogStart,
@@ -123,10 +124,11 @@ def expire(
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
+        InvalidRequestError: `topics` is a text.
         RetriableError, StorageError, FatalStorageError: see MetadataLog.publish; earlier commits stay.
     """
     image = metadata.refresh(force=True)
-    names = None if topics is None else [image.topic(name).name for name in topics]
+    names = None if topics is None else named_topics(image, topics)
     if dry_run:
         return list(choose_expired(image, now_ms, names, defaults))
     gone: list[Expiry] = []

@@ -23,6 +23,7 @@ from sparklog.maintenance.choose import MergeLimits, choose_merges
 from sparklog.maintenance.merge import Told, merge_each
 from sparklog.maintenance.publish import publish_replacements, replacement_applies
 from sparklog.maintenance.spool import in_turns
+from sparklog.maintenance.topic_names import named_topics
 from sparklog.maintenance.uncleanable import Uncleanable, uncleanable
 from sparklog.maintenance.work import MergeWork, Piece
 from sparklog.metadata import Image, MetadataLog, ReplaceExtents, replacement
@@ -95,6 +96,7 @@ def optimize(
 
     Raises:
         UnknownTopicError: TOPIC_MISSING.
+        InvalidRequestError: `topics` is a text.
         RetriableError: MAINTENANCE_RUNNING, another process of this machine does it.
         DataLossError, CorruptLogError, UnsupportedVersionError: a segment is gone, damaged or newer; what
             else was due was merged. UnreadableSegmentError: the storage does not give one; the same, unless
@@ -103,7 +105,7 @@ def optimize(
     """
     limits = limits or MergeLimits(fan_in=None)
     image = metadata.refresh(force=True)
-    names = sorted(image.topics) if topics is None else [image.topic(name).name for name in topics]
+    names = sorted(image.topics) if topics is None else named_topics(image, topics)
     report = Report({name: TopicReport(extents_before=_extents(image, name)) for name in names})
     failed: list[SparklogError] = []
     meter = meter or Meter(NO_LIMIT, clock)
