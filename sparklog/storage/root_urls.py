@@ -42,6 +42,13 @@ def local_path(root: str) -> str:
         raise InvalidRequestError(
             "ILLEGAL_ROOT", f"root {shown('root', root)}: not a path", fix="Give a directory or a file:// URL"
         )
+    if path == "~" or path.startswith("~/"):
+        # Only a shell knows it; a directory of that name would be made, and removed with `rm -r ~`.
+        raise InvalidRequestError(
+            "ILLEGAL_ROOT",
+            f"root {shown('root', root)}: ~ does not mean the home directory here",
+            fix="Write the path out, or os.path.expanduser(...) in Python; ./~ is a directory of that name",
+        )
     # resolve() would follow links that may move.
     return os.path.abspath(Path(path))
 

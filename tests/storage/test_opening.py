@@ -38,6 +38,19 @@ def test_relative_root_does_not_move_with_the_working_directory(
     assert (tmp_path / "root" / "x").exists()
 
 
+@pytest.mark.parametrize("name", ["~", "~/log"])
+def test_a_home_directory_is_not_taken_for_a_directory_called_tilde(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a shell knows ~: the root would be made in the working directory, to be removed by `rm -r ~`."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match=r"ILLEGAL_ROOT.*expanduser"):
+        open_store(name, create=True)
+    assert not list(tmp_path.iterdir())
+    open_store("./~", create=True)
+    assert (tmp_path / "~").is_dir()
+
+
 def test_missing_root(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="create=True"):
         open_store(tmp_path / "none")
