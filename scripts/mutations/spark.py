@@ -269,4 +269,25 @@ MUTANTS = (
         "if error:",
         "tests/spark/test_retry.py",
     ),
+    Mutant(
+        "a column that is the sink's but for its capitals is not left out",
+        "sparklog/spark/columns.py",
+        "    if alike and name not in alike:\n",
+        "    if False:\n",
+        "tests/spark/test_columns.py",
+    ),
+    Mutant(
+        "of two columns of one name none is taken",
+        "sparklog/spark/columns.py",
+        "    if names.count(name) > 1:\n",
+        "    if False:\n",
+        "tests/spark/test_columns.py",
+    ),
+    Mutant(
+        "jobs without a name do not take each other's writes for their own",
+        "sparklog/spark/options.py",
+        "    if app_id is not None and not app_id.strip():\n",
+        "    if False:\n",
+        "tests/spark/test_options.py",
+    ),
 )

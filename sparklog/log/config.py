@@ -273,6 +273,11 @@ def validate_topic_configs(configs: Mapping[str, str]) -> None:
     validate_settings(configs, declared_settings(TopicConfig), "topic")
 
 
+def is_topic_setting(key: str) -> bool:
+    """Whether topics have a setting of this name."""
+    return key in declared_settings(TopicConfig)
+
+
 def validate_root_configs(configs: Mapping[str, str]) -> None:
     """As for topics; a root also stores the defaults of its topics, under the topic keys."""
     refuse_kafka_only(configs)

@@ -141,6 +141,17 @@ def check_kafka_option(name: str, value: str, side: str, warn: Callable[[str], N
         raise _unknown(name, bare, side)
 
 
+def is_known_to_kafka(name: str) -> bool:
+    """Whether a name that starts with ``kafka.`` is an option of Kafka's clients, whatever comes of it."""
+    bare = name.removeprefix("kafka.")
+    return (
+        bare in WITHOUT_EFFECT
+        or bare in SATISFIED
+        or bare in REFUSED
+        or any(map(bare.startswith, _REFUSED_PREFIXES))
+    )
+
+
 def _unknown(name: str, bare: str, side: str) -> InvalidRequestError:
     known = WITHOUT_EFFECT | set(SATISFIED) | {served.removeprefix("kafka.") for served in _SERVED[side]}
     nearest = difflib.get_close_matches(bare, known, n=1, cutoff=0.6)

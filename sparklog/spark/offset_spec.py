@@ -68,7 +68,7 @@ def _offsets(spec: OffsetSpec) -> set[int]:
 def _parse(
     given: Mapping[str, str], side: str, default: OffsetSpec, *, no_match_is_latest: bool
 ) -> OffsetSpec:
-    timestamp_ms = parse_int(given, f"{side}Timestamp", minimum=0)
+    timestamp_ms = parse_int(given, f"{side}Timestamp", minimum=0, unit="milliseconds since 1970-01-01 UTC")
     if timestamp_ms is not None:
         return OffsetSpec(kind="timestamps", timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
     by_timestamp = given.get(f"{side}offsetsbytimestamp")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sparklog.errors import InvalidRequestError
 from sparklog.redaction import shown
 from sparklog.spark.catalog_tables import FIX
-from sparklog.spark.kafka_options import OTHER_SIDE, check_kafka_option
+from sparklog.spark.kafka_options import OTHER_SIDE, check_kafka_option, is_known_to_kafka
 from sparklog.spark.notices import Notices
 from sparklog.spark.offset_spec import (
     EARLIEST,
@@ -33,7 +33,7 @@ from sparklog.spark.roots import root_of_broker
 from sparklog.spark.storage_options import NO_STORAGE_OPTIONS, StorageOptions, parse_storage, storage_name
 from sparklog.spark.subscription import Subscription, parse_subscription
 from sparklog.spark.task_slots import task_slots_of_environment
-from sparklog.spark.values import parse_bool, parse_duration_ms, parse_int, parse_switch
+from sparklog.spark.values import invalid, parse_bool, parse_duration_ms, parse_int, parse_switch
 from sparklog.storage.root_rules import ANY_ROOT, RootRules, root_rules
 
 _DECLARED = {
@@ -173,6 +173,9 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
             "txnAppId and txnVersion make sense only together, and one is missing",
             fix="set both: a name for the job, and a number that grows with every run",
         )
+    if app_id is not None and not app_id.strip():
+        # Of two jobs without a name each would take the other's writes for its own, and leave its rows out.
+        raise invalid("txnAppId", app_id, "a name for the job, which no other job has")
     rules = root_rules(given.get("clusterid"), given.get("allowedroots"), os.environ)
     root = _root(given, "start" if streaming else "save", notices, rules)
     return SinkOptions(
@@ -248,12 +251,24 @@ def _is_for(option: Option, notices: Notices, *, streaming: bool) -> bool:
 
 
 def _unknown(name: str, side: str) -> InvalidRequestError:
-    declared = _DECLARED[side]
-    nearest = difflib.get_close_matches(name.lower(), declared, n=1, cutoff=0.6)
-    hint = f"did you mean {declared[nearest[0]].name}?" if nearest else "docs/options.md lists them all"
-    return InvalidRequestError(
-        "UNKNOWN_OPTION", f"the {side} has no option {name!r}; {hint}", fix="correct or remove the option"
-    )
+    fix = "correct or remove the option"
+    if name.lower() == "paths":  # what Spark makes of load(["a", "b"])
+        hint, fix = "a query has one root", "load each root by itself, and put the rows together with union"
+    elif side == "sink" and _is_topic_setting(name.lower()):
+        hint = f"of topics that it creates it is {TOPIC_CONFIG_PREFIX}{name.lower()}"
+    elif is_known_to_kafka(f"kafka.{name.lower()}"):
+        hint = f"did you mean kafka.{name.lower()}?"
+    else:
+        nearest = difflib.get_close_matches(name.lower(), _DECLARED[side], n=1, cutoff=0.6)
+        known = _DECLARED[side][nearest[0]].name if nearest else ""
+        hint = f"did you mean {known}?" if known else "docs/options.md lists them all"
+    return InvalidRequestError("UNKNOWN_OPTION", f"the {side} has no option {name!r}; {hint}", fix=fix)
+
+
+def _is_topic_setting(name: str) -> bool:
+    from sparklog.log.config import is_topic_setting  # noqa: PLC0415 - only where something is wrong
+
+    return is_topic_setting(name)
 
 
 def _topic_configs(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

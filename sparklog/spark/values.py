@@ -24,19 +24,23 @@ def invalid(name: str, found: object, expected: str) -> InvalidRequestError:
 
 
 @overload
-def parse_int(given: Mapping[str, str], name: str, *, minimum: int) -> int | None: ...
+def parse_int(given: Mapping[str, str], name: str, *, minimum: int, unit: str = "") -> int | None: ...
 @overload
 def parse_int(given: Mapping[str, str], name: str, *, minimum: int, default: int) -> int: ...
-def parse_int(given: Mapping[str, str], name: str, *, minimum: int, default: int | None = None) -> int | None:
+def parse_int(
+    given: Mapping[str, str], name: str, *, minimum: int, default: int | None = None, unit: str = ""
+) -> int | None:
+    """A whole number; `unit`: what it counts, for the error."""
     text = given.get(name.lower())
     if text is None:
         return default
+    expected = f"a whole number of at least {minimum}{unit and f', {unit}'}"
     try:
         value = int(text)
     except ValueError:
-        raise invalid(name, text, f"a whole number of at least {minimum}") from None
+        raise invalid(name, text, expected) from None
     if not minimum <= value < 2**63:
-        raise invalid(name, text, f"a whole number of at least {minimum}")
+        raise invalid(name, text, expected)
     return value
 
 

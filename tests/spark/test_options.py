@@ -1,5 +1,6 @@
 """Options of source and sink: known names, precedence, and errors that say what to type."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -66,6 +67,25 @@ def test_an_unknown_option_names_the_nearest(mistyped: str, nearest: str) -> Non
     text = refused(lambda: source(**{mistyped: "x"}), "UNKNOWN_OPTION")
     assert nearest in text
     assert mistyped in text
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "advice"),
+    [
+        ("source", "paths", "one root.*load each root by itself, and put the rows together with union"),
+        ("source", "fetch.min.bytes", "did you mean kafka.fetch.min.bytes"),
+        ("source", "retention.ms", "docs/options.md"),
+        ("sink", "acks", "did you mean kafka.acks"),
+        ("sink", "retention.ms", "topic.config.retention.ms"),
+        ("sink", "Cleanup.Policy", "topic.config.cleanup.policy"),
+        ("sink", "mergeSchema", "docs/options.md"),
+    ],
+)
+def test_a_name_from_elsewhere_is_told_what_it_is_called_here(side: str, name: str, advice: str) -> None:
+    """Kafka's clients, topics, and what Spark makes of a list of paths."""
+    parse = partial(parse_sink_options, {**SINK, name: "1"}, streaming=False)
+    text = refused(parse if side == "sink" else partial(batch_source, **{name: "1"}), "UNKNOWN_OPTION")
+    assert re.search(advice, text), text
 
 
 def test_each_side_ignores_the_others_options_so_that_one_view_serves_both(
@@ -234,6 +254,22 @@ def test_txn_options_come_in_pairs_and_only_in_batch() -> None:
     refused(lambda: parse_sink_options({**SINK, "txnVersion": "1"}, streaming=False), "INVALID_OPTION")
     pair = {**SINK, "txnAppId": "a", "txnVersion": "1"}
     refused(lambda: parse_sink_options(pair, streaming=True), "INVALID_OPTION")
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_job_without_a_name_is_refused(name: str) -> None:
+    """Of two such jobs each would take the other's writes for its own."""
+    text = refused(
+        lambda: parse_sink_options({**SINK, "txnAppId": name, "txnVersion": "1"}, streaming=False),
+        "INVALID_OPTION",
+    )
+    assert "txnAppId" in text
+
+
+def test_a_date_is_told_what_a_timestamp_is_here() -> None:
+    """Delta's options of these names take dates."""
+    text = refused(lambda: source(startingTimestamp="2026-01-01"), "INVALID_OPTION")
+    assert "milliseconds since 1970-01-01 UTC" in text
 
 
 def test_settings_of_topics_that_the_sink_creates() -> None:
