@@ -20,7 +20,6 @@ class Observer:
     def __init__(self, root: Path | str, checkpoint: Path) -> None:
         self._log = open_log(root, create=True)
         self._checkpoint = checkpoint
-        self._seen: dict[str, int] = {}
 
     def create_topic(self, topic: str, partitions: int) -> None:
         # The flights are of 2013: with the default retention they would be old on arrival.
@@ -33,12 +32,14 @@ class Observer:
             for partition in self._partitions(topic)
         )
 
-    def newly_published(self, topic: str) -> int:
-        """1 when records appeared since the last call, else 0; call it more often than they do."""
-        records = self.records(topic)
-        grown = records > self._seen.get(topic, 0)
-        self._seen[topic] = records
-        return int(grown)
+    def published(self, topic: str) -> int:
+        """How many micro-batches the log has, of a query that writes rows to the topic with each of them.
+
+        The log notes the last one's number, so that none is missed however rarely somebody looks.
+        """
+        image = self._log.refresh()
+        found = image.topics[topic].writer_txns.values() if topic in image.topics else ()
+        return max((state.version for state in found), default=-1) + 1
 
     def noted_by_spark(self) -> int:
         """How many micro-batches the query's checkpoint says are committed."""
@@ -56,11 +57,13 @@ class Observer:
                 offset = table["offset"][-1].as_py() + 1
         return pa.chunked_array(chunks, pa.binary())
 
-    def lag(self, group: str) -> int:
-        """How many records a group has not committed yet."""
+    def lag(self, group: str, topic: str) -> int:
+        """How many records of the topic a group has still to commit; all of a partition that it never has."""
+        committed = self._log.committed_offsets(group)
         return sum(
-            self._log.log_end_offset(topic, partition) - offset
-            for (topic, partition), offset in self._log.committed_offsets(group).items()
+            self._log.log_end_offset(topic, partition)
+            - committed.get((topic, partition), self._log.log_start_offset(topic, partition))
+            for partition in self._partitions(topic)
         )
 
     def _partitions(self, topic: str) -> range:

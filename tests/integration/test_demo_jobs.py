@@ -47,4 +47,5 @@ def test_jobs_are_exact_and_may_be_run_again(spark: "SparkSession", csv: Path, t
     records = verify.parse_values(observer.values("delays"), verify.DELAYS_SCHEMA)
     assert verify.add_up(records).equals(verify.hourly_delays(expected))
     assert observer.noted_by_spark() >= 3
-    assert observer.lag("demo-delays") == 0
+    assert observer.lag("demo-delays", "flights") == 0
+    assert observer.published("delays") == 3
