@@ -15,6 +15,40 @@ from sparklog_server.api.documentation import describe_apis
 from sparklog_server.observe.documentation import describe_metrics
 from sparklog_server.settings.config import describe_server_configs, render_server_properties
 
+HEADERS = "`array<struct<key: string, value: binary>>`"
+SOURCE_COLUMNS = (
+    ("`key`, `value`", "binary", "The record's, or null. Cast them: `CAST(value AS STRING)`."),
+    ("`topic`", "string", ""),
+    ("`partition`", "int", ""),
+    ("`offset`", "bigint", ""),
+    ("`timestamp`", "timestamp", "When the record was made or appended, as `timestampType` says."),
+    (
+        "`timestampType`",
+        "int",
+        "0: given by whoever wrote the record, or the time of the write; 1: LogAppendTime.",
+    ),
+    ("`headers`", HEADERS, "With `includeHeaders=true`; null where a record has none."),
+)
+SINK_COLUMNS = (
+    (
+        "`value`",
+        "string or binary",
+        "Must be there. Null is a tombstone, which deletes the key in a compacted topic.",
+    ),
+    (
+        "`key`",
+        "string or binary",
+        "Decides the partition, as in Kafka's Java client. Null or missing: any partition.",
+    ),
+    ("`topic`", "string", "Needed without the option `topic`, and ignored with it."),
+    ("`partition`", "int", "Takes precedence over the key; null leaves it to the key."),
+    ("`headers`", HEADERS, "Unless `includeHeaders=false`."),
+    (
+        "`timestamp`",
+        "timestamp or bigint",
+        "A bigint is milliseconds since 1970; null or missing, the time of the write. Kafka's sink has none.",
+    ),
+)
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -40,6 +74,13 @@ def options_page() -> str:
         + _options(SOURCE_OPTIONS)
         + "\n## Sink: `df.write` and `df.writeStream`\n\n"
         + _options(SINK_OPTIONS)
+        + "\n## Columns\n\n"
+        "What the source gives is fixed, as with Kafka's connector; parse `value` yourself.\n\n"
+        + table(("column of the source", "type", "meaning"), SOURCE_COLUMNS)
+        + "\nThe sink takes these by name, in any order, and leaves out all others, so that rows read from a "
+        "topic can be written again; drop `partition` unless the other topic has as many. A name that "
+        "differs from one of these in capitals only (`Key`) is refused.\n\n"
+        + table(("column of the sink", "type", "meaning"), SINK_COLUMNS)
     )
 
 

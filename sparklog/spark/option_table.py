@@ -23,26 +23,27 @@ NEEDS_BROKER = "Accepted with a warning; has no effect without a broker."
 BOOTSTRAP_SERVERS = Option(
     name="kafka.bootstrap.servers",
     default="",
-    doc="host:port of a sparklog broker, several separated by commas: instead of path, the broker is asked "
-    "for its root, once for each plan on the driver; records go to the storage directly. With path it is "
-    "not used. Whoever answers there chooses what is opened with the query's credentials: see clusterId and "
-    "allowedRoots.",
+    doc="host:port of a sparklog broker, or several separated by commas, instead of path. The driver "
+    "asks the broker for its root once for each plan; records go to the storage directly. Has no "
+    "effect together with path. Whoever answers there decides what is opened with the query's "
+    "credentials: see clusterId and allowedRoots.",
 )
 
 CLUSTER_ID = Option(
     name="clusterId",
     default="",
-    doc="The cluster id of the root that is meant (sparklog root describe shows it), named by path or by a "
-    "broker: another one is refused, and none is made. Beats what a sink's checkpoint remembers.",
+    doc="The cluster id that the root must have (sparklog root describe shows it), whether path or a "
+    "broker names the root. Any other root is refused, and none is created. Takes precedence over "
+    "what a sink's checkpoint remembers.",
 )
 
 ALLOWED_ROOTS = Option(
     name="allowedRoots",
     default="",
-    doc="Paths and URLs, separated by commas (s3://bucket/prefix,/data/logs): a root that lies under none of "
-    "them, by path or as a broker's answer, is refused before it is looked at. The environment variable "
-    "SPARKLOG_ALLOWED_ROOTS does the same for all queries of a driver; both must allow the root "
-    "(docs/deploy.md).",
+    doc="Paths and URLs separated by commas (s3://bucket/prefix,/data/logs). A root that lies under "
+    "none of them, given by path or by a broker, is refused before it is looked at. The environment "
+    "variable SPARKLOG_ALLOWED_ROOTS does the same for all queries of a driver; both must allow the "
+    "root (docs/deploy.md).",
 )
 
 STORAGE = Option(
@@ -57,16 +58,16 @@ STORAGE = Option(
 UNSAFE = Option(
     name="allow_unsafe_filesystem",
     default="SPARKLOG_ALLOW_UNSAFE_FILESYSTEM, false",
-    doc="true: open the root also on a file system that caches names (NFS, SMB, FUSE, shared folders), where "
-    "acknowledged records can be lost if several machines use it (docs/filesystems.md).",
+    doc="true: open the root even on a file system that caches names (NFS, SMB, FUSE, shared folders), "
+    "where acknowledged records can be lost if several machines use it (docs/filesystems.md).",
 )
 
 TOPIC_CONFIG_PREFIX = "topic.config."
 TOPIC_CONFIG = Option(
     name=f"{TOPIC_CONFIG_PREFIX}<setting>",
     default="the root's",
-    doc="A setting of topics created on write, by Kafka's name: topic.config.max.message.bytes, "
-    "topic.config.compression.type, ... (docs/configs.md); topics that exist keep theirs.",
+    doc="A setting of topics that the write creates, by Kafka's name: topic.config.max.message.bytes, "
+    "topic.config.compression.type, ... (docs/configs.md). Topics that exist keep theirs.",
 )
 
 SOURCE_OPTIONS = (
@@ -80,15 +81,16 @@ SOURCE_OPTIONS = (
     Option(
         name="subscribePattern",
         default="",
-        doc="Regular expression, looked for anywhere in topics' names as by Kafka's connector (^name$ is "
-        "one topic); internal topics are not found.",
+        doc="Regular expression. As with Kafka's connector it may match any part of a topic's name (^name$ "
+        "is one topic). Internal topics are never found.",
     ),
     Option(name="assign", default="", doc='Partitions to read, as JSON: {"topic": [0, 1]}.'),
     Option(
         name="startingOffsets",
         default="latest (stream), earliest (batch)",
-        doc='Where a new query starts: earliest, latest (streams only), group, or JSON {"topic": {"0": 23, '
-        '"1": -2}} with -2 for earliest and -1 for latest.',
+        doc="Where a new query starts; one that has a checkpoint goes on where it was. earliest, latest "
+        '(streams only), group, or JSON {"topic": {"0": 23, "1": -2}} with -2 for earliest and -1 for '
+        "latest.",
     ),
     Option(
         name="startingOffsetsByTimestamp",
@@ -99,7 +101,7 @@ SOURCE_OPTIONS = (
     Option(
         name="startingOffsetsByTimestampStrategy",
         default="error",
-        doc="When no record is that late: error, or latest.",
+        doc="What to do when no record is that late: error, or latest.",
     ),
     Option(
         name="endingOffsets",
@@ -112,43 +114,45 @@ SOURCE_OPTIONS = (
     Option(
         name="failOnDataLoss",
         default="true",
-        doc="Fail when records that should be there are gone, or a stream no longer subscribes to what "
-        "it was reading; false: warn and go on with the next. A group's position outside the log "
-        "(startingOffsets=group) is such a loss; past the log's end, false reads from the beginning.",
+        doc="true: fail when records that should be there are gone, or when a stream no longer subscribes "
+        "to what it was reading. false: warn, and continue with the next record. A group's position "
+        "outside the log (startingOffsets=group) counts as such a loss; if it is past the log's end, "
+        "false reads from the beginning.",
     ),
     Option(
         name="minPartitions",
         default="",
-        doc="Split the ranges into at least about this many tasks. 1 gives each partition a task of its own, "
-        "as with Kafka's connector; for what happens without it see maxPartitions.",
+        doc="Split the ranges into at least about this many tasks. 1 gives each partition a task of its "
+        "own, as with Kafka's connector; maxPartitions says what happens without it.",
     ),
     Option(
         name="maxPartitions",
         default="",
-        doc="Let neighbouring partitions share a task so that there are at most so many tasks, where "
-        "maxRecordsPerPartition allows. Without it, and without minPartitions, there are as many tasks as "
-        "the session runs at a time, where sparklog.register(spark) or SPARKLOG_TASK_SLOTS in the driver's "
-        "environment says how many (docs/tuning.md): partitions share them by their bytes, up to 256 MiB. "
-        "Elsewhere a partition is a task, but from 400 partitions on neighbours share one up to 4 MiB, in no "
-        "fewer than 200 tasks.",
+        doc="At most this many tasks, as far as maxRecordsPerPartition allows: neighbouring partitions "
+        "share one. Without it and minPartitions there are as many tasks as the session runs at a time, "
+        "if sparklog.register(spark) was called or SPARKLOG_TASK_SLOTS is in the driver's environment "
+        "(docs/tuning.md): partitions are spread over them by size, up to 256 MiB each. Otherwise each "
+        "partition is a task; from 400 partitions on, neighbours share one up to 4 MiB, in no fewer "
+        "than 200 tasks.",
     ),
     Option(name="maxRecordsPerPartition", default="", doc="At most this many records in one task."),
     Option(
         name="maxOffsetsPerTrigger",
         default="",
-        doc="At most this many records a micro-batch, shared by backlog.",
+        doc="At most about this many records per micro-batch, shared out by backlog: a partition with a "
+        "backlog always gets one at least.",
         only="stream",
     ),
     Option(
         name="maxBytesPerTrigger",
         default="",
-        doc="At most about this many stored bytes a micro-batch.",
+        doc="At most about this many stored bytes per micro-batch.",
         only="stream",
     ),
     Option(
         name="minOffsetsPerTrigger",
         default="",
-        doc="Wait until there are so many; the first micro-batch after a start does not wait.",
+        doc="Wait until this many records are there. The first micro-batch after a start does not wait.",
         only="stream",
     ),
     Option(name="maxTriggerDelay", default="15m", doc="... but no longer than this.", only="stream"),
@@ -156,7 +160,9 @@ SOURCE_OPTIONS = (
     Option(
         name="kafka.group.id",
         default="",
-        doc="Record the progress in __consumer_offsets under this group, so that lag can be seen.",
+        doc="In streams: record the query's progress in __consumer_offsets under this group, so that its "
+        "lag can be seen. In batch queries: the group of startingOffsets=group and endingOffsets=group, "
+        "and nothing else; nothing is recorded.",
     ),
     Option(name="group.id", default="", doc="The same as kafka.group.id."),
     Option(name="groupIdPrefix", default="spark-kafka-source", doc=NEEDS_BROKER),
@@ -164,10 +170,10 @@ SOURCE_OPTIONS = (
     Option(
         name="fetchOffset.numRetries",
         default="3",
-        doc="A plan is tried again so often when the storage is busy; each try waits as long as the store's "
-        "own retry_timeout says.",
+        doc="How often a plan is tried again when the storage is busy; each try waits as long as the "
+        "store's own retry_timeout says.",
     ),
-    Option(name="fetchOffset.retryIntervalMs", default="10", doc="... after this long."),
+    Option(name="fetchOffset.retryIntervalMs", default="10", doc="Pause before each of these tries."),
     Option(
         name="filterPushdown",
         default="false",
@@ -188,7 +194,11 @@ SINK_OPTIONS = (
     ALLOWED_ROOTS,
     STORAGE,
     UNSAFE,
-    Option(name="topic", default="", doc="Write everything to this topic; overrides the column topic."),
+    Option(
+        name="topic",
+        default="",
+        doc="Write everything to this topic; takes precedence over the column topic.",
+    ),
     Option(name="includeHeaders", default="true", doc="false: leave the column headers out."),
     Option(
         name="compression.type",
@@ -199,7 +209,7 @@ SINK_OPTIONS = (
     Option(
         name="batch.size",
         default="262144",
-        doc="Aim at record batches of so many bytes, before compression; kafka.batch.size means the same.",
+        doc="Aim at record batches of this many bytes before compression; kafka.batch.size means the same.",
     ),
     Option(
         name="max.request.size",
@@ -207,44 +217,55 @@ SINK_OPTIONS = (
         doc="Refuse records larger than this; kafka.max.request.size means the same.",
     ),
     Option(
-        name="flush.messages", default="", doc="Besides the flush before each commit, flush after so many."
+        name="flush.messages",
+        default="",
+        doc="Besides the flush before each commit, flush after this many records.",
     ),
     Option(name="flush.ms", default="", doc="Besides the flush before each commit, flush this often."),
-    Option(name="auto.create.topics.enable", default="the root's (true)", doc="Create topics on write."),
-    Option(name="num.partitions", default="the root's (1)", doc="Partitions of a topic created on write."),
+    Option(
+        name="auto.create.topics.enable", default="the root's (true)", doc="Create topics that do not exist."
+    ),
+    Option(
+        name="num.partitions",
+        default="the root's (1)",
+        doc="Partitions of a topic that the write creates. One that exists keeps its own (sparklog topics "
+        "alter --partitions).",
+    ),
     TOPIC_CONFIG,
     Option(
         name="maintenance",
         default="the session's spark.sparklog.maintenance, SPARKLOG_MAINTENANCE, auto",
         doc="auto: when the root is due for it, a process of low priority beside the driver merges small "
-        "extents, and removes what is past its retention where the root lets records go by themselves "
-        "(docs/maintenance.md); off: somebody else does (`sparklog maintain`, a broker), or nobody. For all "
-        'queries of a session: spark.conf.set("spark.sparklog.maintenance", "off").',
+        "extents, and removes what is past its retention if the root allows automatic removal "
+        "(docs/maintenance.md). off: leave it to others (`sparklog maintain`, a broker), or to nobody. "
+        'For all queries of a session: spark.conf.set("spark.sparklog.maintenance", "off").',
         only="stream",
     ),
     Option(
         name="checkpointLocation",
         default="",
-        doc="Spark's. Where the driver can read it as files, or in S3 as the root, a micro-batch that comes "
-        "again under its number with other offsets is refused (a restored or copied checkpoint), and so is a "
-        "root with another cluster id than the one that the query has written to (file sparklog-sink in it; "
-        "see clusterId).",
+        doc="Spark's. If the driver can read it as files, or if it is in S3 and the root is too, two things "
+        "are refused: a micro-batch whose number was written before with other offsets (a restored or "
+        "copied checkpoint), and a root whose cluster id is not the one that the query has written to "
+        "(noted in the file sparklog-sink there; see clusterId).",
         only="stream",
     ),
     Option(name="queryName", default="", doc="Spark's; passed to every sink.", only="stream"),
     Option(
         name="txnAppId",
         default="",
-        doc="With txnVersion: apply this write to each topic at most once. A topic remembers the 10,000 that "
-        "have written to it last: a job needs one name, not one for each run.",
+        doc="With txnVersion: apply this write to each topic at most once. A topic remembers the 10,000 "
+        "applications that wrote to it last, so give a job one name, not one per run. In foreachBatch "
+        "let the name contain the query's id: with a new checkpoint the batch ids begin at 0 again, and "
+        "under the old name they would be left out (docs/migrate-from-kafka.md).",
         only="batch",
     ),
     Option(
         name="txnVersion",
         default="",
-        doc="Grows with every write of txnAppId. A topic that has this version, or a later one, is left out, "
-        "with a warning; a write to several topics is refused if one has a later version and another lacks "
-        "this one (VERSION_OUTDATED).",
+        doc="Grows with every write of txnAppId. A topic that already has this version, or a later one, is "
+        "left out, with a warning. A write to several topics is refused if one has a later version and another "
+        "lacks this one (VERSION_OUTDATED).",
         only="batch",
     ),
 )

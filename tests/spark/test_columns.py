@@ -1,5 +1,8 @@
 """The columns that the sink takes, and what it says of those that it does not."""
 
+import re
+from pathlib import Path
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -19,6 +22,7 @@ from pyspark.sql.types import (
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.columns import check_columns
 from sparklog.spark.options import SinkOptions, parse_sink_options
+from sparklog.spark.schema import sql_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -31,6 +35,28 @@ def columns(*named: tuple[str, DataType]) -> StructType:
     return StructType([StructField(name, kind) for name, kind in named])
 
 
+WHOLE = columns(
+    ("offset", LongType()),
+    ("timestamp", TimestampType()),
+    ("partition", IntegerType()),
+    ("headers", HEADERS),
+    ("value", BinaryType()),
+    ("key", StringType()),
+    ("topic", StringType()),
+)
+
+
+def test_the_page_has_the_columns_of_both_sides() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "options.md").read_text()
+    source, sink_ = page.split("| column of the ")[1:]
+    read, written = (
+        set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
+        for text in (source, sink_)
+    )
+    assert read == set(re.findall(r"(?:^|, )(\w+)", sql_schema(include_headers=False))) | {"headers"}
+    assert written == set(check_columns(WHOLE, sink()))
+
+
 def refused(schema: StructType, options: SinkOptions) -> str:
     with pytest.raises(InvalidRequestError) as caught:
         check_columns(schema, options)
@@ -39,18 +65,9 @@ def refused(schema: StructType, options: SinkOptions) -> str:
 
 
 def test_all_that_the_sink_knows_are_written_in_a_fixed_order_and_others_are_left_alone() -> None:
-    schema = columns(
-        ("offset", LongType()),
-        ("timestamp", TimestampType()),
-        ("partition", IntegerType()),
-        ("headers", HEADERS),
-        ("value", BinaryType()),
-        ("key", StringType()),
-        ("topic", StringType()),
-    )
     expected = ["key", "value", "topic", "headers", "partition", "timestamp"]
-    assert check_columns(schema, sink()) == expected
-    assert check_columns(schema, sink(topic="t", includeHeaders="false")) == [
+    assert check_columns(WHOLE, sink()) == expected
+    assert check_columns(WHOLE, sink(topic="t", includeHeaders="false")) == [
         name for name in expected if name not in {"topic", "headers"}
     ]
 
