@@ -284,7 +284,7 @@ MUTANTS = (
         "tests/spark/test_columns.py",
     ),
     Mutant(
-        "jobs without a name do not take each other's writes for their own",
+        "a job whose name is blank is refused before its tasks write",
         "sparklog/spark/options.py",
         "    if app_id is not None and not app_id.strip():\n",
         "    if False:\n",

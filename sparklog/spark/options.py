@@ -174,7 +174,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
             fix="set both: a name for the job, and a number that grows with every run",
         )
     if app_id is not None and not app_id.strip():
-        # Of two jobs without a name each would take the other's writes for its own, and leave its rows out.
+        # Here, and not by the commit when all tasks have written. One of blanks is as good as none.
         raise invalid("txnAppId", app_id, "a name for the job, which no other job has")
     rules = root_rules(given.get("clusterid"), given.get("allowedroots"), os.environ)
     root = _root(given, "start" if streaming else "save", notices, rules)

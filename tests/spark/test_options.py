@@ -257,8 +257,7 @@ def test_txn_options_come_in_pairs_and_only_in_batch() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  "])
-def test_a_job_without_a_name_is_refused(name: str) -> None:
-    """Of two such jobs each would take the other's writes for its own."""
+def test_a_job_without_a_name_is_refused_before_its_tasks_write(name: str) -> None:
     text = refused(
         lambda: parse_sink_options({**SINK, "txnAppId": name, "txnVersion": "1"}, streaming=False),
         "INVALID_OPTION",
