@@ -128,7 +128,7 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
     fix = f"export PYSPARK_PYTHON={worker_python()}, or call sparklog.spark.configure(builder)"
     if found is None:
         return Finding(check, Status.FAIL, f"{origin}: no such program", fix)
-    code = "import sys, sparklog, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
+    code = "import sys, sparklog.client, pyspark_sparklog; print('%d.%d' % sys.version_info[:2])"
     result = _run([found, "-c", code], environment)
     if result is None or result.returncode != 0:
         status = Status.FAIL if named else Status.WARN

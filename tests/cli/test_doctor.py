@@ -51,6 +51,14 @@ def test_interpreter_without_sparklog_is_refused_when_named(tmp_path: Path) -> N
     assert checks.check_worker_python(environment(PYSPARK_PYTHON="/nowhere")).status is Status.FAIL
 
 
+def test_interpreter_that_finds_sparklog_and_not_what_it_needs_is_refused(tmp_path: Path) -> None:
+    """As with PYTHONPATH naming a clone: `import sparklog` itself imports nothing else."""
+    (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(\"No module named 'pyarrow'\")")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    found = checks.check_worker_python(environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=path))
+    assert (found.status, "No module named 'pyarrow'" in found.detail) == (Status.FAIL, True)
+
+
 def test_interpreter_of_another_version_is_refused(tmp_path: Path) -> None:
     other = program(tmp_path, "python3", "echo 3.99")
     found = checks.check_worker_python(environment(PYSPARK_PYTHON=str(other)))
