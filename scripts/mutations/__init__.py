@@ -8,6 +8,7 @@ from scripts.mutations import (
     cluster,
     cluster_liveness,
     combining,
+    command_line,
     compaction,
     coordination,
     coordinator,
@@ -66,4 +67,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *objects.MUTANTS,
     *operating.MUTANTS,
     *broker_settings.MUTANTS,
+    *command_line.MUTANTS,
 )

@@ -286,8 +286,8 @@ MUTANTS = (
     Mutant(
         "only a reader of stdout that leaves is a normal end",
         "sparklog/cli/main.py",
-        "            if not reader_left(sys.stdout):\n",
-        "            if False:\n",
+        "        if not reader_left(sys.stdout):\n",
+        "        if False:\n",
         "tests/cli/test_failures.py",
     ),
     Mutant(

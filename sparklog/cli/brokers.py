@@ -16,7 +16,7 @@ import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.moments import Moment, at_option, image_of
-from sparklog.cli.output import Column, human_age, show_json, show_rows
+from sparklog.cli.output import Column, human_age, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import InvalidRequestError
 
@@ -58,7 +58,7 @@ def list_brokers(moment: Moment | None) -> None:
     if found or current().json:
         show_rows(BROKER_COLUMNS, found)
     else:
-        click.echo("No broker is registered.")
+        tell("No broker is registered.")
 
 
 @brokers.command("describe")
@@ -90,11 +90,11 @@ def describe(node_id: int, moment: Moment | None) -> None:
             value = found[key]
             text = ("yes" if value else "no") if isinstance(value, bool) else value
             text = human_age(value) if key == "seen_ms" and isinstance(value, int) else text
-            click.echo(f"{label + ':':<21}{text}")
+            tell(f"{label + ':':<21}{text}")
     listeners = found["listeners"]
     assert isinstance(listeners, list)
     for one in listeners:
-        click.echo(f"{'Listener:':<21}{one['host']}:{one['port']}")
+        tell(f"{'Listener:':<21}{one['host']}:{one['port']}")
 
 
 @brokers.command("unregister")
@@ -114,7 +114,7 @@ def unregister(node_id: int, yes: bool) -> None:
     if current().json:
         show_json({"unregistered": node_id})
     else:
-        click.echo(f"Broker {node_id} is no longer registered.")
+        tell(f"Broker {node_id} is no longer registered.")
 
 
 def last_seen(log: SparkLog, image: Image, moment: Moment | None) -> Mapping[int, int]:

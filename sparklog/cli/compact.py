@@ -12,7 +12,7 @@ import click
 
 from sparklog.cli.maintenance_words import chosen_topics, note_of_version, topics_argument
 from sparklog.cli.notes import note
-from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.output import Column, show_json, show_rows, tell
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
 
@@ -96,7 +96,7 @@ def show_report(report: CompactionReport, *, dry_run: bool, reasons: Mapping[str
         return
     shown = [row for row in rows if row["partitions"]]
     if not shown:
-        click.echo("Nothing to compact.")
+        tell("Nothing to compact.")
         for name, reason in list(reasons.items())[:_MAX_REASONS]:
             if reason:
                 note(f"{name}: {reason}.")

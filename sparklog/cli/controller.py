@@ -11,7 +11,7 @@ import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.moments import Moment, at_option, image_of
-from sparklog.cli.output import show_json
+from sparklog.cli.output import show_json, tell
 from sparklog.cli.settings import common_options, current
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def describe(moment: Moment | None) -> None:
         show_json(found)
         return
     if found["id"] is None:
-        click.echo("Controller:               none")
+        tell("Controller:               none")
     else:
-        click.echo(f"Controller:               broker {found['id']} at {found['address'] or 'no address'}")
+        tell(f"Controller:               broker {found['id']} at {found['address'] or 'no address'}")
     for label, key in (
         ("Controller epoch", "controller_epoch"),
         ("Brokers", "brokers"),
@@ -49,7 +49,7 @@ def describe(moment: Moment | None) -> None:
         ("Not led by preferred", "not_preferred_partitions"),
         ("Reassignments", "reassignments"),
     ):
-        click.echo(f"{label + ':':<26}{found[key]}")
+        tell(f"{label + ':':<26}{found[key]}")
 
 
 def controller_document(image: Image) -> Document:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 from sparklog.cli.environment_checks import Finding, Status, check_environment
-from sparklog.cli.output import show_json
+from sparklog.cli.output import show_json, tell
 from sparklog.cli.settings import common_options, current
 
 
@@ -43,6 +43,6 @@ def doctor(deep: bool) -> None:
 
 
 def _show(found: Finding) -> None:
-    click.echo(f"{found.status.value:<5} {found.check:<16} {found.detail}")
+    tell(f"{found.status.value:<5} {found.check:<16} {found.detail}")
     if found.fix:
-        click.echo(f"{'':<22} fix: {found.fix}")
+        tell(f"{'':<22} fix: {found.fix}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from sparklog.cli.output import show_json
+from sparklog.cli.output import show_json, tell
 from sparklog.cli.settings import common_options, current
 
 SUFFIXES = (".log", ".index", ".timeindex")
@@ -56,7 +56,7 @@ Document = dict[str, object]
 def _dump(path: Path, *, deep: bool, data: bool) -> Document:
     text = not current().json
     if text:
-        click.echo(f"Dumping {path}")
+        tell(f"Dumping {path}")
     entries: list[Document] = []
     document: Document = {"file": str(path), "entries": entries, "valid_bytes": 0, "error": None}
     with path.open("rb") as file:
@@ -71,7 +71,7 @@ def _dump(path: Path, *, deep: bool, data: bool) -> Document:
         found = _index(view, path, document)
     for entry in found:
         if text:
-            click.echo(_text_of(entry, data=data))
+            tell(_text_of(entry, data=data))
         else:
             entries.append(entry if data else {k: v for k, v in entry.items() if k not in DATA_FIELDS})
     return document

@@ -15,7 +15,7 @@ import click
 
 from sparklog.cli.controller_answers import answer_rows, raise_failures
 from sparklog.cli.near_names import require_topics
-from sparklog.cli.output import show_json
+from sparklog.cli.output import show_json, tell
 from sparklog.cli.reassignment_files import TopicPartition, read_partitions
 from sparklog.cli.settings import common_options, current
 
@@ -60,7 +60,7 @@ def elect(
     if current().json:
         show_json(answer_rows(answers))
     elif not answers.partitions and not answers.whole.error_code:
-        click.echo("No election was needed.")
+        tell("No election was needed.")
     else:
         for code, sentence in (
             (NO_ERROR, f"Successfully completed leader election ({election.upper()}) for partitions"),
@@ -68,5 +68,5 @@ def elect(
         ):
             keys = [key for key, one in sorted(answers.partitions.items()) if one.error_code == code]
             if keys:
-                click.echo(f"{sentence} {', '.join(f'{name}-{number}' for name, number in keys)}")
+                tell(f"{sentence} {', '.join(f'{name}-{number}' for name, number in keys)}")
     raise_failures(answers, fine=(NO_ERROR, ELECTION_NOT_NEEDED))

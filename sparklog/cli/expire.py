@@ -10,7 +10,7 @@ import dataclasses
 import click
 
 from sparklog.cli.maintenance_words import chosen_topics, topics_argument
-from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.output import Column, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 
 COLUMNS = (
@@ -46,4 +46,4 @@ def expire(topics: tuple[str, ...], dry_run: bool) -> None:
     elif rows:
         show_rows(COLUMNS, rows)
     else:
-        click.echo("Nothing is past its retention.")
+        tell("Nothing is past its retention.")

@@ -8,13 +8,13 @@ Not here: which failures there are (sparklog/errors.py), exit codes (main.py).
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 
 import click
 
 from sparklog.cli.notes import note
+from sparklog.cli.plain_text import json_text, plain
 from sparklog.errors import SparklogError
 
 USAGE = "USAGE"
@@ -45,13 +45,13 @@ def in_shell_words(error: Exception) -> Exception:
 def show_failure(error: Exception, message: str, *, as_json: bool) -> None:
     """Tell of an error; `message` is its text."""
     if as_json:
-        note(json.dumps({"error": _document(error, message)}, ensure_ascii=False))
+        note(json_text({"error": _document(error, message)}))
     elif isinstance(error, SparklogError) and sys.stderr.isatty():
         fix = error.fix.rstrip(".")
         problem, _, _ = message.rpartition(f" Fix: {fix}. ")
-        note(f"Error: {problem}\nFix: {fix}.")
+        note(f"Error: {plain(problem)}\nFix: {plain(fix)}.")
     else:
-        note(f"Error: {message}")
+        note(f"Error: {plain(message)}")
 
 
 def _document(error: Exception, message: str) -> dict[str, str | None]:

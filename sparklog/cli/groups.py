@@ -14,7 +14,7 @@ import click
 from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import did_you_mean
-from sparklog.cli.output import Column, Row, show_json, show_rows
+from sparklog.cli.output import Column, Row, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import UnknownTopicError
 
@@ -54,7 +54,7 @@ def list_groups() -> None:
         show_json([{"group": name} for name in found])
     else:
         for name in found:
-            click.echo(name)
+            tell(name)
 
 
 @groups.command("describe")
@@ -106,7 +106,7 @@ def expire(retention_ms: int, names: tuple[str, ...], dry_run: bool, force: bool
     elif rows:
         show_rows(SILENT_COLUMNS, rows)
     else:
-        click.echo("No group is older than that.")
+        tell("No group is older than that.")
 
 
 def group_rows(log: SparkLog, group: str) -> list[Row]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 import click
 
@@ -20,6 +22,7 @@ from sparklog.cli.notes import note
 from sparklog.cli.output import prepare_stdout, reader_left
 from sparklog.cli.settings import Settings, common_options
 
+R = TypeVar("R")
 _AS_JSON = "sparklog.failures_as_json"
 COMMANDS = {
     "topics": LazyCommand(
@@ -80,37 +83,44 @@ class RootGroup(LazyGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_AS_JSON] = asks_for_json(args)
-        return super().parse_args(ctx, args)
+        parse = super().parse_args
+        return _telling_failures(ctx, lambda: parse(ctx, args))  # --help and --version print, too
 
     def invoke(self, ctx: click.Context) -> object:
-        from sparklog.errors import SparklogError
-
-        try:
-            result: object = super().invoke(ctx)
-            sys.stdout.flush()
-        except (click.exceptions.Exit, click.Abort):
-            raise
-        except click.ClickException as error:
-            if not ctx.meta[_AS_JSON]:
-                raise
-            _report(ctx, error, error.format_message(), exit_code=error.exit_code)
-        except BrokenPipeError as error:
-            if not reader_left(sys.stdout):
-                _report(ctx, error, str(error))
-            _drop_what_stdout_did_not_take()
-            ctx.exit(0)
-        except KeyboardInterrupt:
-            raise click.Abort from None
-        except (SparklogError, OSError) as error:
-            told = in_shell_words(error)
-            _report(ctx, told, str(told))
-        except Exception as error:  # noqa: BLE001 - the last line of defence
-            text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
-            _report(ctx, error, text)
-        return result
+        invoke = super().invoke
+        return _telling_failures(ctx, lambda: invoke(ctx))
 
 
-def _report(ctx: click.Context, error: Exception, message: str, exit_code: int = 1) -> None:
+def _telling_failures(ctx: click.Context, run: Callable[[], R]) -> R:
+    """Run a part of a command; whatever goes wrong ends it, with a message and an exit code."""
+    from sparklog.errors import SparklogError
+
+    try:
+        result = run()
+        sys.stdout.flush()
+    except (click.exceptions.Exit, click.Abort):
+        raise
+    except click.ClickException as error:
+        if isinstance(error, click.UsageError) and not ctx.meta[_AS_JSON]:
+            raise  # click shows the usage, too
+        _report(ctx, error, error.format_message(), exit_code=error.exit_code)
+    except BrokenPipeError as error:
+        if not reader_left(sys.stdout):
+            _report(ctx, error, str(error))
+        _drop_what_stdout_did_not_take()
+        ctx.exit(0)
+    except KeyboardInterrupt:
+        raise click.Abort from None
+    except (SparklogError, OSError) as error:
+        told = in_shell_words(error)
+        _report(ctx, told, str(told))
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
+        _report(ctx, error, text)
+    return result
+
+
+def _report(ctx: click.Context, error: Exception, message: str, exit_code: int = 1) -> NoReturn:
     """Print the error being handled, and leave."""
     settings = ctx.find_object(Settings)
     if settings is not None and settings.debug:

@@ -8,7 +8,6 @@ Not here: what is due, and doing it (sparklog/maintenance).
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ import click
 from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.maintenance_words import chosen_topics, min_input_files_option, topics_argument
 from sparklog.cli.notes import note
-from sparklog.cli.output import Column, human_bytes, show_json, show_rows
+from sparklog.cli.output import Column, human_bytes, show_json, show_rows, tell
+from sparklog.cli.plain_text import json_text
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
 
@@ -153,9 +153,9 @@ def _watch(
             _note(log, report)
             problem = "\n".join(one.message for one in report.steps if one.message)
             if current().json:
-                click.echo(json.dumps(_document(report), ensure_ascii=False))
+                tell(json_text(_document(report)))
             elif report.has_done_anything:
-                click.echo(_line(report))
+                tell(_line(report))
         if problem and problem != told:
             note(problem)
         told = problem
@@ -240,11 +240,11 @@ def _show(report: RoundReport, *, dry_run: bool) -> None:
     if rows:
         show_rows(COLUMNS, rows)
     else:
-        click.echo("Nothing is due.")
+        tell("Nothing is due.")
     if report.has_done_anything:
-        click.echo(
-            f"Extents: {report.before.extents} -> {report.after.extents}\tBytes: "
-            f"{human_bytes(report.before.bytes)} -> {human_bytes(report.after.bytes)}"
+        tell(
+            f"Extents: {report.before.extents} -> {report.after.extents}",
+            f"Bytes: {human_bytes(report.before.bytes)} -> {human_bytes(report.after.bytes)}",
         )
     for one in report.steps:
         if one.message:

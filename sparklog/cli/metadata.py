@@ -7,7 +7,6 @@ Not here: paths and values (registry_nodes.py), commits in words (commit_words.p
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,8 @@ import click
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.moments import Moment, at_option, commit_number, image_of, shown_time
 from sparklog.cli.notes import note
-from sparklog.cli.output import show_json
+from sparklog.cli.output import show_json, tell
+from sparklog.cli.plain_text import json_text
 from sparklog.cli.settings import common_options, current
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def tree(path: str, moment: Moment | None, most: int) -> None:
         )
         return
     for where, value in shown:
-        click.echo(f"{where}  {_short(value)}")
+        tell(f"{where}  {_short(value)}")
     if left_out:
         note(f"Note: {left_out:,} more paths are not shown: name a PATH, or give --max.")
 
@@ -102,7 +102,7 @@ def show_log(first: int | None, most: int) -> None:
         show_json(list(found))
         return
     for one in found:
-        click.echo(_line(one, SHOWN))
+        tell(_line(one, SHOWN))
 
 
 @metadata.command("show")
@@ -177,9 +177,9 @@ def _show_commit(log: SparkLog, commit: int) -> None:
         ]
         show_json(document)
         return
-    click.echo(_line(document | {"actions": []}, 0))
+    tell(_line(document | {"actions": []}, 0))
     for one in _told(document)[:MAX_NODES]:
-        click.echo(f"  {one['type']}: {one['words']}")
+        tell(f"  {one['type']}: {one['words']}")
     if len(actions) > MAX_NODES:
         note(f"Note: {len(actions) - MAX_NODES:,} more actions are not shown: --output json has them all.")
 
@@ -208,5 +208,5 @@ def _line(document: Document, most: int) -> str:
 
 
 def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = json_text(value)
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}... ({len(text):,} characters)"

@@ -9,11 +9,15 @@ import os
 
 import click
 
+from sparklog.cli.plain_text import plain
+
+_MEANT = "\n\r\t"  # in messages of ours; others' words in them are made plain where they are put in
+
 
 def note(message: str, *, end: str = "\n") -> None:
     """Tell the user something that is not a result, if there is somebody to be told."""
     try:
-        click.echo(f"{message}{end}", err=True, nl=False)
+        click.echo(f"{plain(message, keep=_MEANT)}{end}", err=True, nl=False)
     except BrokenPipeError:
         # Python flushes stderr once more on its way out, and its exit code would be that of a failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -27,7 +31,7 @@ def show_warnings() -> None:
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            note(f"Warning: {record.getMessage()}.")
+            note(f"Warning: {plain(record.getMessage())}.")
 
     logger = logging.getLogger("sparklog")
     if not any(type(one).__name__ == Notes.__name__ for one in logger.handlers):

@@ -8,7 +8,7 @@ import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import require_topics
-from sparklog.cli.output import show_json
+from sparklog.cli.output import show_json, tell
 from sparklog.cli.settings import common_options, current
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def get(
         return
     for row in rows:
         offset = "" if row["offset"] is None else row["offset"]
-        click.echo(f"{row['topic']}:{row['partition']}:{offset}")
+        tell(f"{row['topic']}:{row['partition']}:{offset}")
 
 
 def offset_at(log: SparkLog, topic: str, partition: int, time_ms: int) -> int | None:

@@ -16,7 +16,7 @@ from sparklog.cli.maintenance_words import (
     topics_argument,
 )
 from sparklog.cli.notes import note
-from sparklog.cli.output import Column, show_json, show_rows
+from sparklog.cli.output import Column, show_json, show_rows, tell
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
 
@@ -84,7 +84,7 @@ def show_report(report: Report, *, dry_run: bool) -> None:
         return
     shown = [row for row in rows if row["merged_extents"]]
     if not shown:
-        click.echo("Nothing to merge.")
+        tell("Nothing to merge.")
         return
     dropped = {"added_extents", "added_bytes", "extents_after"} if dry_run else set()
     show_rows([column for column in COLUMNS if column.field not in dropped], shown)

@@ -10,7 +10,6 @@ Not here: the records of `consume` (record_format.py).
 from __future__ import annotations
 
 import io
-import json
 import os
 import select
 import sys
@@ -20,6 +19,7 @@ from typing import IO, Any
 
 import click
 
+from sparklog.cli.plain_text import json_text, plain
 from sparklog.cli.settings import current
 
 Row = Mapping[str, object]
@@ -87,7 +87,12 @@ def show_rows(columns: Sequence[Column], rows: Sequence[Row]) -> None:
 
 
 def show_json(document: object) -> None:
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(json_text(document, indent=2))
+
+
+def tell(*fields: str) -> None:
+    """Print a line of a result as text, in which others' names may stand; with tabs between its fields."""
+    click.echo("\t".join(map(plain, fields)))
 
 
 def reader_left(stream: IO[Any]) -> bool:
@@ -102,7 +107,11 @@ def reader_left(stream: IO[Any]) -> bool:
 
 
 def cell(value: object) -> str:
-    """The text of a value in a table; nothing known is Kafka's dash."""
+    """The text of a value in a table, in one line; nothing known is Kafka's dash."""
+    return plain(_words(value))
+
+
+def _words(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

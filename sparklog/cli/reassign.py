@@ -20,7 +20,7 @@ import click
 
 from sparklog.cli.controller_answers import answer_rows, raise_failures
 from sparklog.cli.near_names import require_topics
-from sparklog.cli.output import show_json
+from sparklog.cli.output import show_json, tell
 from sparklog.cli.reassignment_files import (
     TopicPartition,
     read_partitions,
@@ -131,8 +131,9 @@ def _begin(log: SparkLog, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> N
         }
     )
     if not current().json:
-        click.echo(f"Current partition replica assignment\n\n{json.dumps(before)}\n")
-        click.echo("Save this to use as the file of --execute during rollback")
+        for line in ("Current partition replica assignment", "", json.dumps(before), ""):
+            tell(line)
+        tell("Save this to use as the file of --execute during rollback")
     try:
         answers = current().controller(log).reassign(wanted)
     except SparklogError:
@@ -145,7 +146,7 @@ def _begin(log: SparkLog, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> N
         done = [key for key, one in answers.partitions.items() if one.error_code == 0]
         if done:
             many = "s" * (len(done) > 1)
-            click.echo(f"Successfully started partition reassignment{many} for {_named(done)}")
+            tell(f"Successfully started partition reassignment{many} for {_named(done)}")
     raise_failures(answers)
 
 
@@ -156,27 +157,27 @@ def _show_proposal(image: Image, proposed: Mapping[TopicPartition, tuple[int, ..
     if current().json:
         show_json({"current": reassignment_document(now), "proposed": reassignment_document(proposed)})
         return
-    click.echo(f"Current partition replica assignment\n{json.dumps(reassignment_document(now))}\n")
-    click.echo(
-        f"Proposed partition reassignment configuration\n{json.dumps(reassignment_document(proposed))}"
-    )
+    for line in ("Current partition replica assignment", json.dumps(reassignment_document(now)), ""):
+        tell(line)
+    tell("Proposed partition reassignment configuration")
+    tell(json.dumps(reassignment_document(proposed)))
 
 
 def _show_progress(rows: list[Document]) -> None:
     if current().json:
         show_json(rows)
         return
-    click.echo("Status of partition reassignment:")
+    tell("Status of partition reassignment:")
     for row in rows:
         name = f"{row['topic']}-{row['partition']}"
         if row["state"] == "completed":
-            click.echo(f"Reassignment of partition {name} is completed.")
+            tell(f"Reassignment of partition {name} is completed.")
         elif row["state"] == "in progress":
-            click.echo(f"Reassignment of partition {name} is still in progress.")
+            tell(f"Reassignment of partition {name} is still in progress.")
         elif row["state"] == "missing":
-            click.echo(f"There is no partition {name}.")
+            tell(f"There is no partition {name}.")
         else:
-            click.echo(
+            tell(
                 f"There is no active reassignment of partition {name}, but replica set is "
                 f"{_ids(row['replicas'])} rather than {_ids(row['wanted'])}."
             )
@@ -189,7 +190,7 @@ def _cancel(log: SparkLog, partitions: Sequence[TopicPartition]) -> None:
         if current().json:
             show_json([])
         else:
-            click.echo("None of the specified partition reassignments are active.")
+            tell("None of the specified partition reassignments are active.")
         return
     answers = current().controller(log).reassign(dict.fromkeys(active))
     if current().json:
@@ -198,7 +199,7 @@ def _cancel(log: SparkLog, partitions: Sequence[TopicPartition]) -> None:
         done = [key for key, one in answers.partitions.items() if one.error_code == 0]
         if done:
             many = "s" * (len(done) > 1)
-            click.echo(f"Successfully cancelled partition reassignment{many} for: {_named(done)}")
+            tell(f"Successfully cancelled partition reassignment{many} for: {_named(done)}")
     raise_failures(answers)
 
 
@@ -209,14 +210,14 @@ def _show_list(image: Image) -> None:
     if current().json:
         show_json([partition_row(one) for one in found])
     elif not found:
-        click.echo("No partition reassignments found.")
+        tell("No partition reassignments found.")
     else:
-        click.echo("Current partition reassignments:")
+        tell("Current partition reassignments:")
         for one in found:
             words = [f"replicas: {_ids(one.replicas)}."]
             words += [f"adding: {_ids(one.adding)}."] if one.adding else []
             words += [f"removing: {_ids(one.removing)}."] if one.removing else []
-            click.echo(f"{one.topic}-{one.partition}: {' '.join(words)}")
+            tell(f"{one.topic}-{one.partition}: {' '.join(words)}")
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:

@@ -8,11 +8,12 @@ Sources: kcat's manual; docs/cli.md lists tokens and JSON fields.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from sparklog.cli.plain_text import json_text
 
 TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 
@@ -142,7 +143,7 @@ def json_line(record: ConsumedRecord) -> bytes:
         "key": json_bytes(record.key),
         "payload": json_bytes(record.value),
     }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json_text(document, separators=(",", ":")).encode() + b"\n"
 
 
 def json_bytes(value: bytes | None) -> object:

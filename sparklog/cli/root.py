@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.group import LazyGroup
-from sparklog.cli.output import Column, cell, show_json, show_rows
+from sparklog.cli.output import Column, cell, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 from sparklog.cli.topics import parse_configs
 
@@ -73,7 +73,7 @@ def sweep(hours: int | None) -> None:
     if current().json:
         show_json({"removed": removed})
     else:
-        click.echo(f"Removed {removed} files of unfinished writes.")
+        tell(f"Removed {removed} files of unfinished writes.")
 
 
 def show_root(log: SparkLog, *, all_settings: bool) -> None:
@@ -82,30 +82,34 @@ def show_root(log: SparkLog, *, all_settings: bool) -> None:
     if current().json:
         show_json(found)
         return
-    click.echo(
-        f"Root: {found['root']}\tClusterId: {found['cluster_id']}\tCommit: {found['commit']}"
-        f"\tTopics: {found['topics']}"
+    tell(
+        f"Root: {found['root']}",
+        f"ClusterId: {found['cluster_id']}",
+        f"Commit: {found['commit']}",
+        f"Topics: {found['topics']}",
     )
     if found["brokers"]:
-        click.echo(_served(found))
+        tell(*_served(found))
     settings = found["settings"]
     assert isinstance(settings, list)
     if settings:
         show_rows(SETTING_COLUMNS, settings)
     else:
-        click.echo("All settings have their defaults (root describe --all shows them).")
+        tell("All settings have their defaults (root describe --all shows them).")
 
 
-def _served(found: Document) -> str:
-    """A line: who serves the root."""
+def _served(found: Document) -> list[str]:
+    """Who serves the root, field by field."""
     brokers, controller = found["brokers"], found["controller"]
     assert isinstance(brokers, list)
     running = [one["id"] for one in brokers if one["state"] != "fenced"]
     fenced = [one["id"] for one in brokers if one["state"] == "fenced"]
-    return (
-        f"Brokers: {cell(running)}\tFenced: {cell(fenced)}\tController: {cell(controller)}"
-        f"\tMetadataVersion: {found['metadata_version']}"
-    )
+    return [
+        f"Brokers: {cell(running)}",
+        f"Fenced: {cell(fenced)}",
+        f"Controller: {cell(controller)}",
+        f"MetadataVersion: {found['metadata_version']}",
+    ]
 
 
 def root_document(log: SparkLog, *, all_settings: bool) -> Document:

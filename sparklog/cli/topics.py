@@ -15,7 +15,7 @@ import click
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.notes import note
-from sparklog.cli.output import Column, cell, show_json, show_rows
+from sparklog.cli.output import Column, cell, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ def create(
     if current().json:
         show_json({**found, "created": created})
     elif not created:
-        click.echo(f"Topic {topic} exists already.")
+        tell(f"Topic {topic} exists already.")
     else:
         count = found["partition_count"]
-        click.echo(f"Created topic {topic} with {count} partition{'' if count == 1 else 's'}.")
+        tell(f"Created topic {topic} with {count} partition{'' if count == 1 else 's'}.")
 
 
 @topics.command("list")
@@ -144,7 +144,7 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
     found = log.topics(include_internal=not exclude_internal)
     if names and not current().json:
         for name in found:
-            click.echo(name)
+            tell(name)
         return
     from sparklog.client.admin import describe_topic
 
@@ -191,10 +191,12 @@ def show_descriptions(found: Sequence[Document]) -> None:
         partitions = topic["partitions"]
         assert isinstance(partitions, list)
         factor = max((len(one["replicas"]) for one in partitions), default=0)
-        replicated = f"\tReplicationFactor: {factor}" if factor else ""
-        click.echo(
-            f"Topic: {topic['topic']}\tTopicId: {topic['topic_id']}"
-            f"\tPartitionCount: {topic['partition_count']}{replicated}\tConfigs: {configs}"
+        tell(
+            f"Topic: {topic['topic']}",
+            f"TopicId: {topic['topic_id']}",
+            f"PartitionCount: {topic['partition_count']}",
+            *([f"ReplicationFactor: {factor}"] if factor else []),
+            f"Configs: {configs}",
         )
         show_rows(PARTITION_COLUMNS, partitions)
 
@@ -232,10 +234,10 @@ def delete(topic: str, if_exists: bool, yes: bool) -> None:
     """Delete a topic and its records."""
     log = current().open_log()
     if if_exists and topic not in log.topics(include_internal=True):
-        click.echo(f"Topic {topic} does not exist.")
+        tell(f"Topic {topic} does not exist.")
         return
     require_topics(log, [topic])
     if not yes and sys.stdin.isatty():
         click.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     log.delete_topic(topic)
-    click.echo(f"Deleted topic {topic}.")
+    tell(f"Deleted topic {topic}.")

@@ -14,7 +14,7 @@ import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import did_you_mean
-from sparklog.cli.output import Column, Row, show_json, show_rows
+from sparklog.cli.output import Column, Row, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import InvalidRequestError
 
@@ -94,7 +94,7 @@ def list_transactions(
     if found or current().json:
         show_rows(COLUMNS, found)
     else:
-        click.echo("No transactional id is in use.")
+        tell("No transactional id is in use.")
 
 
 @transactions.command("describe")
@@ -142,9 +142,9 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
     if current().json:
         show_json({"transactional_id": name, "aborted": bool(result.actions)})
     elif result.actions:
-        click.echo(f"The transaction of {name!r} is aborted, and its producer fenced.")
+        tell(f"The transaction of {name!r} is aborted, and its producer fenced.")
     else:
-        click.echo(f"{name!r} has no transaction open: nothing to abort.")
+        tell(f"{name!r} has no transaction open: nothing to abort.")
 
 
 @transactions.command("find-hanging")
@@ -177,7 +177,7 @@ def find_hanging(minutes: int, topic: str | None) -> None:
     if rows or current().json:
         show_rows(HANGING, rows)
     else:
-        click.echo("No transaction hangs.")
+        tell("No transaction hangs.")
 
 
 def _described(image: Image, one: Transaction, now_ms: int) -> Row:

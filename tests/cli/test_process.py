@@ -121,6 +121,13 @@ def test_result_that_a_full_disk_did_not_take_is_a_failure(
     assert (result.returncode, result.stderr) == (1, b"Error: [Errno 28] No space left on device\n")
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["topics", "--help"]])
+def test_help_that_a_full_disk_did_not_take_is_a_failure(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run([*PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stderr) == (1, b"Error: [Errno 28] No space left on device\n")
+
+
 def test_closed_stdout_is_told_before_anything_is_done(root: Path) -> None:
     words = [*PROGRAM, "--root", str(root), "topics", "create", "--topic", "t"]
     result = subprocess.run(words, preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, check=False)
