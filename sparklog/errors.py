@@ -70,6 +70,7 @@ CODES: dict[str, tuple[str, str]] = {
     "ILLEGAL_FILE_NAME": ("42602", "a file name could leave the root, or is not one"),
     "ILLEGAL_ROOT": ("42602", "a root that is not a directory"),
     "INTERNAL": ("XX000", "a bug in sparklog; please report it"),
+    "INTERNAL_TOPIC": ("42809", "a topic in which groups and brokers keep their state"),
     "INVALID_ACTIONS": ("22023", "actions that do not apply to the image"),
     "INVALID_BATCH": ("22023", "a producer's record batch breaks a rule for new batches"),
     "INVALID_COLUMN": ("42804", "a column of the written rows is missing or has the wrong type"),

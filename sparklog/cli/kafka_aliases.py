@@ -6,12 +6,13 @@ kafka-* names in main.py are the very commands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
-from sparklog.cli import groups, topics
+from sparklog.cli import groups, offsets, topics
 from sparklog.cli.settings import Settings
+from sparklog.cli.topic_patterns import is_pattern
 
 TOPIC_VERBS: Mapping[str, click.Command] = {
     "--create": topics.create,
@@ -32,7 +33,46 @@ PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_optio
 @click.pass_context
 def kafka_topics(ctx: click.Context) -> None:
     """kafka-topics: --create, --list, --describe, --alter or --delete, and their flags."""
+    if "--create" not in ctx.args:
+        ctx.args = _with_patterns(ctx.args, always="--list" in ctx.args, refuse="--alter" in ctx.args)
     _dispatch(ctx, TOPIC_VERBS, defaults={"--list": ["--names"]})
+
+
+@click.command("kafka-get-offsets", context_settings=PASS_ON, add_help_option=False)
+@click.pass_context
+def kafka_get_offsets(ctx: click.Context) -> None:
+    """kafka-get-offsets: `sparklog offsets get`, with a regular expression for --topic."""
+    _run(ctx, offsets.get, ctx.info_name or "", _with_patterns(ctx.args))
+
+
+def _with_patterns(words: Sequence[str], *, always: bool = False, refuse: bool = False) -> list[str]:
+    """`--topic k.*` as `--pattern k.*`, since Kafka's tools take regular expressions there; names stay names.
+
+    Args:
+        always: also a name, for a verb that filters and has no --topic.
+        refuse: not for this verb.
+    """
+    found: list[str] = []
+    is_value = False
+    for word in words:
+        option, separator, value = word.partition("=")
+        if is_value or (option == "--topic" and separator):
+            given = word if is_value else value
+            if refuse and is_pattern(given):
+                raise click.UsageError(
+                    f"--alter takes the name of one topic here, found {given!r}: `sparklog topics list "
+                    f"--names --pattern {given!r}` shows what it means; alter them one by one."
+                )
+            if is_pattern(given):
+                found += ["--pattern", given]
+            else:
+                found += ["--pattern", given.replace(".", r"\.")] if always else ["--topic", given]
+            is_value = False
+        elif word == "--topic":
+            is_value = True
+        else:
+            found.append(word)
+    return [*found, *(["--topic"] if is_value else [])]
 
 
 @click.command("kafka-consumer-groups", context_settings=PASS_ON, add_help_option=False)
@@ -61,7 +101,10 @@ def _dispatch(
         raise click.UsageError(f"give exactly one of {', '.join(verbs)}.")
     (verb,) = chosen
     arguments = [*defaults.get(verb, []), *(argument for argument in ctx.args if argument != verb)]
+    _run(ctx, verbs[verb], f"{ctx.info_name} {verb}", arguments)
+
+
+def _run(ctx: click.Context, command: click.Command, name: str, arguments: list[str]) -> None:
     settings = ctx.find_object(Settings)
-    name = f"{ctx.info_name} {verb}"
-    with verbs[verb].make_context(name, arguments, parent=ctx.parent, obj=settings) as inner:
-        verbs[verb].invoke(inner)
+    with command.make_context(name, arguments, parent=ctx.parent, obj=settings) as inner:
+        command.invoke(inner)

@@ -69,7 +69,7 @@ COMMANDS = {
     "kafka-leader-election": LazyCommand(
         "sparklog.cli.kafka_cluster_aliases", "kafka_leader_election", "", hidden=True
     ),
-    "kafka-get-offsets": LazyCommand("sparklog.cli.offsets", "get", "", hidden=True),
+    "kafka-get-offsets": LazyCommand("sparklog.cli.kafka_aliases", "kafka_get_offsets", "", hidden=True),
     "kafka-console-producer": LazyCommand("sparklog.cli.produce", "produce", "", hidden=True),
     "kafka-console-consumer": LazyCommand("sparklog.cli.consume", "consume", "", hidden=True),
     "kafka-dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "", hidden=True),

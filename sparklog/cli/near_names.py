@@ -22,13 +22,19 @@ def require_topics(log: SparkLog, names: Iterable[str]) -> None:
     Raises:
         UnknownTopicError: TOPIC_MISSING.
     """
+    from sparklog.metadata import why_illegal_topic_name
+
     known = log.topics(include_internal=True)
     for name in names:
         if name not in known:
+            fix = f"correct the name, or create it: sparklog topics create --topic {name}"
+            if (why := why_illegal_topic_name(name)) is not None:
+                fix = (
+                    f"correct the name: {why}; `topics list`, `describe`, `delete` and `offsets get` take a "
+                    "regular expression with --pattern"
+                )
             raise UnknownTopicError(
-                "TOPIC_MISSING",
-                f"topic {name!r}: not found{did_you_mean(name, known)}",
-                fix=f"correct the name, or create it: sparklog topics create --topic {name}",
+                "TOPIC_MISSING", f"topic {name!r}: not found{did_you_mean(name, known)}", fix=fix
             )
 
 

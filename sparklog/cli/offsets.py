@@ -10,6 +10,7 @@ from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import show_json, tell
 from sparklog.cli.settings import common_options, current
+from sparklog.cli.topic_patterns import pattern_option, topics_of
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -40,6 +41,7 @@ def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
 
 @offsets.command("get")
 @click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="A topic; default: all.")
+@pattern_option
 @click.option("--topic-partitions", metavar="T:P,...", help="Partitions, such as flights:0,flights:3.")
 @click.option("--partitions", metavar="P,...", help="Only these partitions of the topics.")
 @click.option(
@@ -49,6 +51,7 @@ def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str) -> 
 @common_options
 def get(
     topics: tuple[str, ...],
+    pattern: str | None,
     topic_partitions: str | None,
     partitions: str | None,
     time_ms: int,
@@ -57,7 +60,11 @@ def get(
     """Print topic:partition:offset; no offset when no record is that new."""
     from sparklog.metadata import is_internal
 
+    if pattern is not None and (topics or topic_partitions is not None):
+        raise click.UsageError("--pattern excludes --topic and --topic-partitions.")
     log = current().open_log()
+    if pattern is not None:
+        topics = tuple(topics_of(log, pattern))
     rows = []
     for topic, partition in _selected(log, topics, topic_partitions, partitions):
         if exclude_internal_topics and is_internal(topic):

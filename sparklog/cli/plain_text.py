@@ -16,7 +16,7 @@ import re
 
 # What JSON does not escape by itself: DEL and C1, marks and overrides of direction, separators of lines,
 # halves of pairs (as which Python has the bytes of names that are not UTF-8).
-_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def plain(text: str, *, keep: str = "") -> str:
@@ -35,7 +35,7 @@ def json_text(
 ) -> str:
     """A document as JSON, in UTF-8 where that is harmless."""
     text = json.dumps(document, indent=indent, ensure_ascii=False, separators=separators)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _escape(character: str) -> str:

@@ -110,6 +110,7 @@ def produce(
         empty_is_null=empty_as_null,
         null_marker=os.fsencode(properties["null.marker"]) if "null.marker" in properties else None,
     )
+    _refuse_internal(topic)
     log = current().open_log(create=True)
     if sys.stdin.isatty():
         note("Type records, one a line; end with Ctrl-D.")
@@ -125,6 +126,22 @@ def produce(
         show_json({"topic": topic, "records": producer.records, "partitions": producer.partitions()})
     else:
         note(producer.summary())
+
+
+def _refuse_internal(topic: str) -> None:
+    """As Kafka's brokers do: one line that is none of their records, and no group can be read any more.
+
+    Raises:
+        InvalidRequestError: INTERNAL_TOPIC.
+    """
+    from sparklog.metadata import is_internal
+
+    if is_internal(topic):
+        raise InvalidRequestError(
+            "INTERNAL_TOPIC",
+            f"topic {topic} is internal: groups and brokers keep their state in it, not in lines",
+            fix="name another topic; a group's offsets are committed with consume --group, or commit_offsets",
+        )
 
 
 def _key_delimiter(option: bytes | None, properties: dict[str, str]) -> bytes | None:

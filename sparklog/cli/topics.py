@@ -6,7 +6,6 @@ Not here: what a configuration means (sparklog/log/config.py), Kafka's own gramm
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from sparklog.cli.near_names import require_topics
 from sparklog.cli.notes import note
 from sparklog.cli.output import Column, cell, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
+from sparklog.cli.topic_patterns import pattern_option, topics_of
 
 if TYPE_CHECKING:
     from sparklog.client.admin import TopicDescription
@@ -137,11 +137,15 @@ def create(
 @topics.command("list")
 @click.option("--exclude-internal", is_flag=True, help="Leave out Kafka's own topics.")
 @click.option("--names", is_flag=True, help="Names only, one a line, as kafka-topics prints them.")
+@pattern_option
 @common_options
-def list_topics(exclude_internal: bool, names: bool) -> None:
+def list_topics(exclude_internal: bool, names: bool, pattern: str | None) -> None:
     """List the topics."""
     log = current().open_log()
     found = log.topics(include_internal=not exclude_internal)
+    if pattern is not None:
+        meant = topics_of(log, pattern, may_be_none=True)
+        found = [name for name in found if name in meant]
     if names and not current().json:
         for name in found:
             tell(name)
@@ -154,6 +158,8 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
 
 @topics.command("describe")
 @click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic; default: all.")
+@pattern_option
+@click.option("--exclude-internal", is_flag=True, help="Of all, or of a pattern: not Kafka's own topics.")
 @click.option(
     "--under-replicated-partitions",
     "under_replicated",
@@ -164,20 +170,30 @@ def list_topics(exclude_internal: bool, names: bool) -> None:
     "--unavailable-partitions", "unavailable", is_flag=True, help="Only partitions that no broker leads."
 )
 @common_options
-def describe(names: tuple[str, ...], under_replicated: bool, unavailable: bool) -> None:
+def describe(
+    names: tuple[str, ...],
+    pattern: str | None,
+    exclude_internal: bool,
+    under_replicated: bool,
+    unavailable: bool,
+) -> None:
     """Show settings, offsets and sizes of topics, and who leads their partitions."""
     from sparklog.client.admin import describe_topic
 
+    if names and (pattern is not None or exclude_internal):
+        raise click.UsageError("--topic excludes --pattern and --exclude-internal.")
     log = current().open_log()
     require_topics(log, names)
+    if pattern is not None:
+        names = tuple(topics_of(log, pattern, with_internal=not exclude_internal))
+    shown = names or log.topics(include_internal=not exclude_internal)
     if under_replicated or unavailable:
         from sparklog.cli.partitions import PARTITION_COLUMNS as LED_COLUMNS
         from sparklog.cli.partitions import partition_rows
 
-        rows = partition_rows(log.image, names, under_replicated=under_replicated, unavailable=unavailable)
+        rows = partition_rows(log.image, shown, under_replicated=under_replicated, unavailable=unavailable)
         show_rows(LED_COLUMNS, rows)
         return
-    shown = names or sorted(log.image.topics)
     show_descriptions([topic_document(describe_topic(log.image, name)) for name in shown])
 
 
@@ -226,18 +242,46 @@ def alter(topic: str, partitions: int | None, configs: dict[str, str], deleted: 
 
 
 @topics.command("delete")
-@topic_option
+@click.option("--topic", "-t", "names", multiple=True, metavar="NAME", help="A topic.")
+@pattern_option
 @click.option("--if-exists", is_flag=True, help="Do nothing when there is no such topic.")
+@click.option("--internal", is_flag=True, help="Also an internal topic, and what is kept in it.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @common_options
-def delete(topic: str, if_exists: bool, yes: bool) -> None:
-    """Delete a topic and its records."""
+def delete(names: tuple[str, ...], pattern: str | None, if_exists: bool, internal: bool, yes: bool) -> None:
+    """Delete topics and their records."""
+    from sparklog.cli.topic_deletion import confirm, refuse_internal
+
+    if bool(names) == (pattern is not None):
+        raise click.UsageError("give --topic NAME (as often as needed) or --pattern REGEX.")
     log = current().open_log()
-    if if_exists and topic not in log.topics(include_internal=True):
-        tell(f"Topic {topic} does not exist.")
+    wanted = list(dict.fromkeys(names))
+    gone: list[str] = []
+    if pattern is not None:
+        wanted = topics_of(log, pattern, with_internal=internal, may_be_none=if_exists)
+    elif if_exists:
+        known = log.topics(include_internal=True)
+        gone = [name for name in wanted if name not in known]
+        wanted = [name for name in wanted if name in known]
+    require_topics(log, wanted)
+    if not internal:
+        refuse_internal(log, wanted)
+    if wanted and not yes:
+        confirm(log, wanted, by_pattern=pattern is not None)
+    rows: list[Document] = [{"topic": name, "deleted": False} for name in gone]
+    try:
+        for name in wanted:
+            log.delete_topic(name)
+            rows.append({"topic": name, "deleted": True})
+    finally:
+        _show_deleted(rows)
+    if not rows and not current().json:
+        tell(f"No topic matches {pattern!r}.")
+
+
+def _show_deleted(rows: Sequence[Document]) -> None:
+    if current().json:
+        show_json(list(rows))
         return
-    require_topics(log, [topic])
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
-    log.delete_topic(topic)
-    tell(f"Deleted topic {topic}.")
+    for row in rows:
+        tell(f"Deleted topic {row['topic']}." if row["deleted"] else f"Topic {row['topic']} does not exist.")

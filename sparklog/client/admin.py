@@ -11,7 +11,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.client.cluster_view import describe_partition
-from sparklog.client.offsets_topic import configs_of_new, partitions_of_new
+from sparklog.client.offsets_topic import (
+    configs_of_new,
+    partitions_of_new,
+    validate_partitions,
+    validate_settings,
+)
 from sparklog.errors import InvalidRequestError
 from sparklog.log.config import (
     TopicConfig,
@@ -100,7 +105,7 @@ def create_topic(
 
 def add_partitions(metadata: MetadataLog, name: str, total: int) -> None:
     """Let a topic have `total` partitions. Keys move: new records of a key may go elsewhere than the old."""
-    metadata.publish(lambda image: _some(plan_add_partitions(image, name, total)))
+    metadata.publish(lambda image: _some(_grown(image, name, total)))
 
 
 def alter_topic(
@@ -115,7 +120,8 @@ def alter_topic(
     configs = _config_changes(changed, list(deleted), root=False)
 
     def plan(image: Image) -> list[Action]:
-        grown = None if partitions is None else plan_add_partitions(image, name, partitions)
+        grown = None if partitions is None else _grown(image, name, partitions)
+        validate_settings(image, name, configs)
         return _some(plan_set_configs(image, name, configs)) + _some(grown)
 
     _publish(metadata, plan)
@@ -159,6 +165,11 @@ def _describe_partition(image: Image, topic: str, state: PartitionState) -> Part
         replicas=led.replicas,
         isr=led.isr,
     )
+
+
+def _grown(image: Image, name: str, total: int) -> Action | None:
+    validate_partitions(image, name, total)
+    return plan_add_partitions(image, name, total)
 
 
 def _config_changes(changed: Mapping[str, str], deleted: list[str], *, root: bool) -> dict[str, str | None]:

@@ -1,6 +1,8 @@
 """More partitions for topics that are there: what is asked for, checked and planned.
 
 Invariants: a topic is planned by itself, against the image that its commit follows; there are never fewer.
+    __consumer_offsets stays as it is, for groups are found by how many partitions it has. Kafka lets it grow,
+    and forgets them (KAFKA-14418).
 Not here: carrying the parts out (changes.py), Kafka's entities (api/).
 Sources: Kafka ReplicationControlManager.createPartitions.
 """
@@ -8,6 +10,7 @@ Sources: Kafka ReplicationControlManager.createPartitions.
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.errors import UnknownTopicError
 from sparklog.metadata import Action, Image, plan_add_partitions
 from sparklog_server.admin.assignments import (
@@ -71,6 +74,12 @@ def _part(node_id: int, topic: MorePartitions, placements: Placements, *, duplic
 
 
 def _validate(image: Image, node_id: int, topic: MorePartitions, count: int, factor: int) -> None:
+    if topic.name == OFFSETS_TOPIC:
+        raise RefusedError(
+            ErrorCode.invalid_partitions,
+            f"{OFFSETS_TOPIC} has {count} partitions for ever: by another number groups' committed offsets "
+            "would not be found any more.",
+        )
     if topic.count == count:
         raise RefusedError(ErrorCode.invalid_partitions, f"Topic already has {count} partition(s).")
     if topic.count < count:

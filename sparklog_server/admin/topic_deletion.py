@@ -60,7 +60,7 @@ def _plan(
     if topic.name == OFFSETS_TOPIC:
         raise invalid_request(
             f"{OFFSETS_TOPIC} is internal: without it every group's progress is forgotten. To do so all the "
-            "same, stop the broker and use sparklog topics delete"
+            "same, stop the broker and use sparklog topics delete --internal"
         )
     found[asked] = topic
     return plan_delete_topic(image, topic.name)

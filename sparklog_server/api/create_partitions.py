@@ -2,7 +2,8 @@
 
 Does: let topics have more partitions, in one commit, with as many replicas as they have; validate only;
     assignments to brokers.
-Does not: move records. New records of a key may go to another partition than the old ones.
+Does not: move records, for which new ones of a key may go to another partition than the old; let
+    __consumer_offsets grow, which would forget every group's progress.
 Versions: 2 flexible; 3 as 2 (THROTTLING_QUOTA_EXCEEDED, KIP-599, which is never answered).
 """
 

@@ -119,7 +119,7 @@ def test_failures_are_json_where_json_is_asked_for(run: Run, words: tuple[str, .
             ("topics", "list", "--nmes", "--output", "json"),
             "No such option '--nmes'. Did you mean '--names'?",
         ),
-        (("--output", "json", "topics", "delete"), "Missing option '--topic' / '-t'."),
+        (("--output", "json", "topics", "alter"), "Missing option '--topic' / '-t'."),
     ],
 )
 def test_wrong_usage_is_json_too(run: Run, words: tuple[str, ...], message: str) -> None:

@@ -54,7 +54,7 @@ def test_json_is_exact_and_no_terminal_obeys_it(document: object) -> None:
     for indent in (None, 2):
         text = json_text(document, indent=indent)
         assert json.loads(text) == document
-        assert plain_text._OBEYED.search(text) is None
+        assert plain_text.OBEYED.search(text) is None
         assert json.loads(plain(text, keep="\n")) == document
         text.encode()
 

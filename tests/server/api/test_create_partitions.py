@@ -53,3 +53,13 @@ def test_assignments_duplicates_and_validate_only(asker: WireClient, log: sparkl
     assert log.partition_count("t") == 1
     assert grow(asker, more_partitions("t", 3, [[1], [1]])) == [("t", "none", None)]
     assert log.partition_count("t") == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 60])
+def test_groups_topic_keeps_its_number_by_which_groups_are_found(
+    asker: WireClient, log: sparklog.SparkLog, count: int
+) -> None:
+    log.create_topic("__consumer_offsets", 2)
+    ((_, code, message),) = grow(asker, more_partitions("__consumer_offsets", count))
+    assert (code, "has 2 partitions for ever" in message) == ("invalid_partitions", True)
+    assert log.partition_count("__consumer_offsets") == 2
