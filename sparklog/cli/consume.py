@@ -21,6 +21,7 @@ from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_form
 from sparklog.cli.settings import common_options, current
 from sparklog.cli.start_position import PositionError, parse_positions
 
+LEVELS = ("read_committed", "read_uncommitted")  # what is not committed is seen by nobody here
 PRINT_PROPERTIES = {  # kafka-console-consumer's print.* in its order, and our tokens for them
     "print.timestamp": "%T",
     "print.partition": "%p",
@@ -64,7 +65,7 @@ def refuse_timeout(_ctx: click.Context, _parameter: click.Parameter, value: str 
 @click.option("-J", "--json", "as_json", is_flag=True, help="A JSON object a line (as --output json).")
 @click.option("-Z", "--null", "show_null", is_flag=True, help="Print NULL for null keys and values.")
 @click.option("--formatter-property", "--property", "properties", multiple=True, hidden=True)
-@click.option("--isolation-level", expose_value=False, hidden=True)
+@click.option("--isolation-level", type=click.Choice(LEVELS), expose_value=False, hidden=True)
 @click.option("--timeout-ms", expose_value=False, hidden=True, callback=refuse_timeout)
 @click.option("-C", "unused", is_flag=True, expose_value=False, hidden=True)
 @common_options

@@ -19,7 +19,11 @@ from sparklog.errors import SparklogError
 
 USAGE = "USAGE"
 FAILED = "FAILED"
-_FIXES = {"ROOT_NOT_FOUND": "check the path, or make a root there: sparklog topics create"}
+_FIXES = {
+    "BROKER_UNREACHABLE": "check the address, and that sparklog-server runs there; no broker is needed "
+    "where the root is at hand: --root DIR",
+    "ROOT_NOT_FOUND": "check the path, or make a root there: sparklog topics create",
+}
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:

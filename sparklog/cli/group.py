@@ -1,7 +1,7 @@
 """Command groups that import a command only when it runs, so that `--help` starts at once.
 
 Invariants: listing commands imports none of them; a hidden command is found but not listed; a
-misspelt name is answered with the nearest ones.
+misspelt name is answered with the nearest ones, a tool of Kafka's with what does its work.
 Not here: which commands there are (main.py).
 """
 
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import click
+
+from sparklog.cli.kafka_words import why_no_command
 
 _KAFKA = "kafka-"  # who begins so means one of Kafka's names, which are hidden
 
@@ -51,6 +53,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing and not name.startswith("-"):
+            if (why := why_no_command(name)) is not None:
+                raise click.UsageError(f"{name} is not known here: {why}.", ctx=ctx)
             meant = self.list_commands(ctx)
             if name.startswith(_KAFKA):
                 meant = [known for known in self.lazy if known.startswith(_KAFKA)]

@@ -60,6 +60,7 @@ def list_groups() -> None:
 @groups.command("describe")
 @click.option("--group", "-g", "names", multiple=True, metavar="NAME", help="A group.")
 @click.option("--all-groups", is_flag=True, help="Every group.")
+@click.option("--offsets", "unused", is_flag=True, expose_value=False, hidden=True)  # Kafka's default, too
 @common_options
 def describe(names: tuple[str, ...], all_groups: bool) -> None:
     """Show committed offsets, log end offsets and lag."""

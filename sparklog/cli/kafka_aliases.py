@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from sparklog.cli import groups, offsets, topics
+from sparklog.cli import groups, offsets, topics, transactions
 from sparklog.cli.settings import Settings
 from sparklog.cli.topic_patterns import is_pattern
 
@@ -24,6 +24,16 @@ TOPIC_VERBS: Mapping[str, click.Command] = {
 GROUP_VERBS: Mapping[str, click.Command] = {
     "--list": groups.list_groups,
     "--describe": groups.describe,
+}
+TRANSACTION_VERBS: Mapping[str, click.Command] = {
+    "list": transactions.list_transactions,
+    "describe": transactions.describe,
+    "abort": transactions.abort,
+    "find-hanging": transactions.find_hanging,
+}
+NO_TRANSACTION_VERBS = {
+    "describe-producers": "start sparklog-server, and use Kafka's own kafka-transactions",
+    "forceTerminateTransaction": "it is `abort --transactional-id ID`, which fences the producer",
 }
 HELP = {"-h", "--help"}
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -88,14 +98,25 @@ def kafka_consumer_groups(ctx: click.Context) -> None:
     _dispatch(ctx, GROUP_VERBS, defaults={})
 
 
+@click.command("kafka-transactions", context_settings=PASS_ON, add_help_option=False)
+@click.pass_context
+def kafka_transactions(ctx: click.Context) -> None:
+    """kafka-transactions: list, describe, abort or find-hanging, and their flags before and after."""
+    for word, instead in NO_TRANSACTION_VERBS.items():
+        if word in ctx.args:
+            raise click.UsageError(f"{word} is not known here: {instead}.")
+    _dispatch(ctx, TRANSACTION_VERBS, defaults={})
+
+
 def _dispatch(
     ctx: click.Context, verbs: Mapping[str, click.Command], defaults: Mapping[str, list[str]]
 ) -> None:
     chosen = [argument for argument in ctx.args if argument in verbs]
     if not chosen and not HELP.isdisjoint(ctx.args):
         click.echo(f"Usage: {ctx.command_path} VERB [OPTIONS]\n\nVerbs; each has its own --help:")
+        width = max(map(len, verbs))
         for verb, command in verbs.items():
-            click.echo(f"  {verb:<10}  {command.get_short_help_str(limit=60)}")
+            click.echo(f"  {verb:<{width}}  {command.get_short_help_str(limit=60)}")
         return
     if len(chosen) != 1:
         raise click.UsageError(f"give exactly one of {', '.join(verbs)}.")

@@ -18,6 +18,7 @@ import click
 
 from sparklog.cli.failures import asks_for_json, in_shell_words, show_failure
 from sparklog.cli.group import LazyCommand, LazyGroup
+from sparklog.cli.kafka_words import in_our_words
 from sparklog.cli.notes import note
 from sparklog.cli.output import prepare_stdout, reader_left
 from sparklog.cli.settings import Settings, common_options
@@ -72,6 +73,7 @@ COMMANDS = {
     "kafka-get-offsets": LazyCommand("sparklog.cli.kafka_aliases", "kafka_get_offsets", "", hidden=True),
     "kafka-console-producer": LazyCommand("sparklog.cli.produce", "produce", "", hidden=True),
     "kafka-console-consumer": LazyCommand("sparklog.cli.consume", "consume", "", hidden=True),
+    "kafka-transactions": LazyCommand("sparklog.cli.kafka_aliases", "kafka_transactions", "", hidden=True),
     "kafka-dump-log": LazyCommand("sparklog.cli.dump_log", "dump_log", "", hidden=True),
 }
 
@@ -101,9 +103,10 @@ def _telling_failures(ctx: click.Context, run: Callable[[], R]) -> R:
     except (click.exceptions.Exit, click.Abort):
         raise
     except click.ClickException as error:
-        if isinstance(error, click.UsageError) and not ctx.meta[_AS_JSON]:
-            raise  # click shows the usage, too
-        _report(ctx, error, error.format_message(), exit_code=error.exit_code)
+        told = in_our_words(error)
+        if isinstance(told, click.UsageError) and not ctx.meta[_AS_JSON]:
+            raise told from None  # click shows the usage, too
+        _report(ctx, told, told.format_message(), exit_code=told.exit_code)
     except BrokenPipeError as error:
         if not reader_left(sys.stdout):
             _report(ctx, error, str(error))
@@ -112,8 +115,8 @@ def _telling_failures(ctx: click.Context, run: Callable[[], R]) -> R:
     except KeyboardInterrupt:
         raise click.Abort from None
     except (SparklogError, OSError) as error:
-        told = in_shell_words(error)
-        _report(ctx, told, str(told))
+        failure = in_shell_words(error)
+        _report(ctx, failure, str(failure))
     except Exception as error:  # noqa: BLE001 - the last line of defence
         text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug, and report it."
         _report(ctx, error, text)

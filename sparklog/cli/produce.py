@@ -81,7 +81,12 @@ def parse_delimiter(_ctx: click.Context, _parameter: click.Parameter, value: str
     "-H", "--header", "headers", multiple=True, callback=parse_headers, help="name=value, for all records."
 )
 @click.option(
-    "-z", "--compression", "codec", type=click.Choice(CODECS), help="Default: the topic's, else none."
+    "-z",
+    "--compression",
+    "--compression-codec",
+    "codec",
+    type=click.Choice(CODECS),
+    help="Default: the topic's, else none.",
 )
 @click.option("-Z", "--empty-as-null", is_flag=True, help="Empty keys and values are null.")
 @click.option(
