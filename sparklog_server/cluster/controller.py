@@ -110,6 +110,7 @@ class Controller:
             root.store,
             Observer(interval_ms=self._interval_ms, looks=self._looks),
             clock=clock,
+            interval_ms=self._interval_ms,
             beats=lambda: membership.heart.arrived,
             on_dead=self._note_dead,
             on_problem=self._tell,

@@ -3,7 +3,12 @@
 A request to the storage may hang for as long as its time-out: for half a minute, where a connection is dead.
 Neither the controller waits for it, nor the next look, an interval later, which has another connection; up to
 a bound, so that a storage that answers nobody does not gather threads. A look that a later one has overtaken
-says nothing. And where one object cannot be read (a bad sector), the others are: who is dead is noticed.
+says nothing.
+
+Nor does one broker's object keep others waiting: all are asked for together, and who has not been told of an
+interval later, or when as much time again has passed as the first answer took, is as if nobody had looked. So
+a storage that is slow for all still says who is dead, and one that hangs for one object, or cannot read it
+(a bad sector), says so of the others.
 
 A look counts if a sign of life of our own has arrived since the last one that did. Where the storage is read,
 but takes nothing (a full disk), all fall silent together, and that is no evidence:
@@ -20,18 +25,21 @@ After a crash: whoever looks next counts from the beginning.
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Mapping
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.metadata import RegisteredBroker
 from sparklog.storage import Store
-from sparklog_server.cluster.heartbeats import Beat, read_heartbeats
+from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats
 from sparklog_server.cluster.observer import Observer
 from sparklog_server.runtime.background import Background
 
-_MOST_UNDER_WAY: Final = 4
+_MOST_UNDER_WAY: Final = 4  # requests for one object
+_THREADS: Final = 16
 
 
 class Looking:
@@ -43,13 +51,14 @@ class Looking:
         observer: Observer,
         *,
         clock: Clock,
+        interval_ms: int,
         beats: Callable[[], int],
         on_dead: Callable[[list[RegisteredBroker]], None],
         on_problem: Callable[[str], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`beats`: how many signs of life of our own have arrived. The callbacks: who is dead, why a look is
-        none, and what must stop the broker.
+        """`interval_ms`: between two looks. `beats`: how many signs of life of our own have arrived. The
+        callbacks: who is dead, why a look is none, and what must stop the broker.
         """
         self._store = store
         self._observer = observer
@@ -58,13 +67,15 @@ class Looking:
         self._on_dead = on_dead
         self._on_problem = on_problem
         self._on_fatal = on_fatal
-        self._threads = concurrent.futures.ThreadPoolExecutor(_MOST_UNDER_WAY, "looking")
+        self._interval_seconds = interval_ms / 1000
+        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "looking")
+        self._free = defaultdict[int, threading.Semaphore](lambda: threading.Semaphore(_MOST_UNDER_WAY))
         self._background = Background()
-        self._under_way = self._begun = self._counted = self._beats_counted = 0
+        self._begun = self._counted = self._beats_counted = 0
 
     def begin(self, watched: Mapping[int, RegisteredBroker]) -> None:
-        """Look at these, unless too many looks hang."""
-        if watched and self._under_way < _MOST_UNDER_WAY:
+        """Look at these."""
+        if watched:
             self._background.spawn(self._look(watched))
 
     def stop(self) -> None:
@@ -74,49 +85,70 @@ class Looking:
 
     async def _look(self, watched: Mapping[int, RegisteredBroker]) -> None:
         self._begun += 1
-        number, loop = self._begun, asyncio.get_running_loop()
-        self._under_way += 1
+        number = self._begun
         try:
-            found, unread = await loop.run_in_executor(self._threads, _read, self._store, list(watched))
-        except FatalStorageError as error:
-            self._on_fatal(error)
-            return
+            found = await self._read(watched)
         except (SparklogError, OSError) as error:
-            self._on_problem(f"signs of life could not be read: {error}")
+            if isinstance(error, FatalStorageError):
+                self._on_fatal(error)
+            else:
+                self._on_problem(f"signs of life could not be read: {error}")
             return
         except Exception as error:  # noqa: BLE001 - a fault of ours: who cannot look must not live on
             self._on_fatal(error)
             return
-        finally:
-            self._under_way -= 1
+        unread = watched.keys() - found.keys()
         if unread:
             self._on_problem(f"signs of life of brokers {sorted(unread)} could not be read")
         beats = self._beats()
-        if number < self._counted or beats == self._beats_counted:
+        if not found or number < self._counted or beats == self._beats_counted:
             return
         self._counted, self._beats_counted = number, beats
         dead = self._observer.look(watched, found, now_ms=self._clock.monotonic_ms(), unread=unread)
         if dead:
             self._on_dead([watched[node_id] for node_id in dead])
 
-
-def _read(store: Store, node_ids: list[int]) -> tuple[dict[int, Beat], set[int]]:
-    """What there is of these brokers, and whose could not be read. Raises if that is all of them."""
-    try:
-        return read_heartbeats(store, node_ids), set()
-    except FatalStorageError:
-        raise
-    except (SparklogError, OSError):
-        if len(node_ids) == 1:
-            raise
-    found, unread = dict[int, Beat](), set[int]()
-    for node_id in node_ids:
+    async def _read(self, node_ids: Collection[int]) -> dict[int, Beat]:
+        """What there is of those that could be read in time. Raises why, if that is nobody."""
+        asked = {node_id: future for node_id in node_ids if (future := self._ask(node_id)) is not None}
         try:
-            found |= read_heartbeats(store, [node_id])
-        except FatalStorageError:
-            raise
-        except (SparklogError, OSError):
-            unread.add(node_id)
-            if len(unread) == len(node_ids):
+            await self._wait(asked.values())
+        finally:
+            for future in asked.values():
+                future.cancel()  # one that no thread has begun; of others nobody hears any more
+        found, problems = dict[int, Beat](), list[Exception]()
+        for node_id, future in asked.items():
+            if future.cancelled():
+                continue
+            try:
+                found[node_id] = future.result()
+            except FatalStorageError:
                 raise
-    return found, unread
+            except (SparklogError, OSError) as error:
+                problems.append(error)
+        if problems and not found:
+            raise problems[0]
+        return found
+
+    def _ask(self, node_id: int) -> "asyncio.Future[Beat] | None":
+        """What this broker's object says; None: as many requests for it hang as may."""
+        free = self._free[node_id]
+        if not free.acquire(blocking=False):
+            return None
+        reading = self._threads.submit(_read_one, self._store, node_id)
+        reading.add_done_callback(lambda _reading: free.release())
+        return asyncio.wrap_future(reading)
+
+    async def _wait(self, asked: Collection["asyncio.Future[Beat]"]) -> None:
+        if not asked:
+            return
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        _, late = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        first = clock() - began
+        if late:
+            await asyncio.wait(late, timeout=max(first, self._interval_seconds - first))
+
+
+def _read_one(store: Store, node_id: int) -> Beat:
+    return read_heartbeats(store, [node_id]).get(node_id, NO_BEAT)

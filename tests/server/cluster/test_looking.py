@@ -15,13 +15,15 @@ from sparklog_server.cluster.looking import Looking
 from sparklog_server.cluster.observer import Observer
 
 INTERVAL_MS, LOOKS, SILENT, UNREAD = 1_000, 3, 8, 9
+PATIENCE_MS = 10  # real ones; the observer's are of its clock
 
 
 class Looked:
     """What came of it. Signs of life of its own arrive with each look, unless they are told not to."""
 
-    def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
+    def __init__(self, store: MemoryStore, clock: ManualClock, *, patience_ms: int = PATIENCE_MS) -> None:
         self.beats = 0
+        self.has_ended = asyncio.Event()
         self.watched = [SILENT]
         self.dead: list[int] = []
         self.problems: list[str] = []
@@ -31,7 +33,8 @@ class Looked:
             store,
             Observer(interval_ms=INTERVAL_MS, looks=LOOKS),
             clock=clock,
-            beats=lambda: self.beats,
+            interval_ms=patience_ms,
+            beats=self._ended,
             on_dead=lambda dead: self.dead.extend(one.node_id for one in dead),
             on_problem=self.problems.append,
             on_fatal=self.fatal.append,
@@ -39,11 +42,28 @@ class Looked:
 
     async def look(self, *, beats: bool = True) -> None:
         """After an interval, until the look has ended, or hangs."""
+        self.begin(beats=beats)
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+
+    async def look_to_its_end(self) -> None:
+        """However slow the machine is."""
+        self.has_ended.clear()
+        self.begin()
+        await self.until_ended()
+
+    async def until_ended(self) -> None:
+        async with asyncio.timeout(20):
+            await self.has_ended.wait()
+
+    def begin(self, *, beats: bool = True) -> None:
         self._clock.advance_ms(INTERVAL_MS)
         self.beats += beats
         self.looking.begin({one: registered(one) for one in self.watched})
-        for _ in range(20):
-            await asyncio.sleep(0.002)
+
+    def _ended(self) -> int:
+        self.has_ended.set()
+        return self.beats
 
 
 def registered(node_id: int) -> RegisteredBroker:
@@ -173,6 +193,80 @@ def test_an_object_that_cannot_be_read_hides_nobody_elses_death(store: MemorySto
 
     asyncio.run(main())
     assert set(looked.problems) == {f"signs of life of brokers [{UNREAD}] could not be read"}
+
+
+def test_an_object_that_hangs_hides_nobody_elses_death(store: MemoryStore, looked: Looked) -> None:
+    """Nor is it waited for any longer than that, and so many requests for it hang at most."""
+    looked.watched = [UNREAD, SILENT]
+    released, asked = threading.Event(), list[str]()
+
+    def hang(_operation: str, name: str) -> None:
+        asked.append(name)
+        if name == heartbeat_name(UNREAD):
+            released.wait(30)
+
+    async def main() -> None:
+        await looked.look_to_its_end()
+        store.hook = hang
+        for _ in range(LOOKS):
+            assert looked.dead == []
+            await looked.look_to_its_end()
+        assert looked.dead == [SILENT]
+        for _ in range(LOOKS):
+            await looked.look_to_its_end()
+        assert asked.count(heartbeat_name(UNREAD)) == 4
+        assert asked.count(heartbeat_name(SILENT)) == 2 * LOOKS
+        released.set()
+        looked.looking.stop()
+
+    asyncio.run(main())
+    assert set(looked.problems) == {f"signs of life of brokers [{UNREAD}] could not be read"}
+
+
+def test_objects_of_many_brokers_are_asked_for_together(store: MemoryStore, clock: ManualClock) -> None:
+    looked = Looked(store, clock, patience_ms=60_000)
+    looked.watched = list(range(10, 18))
+    together = threading.Barrier(len(looked.watched))
+
+    def meet(_operation: str, _name: str) -> None:
+        together.wait(10)
+
+    async def main() -> None:
+        store.hook = meet
+        for _ in range(LOOKS + 1):
+            assert looked.dead == []
+            await looked.look_to_its_end()
+        looked.looking.stop()
+
+    asyncio.run(main())
+    assert looked.dead == looked.watched
+    assert looked.problems == []
+
+
+def test_a_storage_that_is_slow_for_all_says_who_is_dead(store: MemoryStore, looked: Looked) -> None:
+    """An answer that takes longer than an interval counts, and others may take as long again."""
+    looked.watched = [UNREAD, SILENT]
+    answers = [threading.Semaphore(0), threading.Semaphore(0)]
+
+    def be_slow(_operation: str, name: str) -> None:
+        answers[name == heartbeat_name(SILENT)].acquire(timeout=30)
+
+    async def main() -> None:
+        store.hook = be_slow
+        for _ in range(LOOKS + 1):
+            assert looked.dead == []
+            looked.has_ended.clear()
+            looked.begin()
+            await asyncio.sleep(30 * PATIENCE_MS / 1000)
+            for answer in answers:
+                answer.release()
+                await asyncio.sleep(PATIENCE_MS / 1000)
+            await looked.until_ended()
+        looked.looking.stop()
+
+    asyncio.run(main())
+    assert looked.dead == [UNREAD, SILENT]
+    assert looked.problems == []
 
 
 @pytest.mark.parametrize(
