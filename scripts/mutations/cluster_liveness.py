@@ -10,6 +10,7 @@ OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 OF_JOINING_AGAIN = "tests/server/cluster/test_joining_again.py"
 OBSERVER = f"{CLUSTER}/observer.py"
 OF_LOOKING = "tests/server/cluster/test_looking.py"
+OF_UNREADABLE = "tests/server/cluster/test_unreadable_signs.py"
 OF_FOLLOWER = "tests/server/cluster/test_follower_failures.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
 
@@ -205,6 +206,34 @@ MUTANTS = (
         OBSERVER,
         "            if node_id in unread:\n                continue\n",
         "",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "looks: an object that stays unreadable is replaced, once",
+        f"{CLUSTER}/looking.py",
+        "                if self._failures[registration] == _FAILURES:\n",
+        "                if self._failures[registration] >= 2:\n",
+        OF_LOOKING,
+    ),
+    Mutant(
+        "joining: an unreadable sign of life is replaced, once",
+        f"{CLUSTER}/joining.py",
+        "            if unread == 1:",
+        "            if unread:",
+        OF_UNREADABLE,
+    ),
+    Mutant(
+        "joining: who cannot be read is not taken for dead",
+        f"{CLUSTER}/joining.py",
+        "            await asyncio.sleep(interval_ms / 1000)\n            continue\n",
+        "            found = {}\n",
+        OF_UNREADABLE,
+    ),
+    Mutant(
+        "heartbeats: what replaces an unreadable one is no sign of life",
+        f"{CLUSTER}/heartbeats.py",
+        "write(Beat(broker_epoch, 0))",
+        "write(Beat(broker_epoch, 1 << 40))",
         OF_LOOKING,
     ),
 )

@@ -59,6 +59,15 @@ class Heartbeat:
         return beat
 
 
+def say_nothing(store: Store, node_id: int, broker_epoch: int) -> None:
+    """Replace an object that cannot be read by one that can, and is above nothing that anybody has seen.
+
+    Whoever lives replaces it by the next sign of life, an interval later; whoever is dead does not, and that
+    can be seen now. If it could be read by then, one sign of life is lost, as by a PUT that lands late.
+    """
+    Heartbeat(store, node_id, broker_epoch).write(Beat(broker_epoch, 0))
+
+
 def heartbeat_name(node_id: int) -> str:
     """The object of a broker."""
     return f"{HEARTBEATS}/{node_id}"

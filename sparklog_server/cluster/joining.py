@@ -6,6 +6,10 @@ object is watched, as a controller would: until it is fenced, or counts as dead,
 moves instead, a start waits for its end for a while, and then the node id is refused. It has to move twice:
 the last write of a dead process may land late, once.
 
+An object that cannot be read, damaged or not, says nothing of who is dead. So it is replaced once by one
+that says nothing either (heartbeats.py), and watched on: who lives writes over it. If it still cannot be read
+then, the start fails, as where the storage is away.
+
 1. broker 1 is killed, and started again at once, on another machine;
 2. nobody has fenced the registration yet; a join would be refused, and to end it unasked would take a running
    broker's place, if somebody only mistook the number;
@@ -23,10 +27,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.metadata import NO_EPOCH, BrokerListener, Image, RegisteredBroker
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import plan_entering
-from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats
+from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats, say_nothing
 from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.node_lock import NodeLock
 from sparklog_server.cluster.observer import Observer, looks_until_dead
@@ -97,11 +102,24 @@ async def _watch(
     _log.warning(text, node_id, known.broker_epoch, -(-most_ms // 1000))
     observer = Observer(interval_ms=interval_ms, looks=looks)
     newest, moves = Beat(known.broker_epoch, 0), -1  # older ones are not of this registration
+    unread = 0
     while not is_stopping():
-        image, found = await root.run(_look, root, node_id)
-        standing = _standing(image, node_id)
+        standing = _standing(await root.run(_refreshed, root), node_id)
         if standing is None or standing.broker_epoch != known.broker_epoch:
             return NO_EPOCH  # it was fenced, by the controller or itself; or somebody else joined first
+        try:
+            found = await root.run(read_heartbeats, root.store, [node_id])
+        except FatalStorageError:
+            raise
+        except (SparklogError, OSError) as error:
+            unread += 1
+            if unread == 1:  # never again: who lives must get a word in
+                await _replace(root, known, error)
+                observer = Observer(interval_ms=interval_ms, looks=looks)  # what it did was nobody's silence
+            elif unread > looks and root.log.clock.monotonic_ms() >= until_ms:
+                raise
+            await asyncio.sleep(interval_ms / 1000)
+            continue
         beat = found.get(node_id, NO_BEAT)
         if beat > newest:
             newest, moves = beat, moves + 1
@@ -118,8 +136,15 @@ def _refreshed(root: LiveRoot) -> Image:
     return root.log.refresh(force=True)
 
 
-def _look(root: LiveRoot, node_id: int) -> tuple[Image, dict[int, Beat]]:
-    return _refreshed(root), read_heartbeats(root.store, [node_id])
+async def _replace(root: LiveRoot, known: RegisteredBroker, why: Exception) -> None:
+    text = "the sign of life of broker %d cannot be read, and is replaced by one that says nothing: %s"
+    _log.warning(text, known.node_id, why)
+    try:
+        await root.run(say_nothing, root.store, known.node_id, known.broker_epoch)
+    except FatalStorageError:
+        raise
+    except (SparklogError, OSError) as error:
+        _log.warning("the sign of life of broker %d could not be replaced: %s", known.node_id, error)
 
 
 def _standing(image: Image, node_id: int) -> RegisteredBroker | None:

@@ -8,7 +8,8 @@ says nothing.
 Nor does one broker's object keep others waiting: all are asked for together, and who has not been told of an
 interval later, or when as much time again has passed as the first answer took, is as if nobody had looked. So
 a storage that is slow for all still says who is dead, and one that hangs for one object, or cannot read it
-(a bad sector), says so of the others.
+(a bad sector), says so of the others. An object that could not be read so many times in a row is replaced by
+one that says nothing (heartbeats.py): a broker that has died would else never be found dead.
 
 A look counts if a sign of life of our own has arrived since the last one that did. Where the storage is read,
 but takes nothing (a full disk), all fall silent together, and that is no evidence:
@@ -26,7 +27,7 @@ After a crash: whoever looks next counts from the beginning.
 import asyncio
 import concurrent.futures
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -34,12 +35,13 @@ from sparklog.clock import Clock
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.metadata import RegisteredBroker
 from sparklog.storage import Store
-from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats
+from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats, say_nothing
 from sparklog_server.cluster.observer import Observer
 from sparklog_server.runtime.background import Background
 
 _MOST_UNDER_WAY: Final = 4  # requests for one object
 _THREADS: Final = 16
+_FAILURES: Final = 4  # in a row, after which an object is replaced
 
 
 class Looking:
@@ -70,6 +72,7 @@ class Looking:
         self._interval_seconds = interval_ms / 1000
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "looking")
         self._free = defaultdict[int, threading.Semaphore](lambda: threading.Semaphore(_MOST_UNDER_WAY))
+        self._failures = Counter[tuple[int, int]]()  # in a row, by registration
         self._background = Background()
         self._begun = self._counted = self._beats_counted = 0
 
@@ -108,9 +111,9 @@ class Looking:
         if dead:
             self._on_dead([watched[node_id] for node_id in dead])
 
-    async def _read(self, node_ids: Collection[int]) -> dict[int, Beat]:
+    async def _read(self, watched: Mapping[int, RegisteredBroker]) -> dict[int, Beat]:
         """What there is of those that could be read in time. Raises why, if that is nobody."""
-        asked = {node_id: future for node_id in node_ids if (future := self._ask(node_id)) is not None}
+        asked = {node_id: future for node_id in watched if (future := self._ask(node_id)) is not None}
         try:
             await self._wait(asked.values())
         finally:
@@ -120,12 +123,18 @@ class Looking:
         for node_id, future in asked.items():
             if future.cancelled():
                 continue
+            registration = node_id, watched[node_id].broker_epoch
             try:
                 found[node_id] = future.result()
             except FatalStorageError:
                 raise
             except (SparklogError, OSError) as error:
                 problems.append(error)
+                self._failures[registration] += 1
+                if self._failures[registration] == _FAILURES:
+                    self._replace(*registration)
+            else:
+                self._failures.pop(registration, None)
         if problems and not found:
             raise problems[0]
         return found
@@ -138,6 +147,12 @@ class Looking:
         reading = self._threads.submit(_read_one, self._store, node_id)
         reading.add_done_callback(lambda _reading: free.release())
         return asyncio.wrap_future(reading)
+
+    def _replace(self, node_id: int, broker_epoch: int) -> None:
+        """Once, until it could be read again: who lives must get a word in."""
+        self._on_problem(f"the sign of life of broker {node_id} cannot be read, and is replaced")
+        # Whether that has worked is seen at the next look.
+        self._threads.submit(say_nothing, self._store, node_id, broker_epoch)
 
     async def _wait(self, asked: Collection["asyncio.Future[Beat]"]) -> None:
         if not asked:

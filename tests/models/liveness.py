@@ -16,8 +16,9 @@ Promises:
 An interval is a step of the world. In each one every process that can does its part once, in any order; so
 two looks have a write between them, but for one before it and one after. Hence two looks mean death where no
 PUT is late, and each one that is late takes two more; and one more where the storage may be full, for what is
-its own may have arrived just before that.
-Bounds: intervals without storage or observer, late PUTs, restarts.
+its own may have arrived just before that. One that somebody could not read, and has replaced by one that says
+nothing, is as a PUT that is late.
+Bounds: intervals without storage or observer, late PUTs, restarts, replacements.
 Left out: clocks. Whoever goes by looks needs none but to keep them an interval apart.
 """
 
@@ -53,6 +54,7 @@ class State(NamedTuple):
     stops: int = 0  # of the observer
     repeats: int = 0
     restarts: int = 0
+    replacements: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +83,21 @@ class Liveness(Model):
         stops: int = 0,
         repeats: int = 0,
         restarts: int = 0,
+        replacements: int = 0,
         dies: bool = False,
         without: tuple[str, ...] = (),
     ) -> None:
         """`misses`: so many looks in a row mean death."""
         super().__init__(without=without if dies else (*without, "die"))
         self.rules, self.misses = rules, misses
-        self.first = State(outages=outages, full=full, stops=stops, repeats=repeats, restarts=restarts)
+        self.first = State(
+            outages=outages,
+            full=full,
+            stops=stops,
+            repeats=repeats,
+            restarts=restarts,
+            replacements=replacements,
+        )
 
     def initial(self) -> State:
         return self.first
@@ -144,6 +154,12 @@ class Liveness(Model):
         p = s.processes[BROKER]
         if p.at != "dead":
             yield "", s._replace(processes=replaced(s.processes, BROKER, p._replace(at="dead")), since=0)
+
+    @world("who could not read it replaces it")
+    def replace(self, s: State) -> Next:
+        """By its epoch and 0, which is above nothing that was seen; the broker may live, or be dead."""
+        if s.replacements:
+            yield "", s._replace(found=NEVER, replacements=s.replacements - 1)
 
     # --- the observer -----------------------------------------------------------------------------------
 

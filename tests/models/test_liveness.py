@@ -13,6 +13,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "storage goes away, and the observer, 2 looks": {"outages": 2, "stops": 2, "dies": True},
     "storage is full, 3 looks": {"misses": 3, "full": 3, "outages": 1, "dies": True},
     "a late PUT, 4 looks": {"misses": 4, "repeats": 1, "outages": 1, "dies": True},
+    "replaced, as it could not be read, 4 looks": {
+        "misses": 4,
+        "replacements": 1,
+        "outages": 1,
+        "dies": True,
+    },
     "started anew, a late PUT, 4 looks": {"misses": 4, "repeats": 1, "restarts": 1},
 }
 LARGE: dict[str, dict[str, Any]] = {
@@ -30,6 +36,7 @@ LARGE: dict[str, dict[str, Any]] = {
 MUTANTS: dict[str, tuple[Rules, dict[str, Any], str]] = {
     "one look means death": (Rules(), {"misses": 1}, "killed"),
     "three looks mean death, and a PUT is late": (Rules(), {"misses": 3, "repeats": 1}, "killed"),
+    "three looks mean death, and it is replaced": (Rules(), {"misses": 3, "replacements": 1}, "killed"),
     "whatever is different is a sign of life": (
         Rules(newer_only=False),
         {"misses": 4, "repeats": 1, "dies": True},

@@ -10,7 +10,7 @@ from sparklog.clock import ManualClock
 from sparklog.errors import FatalStorageError, StorageError
 from sparklog.metadata import RegisteredBroker
 from sparklog.storage import MemoryStore
-from sparklog_server.cluster.heartbeats import Heartbeat, heartbeat_name
+from sparklog_server.cluster.heartbeats import Heartbeat, heartbeat_name, read_heartbeats, say_nothing
 from sparklog_server.cluster.looking import Looking
 from sparklog_server.cluster.observer import Observer
 
@@ -221,6 +221,43 @@ def test_an_object_that_hangs_hides_nobody_elses_death(store: MemoryStore, looke
 
     asyncio.run(main())
     assert set(looked.problems) == {f"signs of life of brokers [{UNREAD}] could not be read"}
+
+
+def test_an_object_that_stays_unreadable_is_replaced(store: MemoryStore, looked: Looked) -> None:
+    """Once: a broker that lives writes over it, one that is dead is found dead."""
+    written = list[str]()
+
+    def be_damaged(operation: str, name: str) -> None:
+        if operation == "put_hint":
+            written.append(name)
+        elif not written:
+            raise StorageError("STORAGE_FAILED", "EIO", fix="replace the disk")
+
+    async def main() -> None:
+        await looked.look_to_its_end()
+        store.hook = be_damaged
+        for _ in range(LOOKS + 1):
+            assert written == []
+            await looked.look()
+        for _ in range(LOOKS):
+            assert looked.dead == []
+            await looked.look_to_its_end()
+        looked.looking.stop()
+
+    asyncio.run(main())
+    assert looked.dead == [SILENT]
+    assert written == [heartbeat_name(SILENT)]
+
+
+def test_a_replaced_object_is_no_sign_of_life_and_hides_none(store: MemoryStore) -> None:
+    heartbeat = Heartbeat(store, SILENT, 5)
+    beats = [heartbeat.beat()]
+    say_nothing(store, SILENT, 5)
+    (said,) = read_heartbeats(store, [SILENT]).values()
+    assert said < beats[0]
+    assert said > Heartbeat(store, SILENT, 4).next()
+    beats.append(heartbeat.beat())
+    assert read_heartbeats(store, [SILENT]) == {SILENT: beats[1]}
 
 
 def test_objects_of_many_brokers_are_asked_for_together(store: MemoryStore, clock: ManualClock) -> None:
