@@ -265,7 +265,7 @@ class Broker:
         return min(CONTROLLER_POLL_MS, bound_ms) if self.controller.is_controller else bound_ms
 
     async def start(self) -> None:
-        """Bind, start the components, and accept."""
+        """Take the ports, start the components, and only then listen."""
         lifecycle = self.lifecycle
         lifecycle.change(BrokerState.STARTING)
         self.network.bind()
@@ -276,8 +276,8 @@ class Broker:
         if lifecycle.failure is not None:
             raise lifecycle.failure
         self.follower.start()
-        lifecycle.change(BrokerState.RUNNING)
         self.network.start()
+        lifecycle.change(BrokerState.RUNNING)  # before anybody is accepted: that takes a turn of the loop
 
     async def stop(self, timeout_ms: int | None = None) -> None:
         """Hand over what is led, answer what is in progress, for at most so long, and close everything."""

@@ -10,6 +10,9 @@ OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 OF_JOINING_AGAIN = "tests/server/cluster/test_joining_again.py"
 OBSERVER = f"{CLUSTER}/observer.py"
 OF_LOOKING = "tests/server/cluster/test_looking.py"
+OF_TAKEN = "tests/server/cluster/test_taken_node_ids.py"
+OF_LISTENER = "tests/server/network/test_listener.py"
+LISTENER = "sparklog_server/network/listener.py"
 OF_UNREADABLE = "tests/server/cluster/test_unreadable_signs.py"
 OF_FOLLOWER = "tests/server/cluster/test_follower_failures.py"
 OF_STATES = "tests/server/cluster/test_state_log.py"
@@ -228,6 +231,27 @@ MUTANTS = (
         "            await asyncio.sleep(interval_ms / 1000)\n            continue\n",
         "            found = {}\n",
         OF_UNREADABLE,
+    ),
+    Mutant(
+        "listener: clients are refused until it can answer",
+        LISTENER,
+        "            _bind(sock, (host, self.address.port))\n",
+        "            _bind(sock, (host, self.address.port))\n            sock.listen(_BACKLOG)\n",
+        f"{OF_TAKEN}::test_clients_of_one_that_waits_are_refused_at_once",
+    ),
+    Mutant(
+        "listener: a port is for one alone, before it listens as well",
+        LISTENER,
+        "        sock.bind(address)\n    except",
+        '        raise OSError(errno.EADDRINUSE, "")\n    except',
+        OF_LISTENER,
+    ),
+    Mutant(
+        "listener: connections that are left keep no next one from the port",
+        LISTENER,
+        "            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n",
+        "",
+        OF_LISTENER,
     ),
     Mutant(
         "heartbeats: what replaces an unreadable one is no sign of life",

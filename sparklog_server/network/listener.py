@@ -1,8 +1,12 @@
-"""One listening socket: binds, accepts, and counts each connection in before it costs anything.
+"""One listening socket: its port, and its connections, each counted in before it costs anything.
+
+A port is taken when the broker starts, so that one that is taken already is told before anything is written.
+It listens only when it can answer: until then clients are refused at once, and go on to another broker,
+instead of hanging in the kernel's queue for as long as the broker waits for its node id.
 
 Invariants: no more connections than the quota says, in all (then nobody is accepted: they queue in the
     kernel) and per address (then the new one is closed).
-Sources: Kafka SocketServer.Acceptor, ConnectionQuotas.
+Sources: Kafka SocketServer.Acceptor (opens its socket when requests are processed), ConnectionQuotas.
 """
 
 import asyncio
@@ -32,27 +36,34 @@ class Listener:
         self._socket: socket.socket | None = None
 
     def bind(self) -> None:
-        """Take the port; 0 takes any free one."""
+        """Take the port; 0 takes any free one. Whoever connects is refused."""
         host, settings = bind_host(self.address.host), self._shared.settings
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if settings.socket_receive_buffer_bytes != -1:  # before listen: it decides the window scale
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
-            sock.bind((host, self.address.port))
-            sock.listen(_BACKLOG)
+            _bind(sock, (host, self.address.port))
             sock.setblocking(False)
         except OSError as error:
             sock.close()
-            error.add_note(
-                f"cannot listen on {self.address}: give listeners an address of this machine, and a free port"
-            )
+            self._explain(error)
             raise
         self._socket = sock
         port = sock.getsockname()[1]
         self.address = self.address.with_port(port)
         self.advertised = settings.advertised(self.address)
+
+    def listen(self) -> None:
+        """Have the kernel take connections from now on."""
+        assert self._socket is not None
+        try:
+            # The connections have it from here: what is left of them keeps no next process from the port.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.listen(_BACKLOG)
+        except OSError as error:
+            self._explain(error)
+            raise
 
     async def accept(self) -> None:
         """Accept until cancelled."""
@@ -84,9 +95,28 @@ class Listener:
         if self._socket is not None:
             self._socket.close()
 
+    def _explain(self, error: OSError) -> None:
+        error.add_note(
+            f"cannot listen on {self.address}: give listeners an address of this machine, and a free port"
+        )
+
     def _set_options(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         size = self._shared.settings.socket_send_buffer_bytes
         if size != -1:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+
+def _bind(sock: socket.socket, address: tuple[str, int]) -> None:
+    """For this socket alone: two may share a port with SO_REUSEADDR for as long as neither listens.
+
+    So without it, unless connections of a process that has ended are left: those need it.
+    """
+    try:
+        sock.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)

@@ -61,7 +61,7 @@ class Network:
         metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
 
     def bind(self) -> None:
-        """Open the listeners' sockets, so that their ports are known. Nobody is accepted yet."""
+        """Take the listeners' ports, so that they are known. Clients are refused yet."""
         for one in self.shared.settings.parsed_listeners():
             listener = Listener(self.shared, one, self.add_connection)
             listener.bind()
@@ -74,7 +74,9 @@ class Network:
         )
 
     def start(self) -> None:
-        """Accept connections."""
+        """Listen, and accept connections."""
+        for listener in self.listeners:
+            listener.listen()
         for listener in self.listeners:
             self._keep(asyncio.create_task(listener.accept()))
         self._keep(asyncio.create_task(self._look_after_connections()))

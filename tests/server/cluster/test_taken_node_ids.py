@@ -1,6 +1,7 @@
 """A node id that another process has when a broker starts: one that is about to stop, or one that runs on."""
 
 import re
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,15 @@ import pytest
 import sparklog
 from sparklog.errors import FencedError
 from sparklog.metadata import plan_begin_controlled_shutdown
+from sparklog_server.protocol.api_keys import ApiKey
+from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.runtime.lifecycle import BrokerState
 from tests.support.broker_process import until
 from tests.support.brokers import Brokers
+from tests.support.ports import lasting_port
 from tests.support.running_broker import RunningBroker
 from tests.support.told import Told
+from tests.support.wire_client import WireClient
 
 
 def waits(told: Told) -> list[str]:
@@ -36,6 +41,7 @@ class Newcomer:
 
     def __init__(self, brokers: Brokers, told: Told) -> None:
         self.failure: BaseException | None = None
+        self.port = lasting_port()
         self._brokers = brokers
         self._thread = threading.Thread(target=self._start)
         self._thread.start()
@@ -43,7 +49,8 @@ class Newcomer:
 
     def _start(self) -> None:
         try:
-            self._brokers.start(1, initial_broker_registration_timeout_ms="60000")
+            listeners = f"PLAINTEXT://127.0.0.1:{self.port}"
+            self._brokers.start(1, initial_broker_registration_timeout_ms="60000", listeners=listeners)
         except FencedError as error:
             self.failure = error
 
@@ -74,6 +81,19 @@ def test_a_newcomer_waits_for_one_that_is_going(brokers: Brokers, told: Told) ->
     assert brokers[1].broker.membership.is_registered
     (text,) = waits(told)
     assert re.search(r"broker 1.*at most 6[01] s$", text)
+
+
+def test_clients_of_one_that_waits_are_refused_at_once(brokers: Brokers, told: Told) -> None:
+    """They go on to another broker: in the kernel's queue they would wait until their request times out."""
+    brokers.start(1, 2)
+    first = brokers[1]
+    newcomer = Newcomer(brokers, told)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", newcomer.port), timeout=10)
+    first.stop()
+    newcomer.join()
+    with WireClient("127.0.0.1", newcomer.port) as client:
+        assert client.ask(ApiKey.API_VERSIONS, 0).error_code == ErrorCode.none
 
 
 def test_a_newcomer_waits_for_one_that_is_told_to_stop_meanwhile(brokers: Brokers, told: Told) -> None:
