@@ -53,6 +53,20 @@ MUTANTS = (
         "tests/metadata/test_turns.py",
     ),
     Mutant(
+        "a Ctrl-C as a turn is given back keeps it from nobody",
+        "sparklog/metadata/log.py",
+        "            finally:  # Ctrl-C as that began\n                self._turns.release()\n",
+        "            finally:\n                pass\n",
+        "tests/metadata/test_interrupted_turns.py",
+    ),
+    Mutant(
+        "who stays stopped with the right of way is waited for twice in all",
+        "sparklog/metadata/turns.py",
+        "                    self._wait_ms //= 2\n",
+        "",
+        "tests/metadata/test_turns.py",
+    ),
+    Mutant(
         "that the commit before was cleaned is no error of a publisher",
         "sparklog/metadata/log.py",
         "with contextlib.suppress(NotFoundError):  # cleaned since",

@@ -279,7 +279,8 @@ class MetadataLog:
         self._creator.refuse_if_fatal()
         deadline_ms = self._clock.monotonic_ms() + self._settings.publish_timeout_ms
         next_name = commit_name(self._image.commit + 1)
-        with self._turns.turn(lambda: self._store.exists(next_name)):
+        try:
+            self._turns.take(lambda: self._store.exists(next_name))
             look = self._must_look()
             if self._creator.has_open_put:
                 if self._is_remote:
@@ -287,7 +288,13 @@ class MetadataLog:
                     self._refresh_locked()
                 self._creator.resolve(deadline_ms)
                 look = True
-            return self._publish_in_turn(plan, shared, deadline_ms, look=look)
+            published = self._publish_in_turn(plan, shared, deadline_ms, look=look)
+        finally:
+            try:
+                self._turns.release()
+            finally:  # Ctrl-C as that began
+                self._turns.release()
+        return published
 
     def _must_look(self) -> bool:
         """Ask for the newest commit before planning, or try right away and look only if that fails?"""
@@ -386,6 +393,7 @@ class MetadataLog:
         """Another thread of the parent may have held the lock. The image is whole."""
         self._lock, self._showing = threading.RLock(), threading.Lock()
         self._looks.start_anew()
+        self._turns.start_anew()
         self._random.seed()  # else all children would wait for the same moments
         self._creator.forget_open_put()
         self.combiner.start_anew()

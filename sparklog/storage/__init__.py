@@ -9,6 +9,7 @@ from sparklog.storage.base import (
     Store,
     StoredFile,
     StoreTraits,
+    Turn,
 )
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore
@@ -26,6 +27,7 @@ __all__ = [
     "Store",
     "StoreTraits",
     "StoredFile",
+    "Turn",
     "open_store",
     "validate_name",
 ]

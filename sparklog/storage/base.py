@@ -173,6 +173,28 @@ class Hold:
     write: Callable[[bytes], None] = _note_nothing
 
 
+class Turn(Protocol):
+    """An advisory lock that spares racing processes futile work; nothing may depend on it."""
+
+    def take(self) -> bool:
+        """Is it ours now? False while another has it; true wherever there are no locks."""
+        ...
+
+    def release(self) -> None:
+        """If it is ours: also after a `take` or `release` that was interrupted, wherever that was."""
+        ...
+
+
+class FreeTurn:
+    """Of a store without locks."""
+
+    def take(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """There is nothing to release."""
+
+
 class Store(Protocol):
     """A flat set of named files under one root."""
 
@@ -213,11 +235,8 @@ class Store(Protocol):
         """Bytes that the storage has in all, and that we may still fill; None where nobody counts them."""
         ...
 
-    def take_turn(self, prefix: str) -> Callable[[], None] | None:
-        """An advisory lock on directory `prefix`: a function that releases it; None while another holds it.
-
-        Spares racing processes futile work; nothing may depend on it. Stores without locks always give it.
-        """
+    def turn(self, prefix: str) -> Turn:
+        """The advisory lock on directory `prefix`, for one of those who compete for it."""
         ...
 
     def hold(self, name: str, note: bytes) -> Hold:

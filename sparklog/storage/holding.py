@@ -13,7 +13,6 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from sparklog.storage.base import Hold
@@ -82,29 +81,42 @@ def machine_directory() -> Path | None:
     return path if is_ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else None
 
 
-def take_directory(path: str) -> Callable[[], None] | None:
-    """Lock a directory: a function that releases it; None while another holds it."""
-    try:
-        fd = os.open(path, DIRECTORY_FLAGS)
-    except OSError:  # not there yet: no competitors either
-        return _no_release
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    except OSError:  # a file system without locks
-        os.close(fd)
-        return _no_release
+class DirectoryTurn:
+    """See Turn. The lock is that of a descriptor, which is noted before it is locked: whatever interrupts
+    `take`, `release` finds it.
+    """
 
-    def release() -> None:
-        # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
-        # would leave the lock with it.
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: list[int] = []  # while it is had, or asked for
 
-    return release
+    def take(self) -> bool:
+        self.release()
+        try:
+            # Opened and noted between two instructions, where no signal is handled.
+            self._descriptor[:] = map(os.open, (self._path,), (DIRECTORY_FLAGS,))
+        except OSError:  # not there yet: no competitors either
+            return True
+        try:
+            fcntl.flock(self._descriptor[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._close()
+            return False
+        except OSError:  # a file system without locks
+            self._close()
+        return True
 
+    def release(self) -> None:
+        if self._descriptor:
+            # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
+            # would leave the lock with it.
+            fcntl.flock(self._descriptor[0], fcntl.LOCK_UN)
+            self._close()
 
-def _no_release() -> None:
-    """For a turn that needed no lock."""
+    def _close(self) -> None:
+        os.close(self._descriptor.pop())
+
+    def __del__(self) -> None:
+        """In a forked child that forgets its parent's turn: the copy only."""
+        if self._descriptor:
+            self._close()

@@ -42,7 +42,7 @@ from sparklog.failpoints import failpoint
 from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, IndefinitePutError, StoredFile, StoreTraits
 from sparklog.storage.durable_names import DurableNames
 from sparklog.storage.filesystems import Trust, judge, mount_of
-from sparklog.storage.holding import hold_file, take_directory
+from sparklog.storage.holding import DirectoryTurn, hold_file
 from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
 from sparklog.storage.local_temporary import put_key, sweep_temporary_files
 from sparklog.storage.local_tree import list_files, remove_empty, remove_tree, top_names, walk_files
@@ -239,8 +239,8 @@ class LocalStore(WholeFiles):
             "FILE_EXISTS", f"{path}: exists, expected no such file", fix="Use another name"
         )
 
-    def take_turn(self, prefix: str) -> Callable[[], None] | None:
-        return take_directory(self._directory(prefix))
+    def turn(self, prefix: str) -> DirectoryTurn:
+        return DirectoryTurn(self._directory(prefix))
 
     def hold(self, name: str, note: bytes) -> Hold:
         trust, _ = judge(mount_of(self._root))

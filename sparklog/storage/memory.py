@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sparklog.clock import Clock, SystemClock
 from sparklog.closing import Closing
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
-from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, StoredFile, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, StoredFile, StoreTraits, Turn
 from sparklog.storage.names import first_left_out, validate_name, validate_prefix
 from sparklog.storage.whole_files import WholeFiles
 
@@ -46,7 +46,7 @@ class MemoryStore(WholeFiles):
         self.hook: Callable[[str, str], None] | None = None
         self._clock = clock if clock is not None else SystemClock()
         self._files: dict[str, _File] = {}
-        self._turns: set[str] = set()
+        self._turns: dict[str, Turn] = {}
         self._lock = threading.RLock()
 
     def put_if_absent(self, name: str, data: bytes, *, guard: Callable[[], bool] | None = None) -> None:
@@ -78,15 +78,21 @@ class MemoryStore(WholeFiles):
     def storage_now_ms(self, here_ms: int) -> int:
         return here_ms
 
-    def take_turn(self, prefix: str) -> Callable[[], None] | None:
-        self._call("take_turn", validate_prefix(prefix))
+    def turn(self, prefix: str) -> Turn:
+        return _Turn(self, validate_prefix(prefix))
+
+    def take_turn(self, prefix: str, turn: Turn) -> bool:
+        """Give it to `turn`, if nobody has it."""
+        self._call("take_turn", prefix)
         with self._lock:
-            if self.traits.is_remote:  # object stores have no locks
-                return lambda: None
-            if prefix in self._turns:
-                return None
-            self._turns.add(prefix)
-        return lambda: self._turns.discard(prefix)
+            # Object stores have no locks.
+            return self.traits.is_remote or self._turns.setdefault(prefix, turn) is turn
+
+    def release_turn(self, prefix: str, turn: Turn) -> None:
+        """Take it back, if `turn` has it."""
+        with self._lock:
+            if self._turns.get(prefix) is turn:
+                del self._turns[prefix]
 
     def sync_directory(self, prefix: str) -> None:
         self._call("sync_directory", validate_prefix(prefix))
@@ -206,6 +212,18 @@ class MemoryStore(WholeFiles):
         return AlreadyExistsError(
             "FILE_EXISTS", f"{self.url}/{name}: exists, expected no such file", fix="Use another name"
         )
+
+
+class _Turn:
+    def __init__(self, store: MemoryStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    def take(self) -> bool:
+        return self._store.take_turn(self._prefix, self)
+
+    def release(self) -> None:
+        self._store.release_turn(self._prefix, self)
 
 
 class MemoryAppendFile(Closing):

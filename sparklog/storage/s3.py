@@ -5,7 +5,7 @@ What each operation is here:
                     IndefinitePutError, and the caller puts the same bytes to the same key again
     append_file     gathers bytes; sync() finishes the object (one PUT, or a multipart upload)
     sync_directory  nothing: an answered PUT is durable with its name
-    take_turn       always given: there are no locks
+    turn            always given: there are no locks
     abort_puts      nothing: a put under way cannot be stopped. put_lifetime_ms says how late it may land
     sweep_temporary aborts old multipart uploads of segments, and removes what probes left
 
@@ -24,7 +24,7 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import NotFoundError, StorageError
-from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, StoredFile, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, BytesLike, FreeTurn, Hold, StoredFile, StoreTraits
 from sparklog.storage.names import TEMPORARY_DIRECTORY, first_left_out, validate_name, validate_prefix
 from sparklog.storage.root_urls import parse_s3_url
 from sparklog.storage.s3_append import S3AppendFile
@@ -95,9 +95,9 @@ class S3Store:
     def storage_now_ms(self, here_ms: int) -> int:
         return self.client.storage_now_ms(here_ms)
 
-    def take_turn(self, prefix: str) -> Callable[[], None]:
+    def turn(self, prefix: str) -> FreeTurn:
         validate_prefix(prefix)
-        return _no_release
+        return FreeTurn()
 
     def sync_directory(self, prefix: str) -> None:
         validate_prefix(prefix)
@@ -255,10 +255,6 @@ def _not_deleted(url: str, refused: dict[str, Any]) -> StorageError:
     if refused.get("Code") == "AccessDenied":
         return StorageError("STORAGE_REFUSED", found, fix="Allow s3:DeleteObject, or keep the files")
     return StorageError("STORAGE_FAILED", found, fix="Try again; what was deleted before is gone")
-
-
-def _no_release() -> None:
-    """There was no lock."""
 
 
 __all__ = ["S3Store"]

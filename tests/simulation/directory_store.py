@@ -73,7 +73,7 @@ class Disk:
         self._durable: dict[str, SimFile] = {}
         self._unsynced: dict[str, set[str]] = {}  # directory -> names that changed since its last sync
         self.temporary: dict[str, list[TemporaryFile]] = {}  # puts under way, by name
-        self.turns: dict[str, SimProcess] = {}
+        self.turns: dict[str, SimTurn] = {}
         self.stalled_until_us = 0  # the disk is busy: an fsync takes until then
         # Called once, when a commit gets its name, with the process that made it.
         self.on_commit: Callable[[SimProcess], None] = _nothing
@@ -201,18 +201,20 @@ class DirectoryStore(WholeFiles):
         del here_ms
         return START_MS + self._world.now_us // 1000
 
-    def take_turn(self, prefix: str) -> Callable[[], None] | None:
+    def turn(self, prefix: str) -> "SimTurn":
+        return SimTurn(self, self._process, prefix)
+
+    def take_turn(self, turn: "SimTurn") -> bool:
         self._step()
-        holder = self._disk.turns.get(prefix)
-        if holder is not None and not holder.dead:
-            return None
-        self._disk.turns[prefix] = self._process
+        holder = self._disk.turns.get(turn.prefix)
+        if holder is not None and not holder.process.dead:
+            return False
+        self._disk.turns[turn.prefix] = turn
+        return True
 
-        def release() -> None:
-            if self._disk.turns.get(prefix) is self._process:
-                del self._disk.turns[prefix]
-
-        return release
+    def release_turn(self, turn: "SimTurn") -> None:
+        if self._disk.turns.get(turn.prefix) is turn:
+            del self._disk.turns[turn.prefix]
 
     def sync_directory(self, prefix: str) -> None:
         self._refuse_if_poisoned()
@@ -328,6 +330,21 @@ class DirectoryStore(WholeFiles):
 
     def _taken(self, name: str) -> AlreadyExistsError:
         return AlreadyExistsError("FILE_EXISTS", f"{name}: exists", fix="Use another name")
+
+
+@dataclass(frozen=True, eq=False)
+class SimTurn:
+    """One competitor for the lock of a directory."""
+
+    store: DirectoryStore
+    process: SimProcess
+    prefix: str
+
+    def take(self) -> bool:
+        return self.store.take_turn(self)
+
+    def release(self) -> None:
+        self.store.release_turn(self)
 
 
 class DirectoryAppendFile:

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from sparklog.errors import AlreadyExistsError, NotFoundError, RetriableError, StorageError
 from sparklog.metadata.documents.paths import REQUESTS, commit_of
 from sparklog.storage import BytesLike, IndefinitePutError, StoredFile
-from sparklog.storage.base import UNFINISHED_MS, Hold, StoreTraits
+from sparklog.storage.base import UNFINISHED_MS, FreeTurn, Hold, StoreTraits
 from sparklog.storage.memory import MemoryReadFile
 from sparklog.storage.names import first_left_out
 from sparklog.storage.s3_errors import Outcome, outcome_of
@@ -154,8 +154,9 @@ class RemoteStore:
         del here_ms
         return START_MS + self._world.now_us // 1000
 
-    def take_turn(self, prefix: str) -> Callable[[], None]:
-        return lambda: None
+    def turn(self, prefix: str) -> FreeTurn:
+        del prefix
+        return FreeTurn()
 
     def sync_directory(self, prefix: str) -> None:
         self._process.refuse_if_dead()

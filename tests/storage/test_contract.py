@@ -307,13 +307,18 @@ def test_odd_names_that_are_legal(store: Store, name: str) -> None:
 
 def test_turns_exclude_each_other(store: Store) -> None:
     store.put_if_absent("d/a", b"")
-    release = store.take_turn("d")
-    assert release is not None
-    assert store.traits.is_remote or store.take_turn("d") is None
-    release()
-    again = store.take_turn("d")
-    assert again is not None
-    again()
+    one, other = store.turn("d"), store.turn("d")
+    assert one.take()
+    assert store.traits.is_remote or not other.take()
+    other.release()  # nothing, and so no one else's
+    assert store.traits.is_remote or not other.take()
+    one.release()
+    one.release()
+    assert other.take()
+    assert store.traits.is_remote or not one.take()
+    other.release()
+    assert one.take()
+    one.release()
 
 
 def test_sync_of_a_directory(store: Store) -> None:

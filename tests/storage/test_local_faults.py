@@ -225,18 +225,18 @@ def test_forked_append_file_refuses_to_write(local: LocalStore) -> None:
 
 
 def test_turn_is_free_again_though_a_forked_child_lives(local: LocalStore) -> None:
-    release = local.take_turn("")
-    assert release is not None
+    turn = local.turn("")
+    assert turn.take()
     hold, let_go = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(let_go)
         os.read(hold, 1)
         os._exit(0)
-    release()
-    again = local.take_turn("")
-    assert again is not None
-    again()
+    turn.release()
+    again = local.turn("")
+    assert again.take()
+    again.release()
     os.close(let_go)
     os.close(hold)
     os.waitpid(child, 0)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import CodeType, FrameType
 from typing import Any
 
-_HANDLED_AFTER = ("CALL", "RESUME", "JUMP_BACKWARD")
+_HANDLED_AFTER = ("CALL", "JUMP_BACKWARD")
 
 
 def interrupt_everywhere(act: Callable[[], object], *modules: str) -> Iterator[str]:
@@ -56,14 +56,19 @@ class _Places:
         if frame.f_globals.get("__name__") not in self._modules or self.where:
             return None
         frame.f_trace_opcodes = True
+        if event == "call":
+            self._pass(frame)
         if event == "opcode":
             last, self._last[frame] = self._last.get(frame), frame.f_lasti
             if last is not None and self._name(frame, last).startswith(_HANDLED_AFTER):
-                self._left -= 1
-                if self._left < 0:
-                    self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
-                    raise KeyboardInterrupt
+                self._pass(frame)
         return self.trace
+
+    def _pass(self, frame: FrameType) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}"
+            raise KeyboardInterrupt
 
     def _name(self, frame: FrameType, place: int) -> str:
         code = frame.f_code

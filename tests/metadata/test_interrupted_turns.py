@@ -1,0 +1,40 @@
+"""Ctrl-C in a publish: whatever it interrupts, other processes get their turn afterwards."""
+
+import contextlib
+
+from sparklog.clock import ManualClock
+from sparklog.metadata import MetadataLog, SetConfigs, log, turns
+from sparklog.metadata.documents.paths import DIRECTORY
+from sparklog.storage import LocalStore, holding, local
+from tests.support.interrupts import interrupt_everywhere
+
+MODULES = (log.__name__, turns.__name__, holding.__name__, local.__name__, contextlib.__name__)
+
+
+def is_free(store: LocalStore, directory: str) -> bool:
+    turn = store.turn(directory)
+    try:
+        return turn.take()
+    finally:
+        turn.release()
+
+
+def test_no_interrupt_keeps_the_turn(local: LocalStore, clock: ManualClock) -> None:
+    publisher = MetadataLog.open(local, clock, create=True)
+    publisher.publish(lambda _: [SetConfigs(configs={"first": "x"})])
+    tracebacks: list[KeyboardInterrupt] = []  # as an interactive session keeps the last one
+
+    def publish() -> None:
+        try:
+            publisher.publish(lambda _: [SetConfigs(configs={"more": "x"})])
+        except KeyboardInterrupt as interrupt:
+            tracebacks.append(interrupt)
+            raise
+
+    places = []
+    for where in interrupt_everywhere(publish, *MODULES):
+        places.append(where)
+        assert is_free(local, DIRECTORY), where
+        assert is_free(local, ""), where
+        publisher.refresh()  # else the next publish follows what this one may have linked, and takes longer
+    assert len(places) > 100
