@@ -32,6 +32,7 @@ from scripts.mutations import (
     transactions_of_python,
     uncleanable,
     upkeep,
+    write_path,
 )
 from scripts.mutations.mutant import Mutant
 
@@ -44,6 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *combining.MUTANTS,
     *clients.MUTANTS,
     *spark.MUTANTS,
+    *write_path.MUTANTS,
     *coordination.MUTANTS,
     *groups.MUTANTS,
     *records.MUTANTS,

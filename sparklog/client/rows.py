@@ -22,6 +22,8 @@ from sparklog.format.byte_views import ByteViews
 from sparklog.format.schema import HEADERS_TYPE, as_binary, as_headers
 from sparklog.log.config import TimestampMode, TopicConfig
 
+_NOW = -1  # in place of null
+_TICKS_OF_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 COLUMNS = ("key", "value", "headers", "partition", "timestamp", "topic")
 
 
@@ -34,7 +36,7 @@ class Rows:
     headers: pa.Array | None
     partition: pa.Array | None
     topic: pa.Array | None
-    timestamp_ms: npt.NDArray[np.int64]  # -1: the time of the append
+    timestamp_ms: npt.NDArray[np.int64]  # -1, of null: the time of the append
 
     @property
     def num_rows(self) -> int:
@@ -278,23 +280,34 @@ def _partition(found: pa.Array | None) -> pa.Array | None:
 
 def _timestamps(found: pa.Array | None, rows: int) -> npt.NDArray[np.int64]:
     if found is None:
-        return np.full(rows, -1, dtype=np.int64)
+        return np.full(rows, _NOW, dtype=np.int64)
     if pa.types.is_timestamp(found.type):
         wanted = pa.timestamp("ms", found.type.tz)
         if found.type.unit == "s":  # too many for milliseconds
             found = _cast("timestamp", found, wanted)
+            assert found is not None
+        _refuse_negative(found.cast(pa.int64()), found.type.unit)
         # Casting to a coarser unit truncates, as Spark and Kafka do.
         found = pc.cast(found, wanted, safe=False).cast(pa.int64())
     elif not pa.types.is_integer(found.type):
         raise _wrong_type("timestamp", found, "timestamp or int64 milliseconds")
     whole = _cast("timestamp", found, pa.int64())
     assert whole is not None, "found is not"
-    numbers: npt.NDArray[np.int64] = whole.fill_null(-1).to_numpy(zero_copy_only=False)
-    bad = np.flatnonzero(numbers < -1)
-    if bad.size:
-        raise InvalidRequestError(
-            "INVALID_ROWS",
-            f"row {bad[0]}: found timestamp {int(numbers[bad[0]])} ms, expected 0 or more",
-            fix="correct the timestamp column; null means the time of the append",
-        )
+    _refuse_negative(whole, "ms")
+    numbers: npt.NDArray[np.int64] = whole.fill_null(_NOW).to_numpy(zero_copy_only=False)
     return numbers
+
+
+def _refuse_negative(times: pa.Array, unit: str) -> None:
+    """As Kafka's producers do, from the smallest part of a millisecond before 1970 on."""
+    oldest = pc.min(times).as_py()
+    if oldest is None or oldest >= 0:
+        return
+    row = pc.index(pc.less(times, 0), True).as_py()
+    found_ms = times[row].as_py() // _TICKS_OF_MS[unit]
+    raise InvalidRequestError(
+        "INVALID_ROWS",
+        f"row {row}: found timestamp {found_ms} ms, expected 0 or more, or null",
+        fix="write null for the time of the append (-1 is how a record without a timestamp reads), and times "
+        "before 1970 into the value or a header, as for Kafka",
+    )

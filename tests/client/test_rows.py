@@ -100,6 +100,28 @@ def test_taken_rows_keep_nothing_else_alive() -> None:
     assert few.num_rows == 2
 
 
+@pytest.mark.parametrize(
+    ("times", "found"),
+    [
+        (pa.array([5, None, -1], pa.int64()), -1),
+        (pa.array([5, None, -2], pa.int32()), -2),
+        (pa.array([5, None, -1], pa.timestamp("s")), -1000),
+        (pa.array([5, None, -1], pa.timestamp("ms", "UTC")), -1),
+        (pa.array([5, None, -1], pa.timestamp("us", "UTC")), -1),
+        (pa.array([5, None, -1_000_001], pa.timestamp("ns")), -2),
+    ],
+    ids=["ms", "int32 of ms", "s", "ms of UTC", "us", "ns"],
+)
+def test_times_before_1970_are_refused_and_null_is_now(times: pa.Array, found: int) -> None:
+    """Whatever the unit: none of them becomes now, or 1970, without a word."""
+    with pytest.raises(InvalidRequestError, match=f"row 2: found timestamp {found} ms.* or null") as raised:
+        normalise_rows(pa.record_batch({"value": ["a", "b", "c"], "timestamp": times}))
+    assert "write null for the time of the append" in raised.value.fix
+    kept = normalise_rows(pa.record_batch({"value": ["a", "b"], "timestamp": times[:2]}))
+    assert kept.timestamp_ms[0] >= 0
+    assert kept.timestamp_ms[1] == -1
+
+
 def test_timestamps_far_from_now_are_refused() -> None:
     config = TopicConfig(message_timestamp_after_max_ms=10, message_timestamp_before_max_ms=20)
     validate_timestamps(np.array([980, 1010]), config, 1000)

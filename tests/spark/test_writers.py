@@ -4,16 +4,18 @@ import dataclasses
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType
 
 import sparklog
 from sparklog.client import AppendResult, SparkLog
 from sparklog.errors import InvalidRequestError
-from sparklog.spark import publishing
+from sparklog.spark import publishing, write_task
 from sparklog.spark.batch_writer import SparklogBatchWriter
 from sparklog.spark.options import parse_sink_options
 from sparklog.spark.stream_writer import SparklogStreamWriter
@@ -96,6 +98,25 @@ def test_too_many_extents_for_a_commit_are_explained_to_users_of_spark(
         batch_writer(root, 1).commit(list(results))
     assert info.value.code == "COMMIT_TOO_LARGE"
     assert "repartition by it" in info.value.fix
+
+
+def test_a_time_before_1970_fails_the_write_on_both_paths(
+    log: SparkLog, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And does not become the time of the append."""
+    rows = pa.record_batch({"value": ["a"], "timestamp": pa.array([-1000], pa.timestamp("us", "UTC"))})
+
+    def local_property(name: str) -> None:
+        del name
+
+    task = SimpleNamespace(getLocalProperty=local_property, partitionId=lambda: 0)
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+    options = parse_sink_options({"path": root, "topic": "a"}, streaming=False)
+    with pytest.raises(InvalidRequestError, match="row 0: found timestamp -1 ms"):
+        write_task.write_task(options, ["value", "timestamp"], iter([rows]))
+    with pytest.raises(InvalidRequestError, match="row 0: found timestamp -1 ms"):
+        log.append("a", rows)
+    assert log.topics() == []
 
 
 # --- checkpoints -------------------------------------------------------------------------------------
