@@ -4,6 +4,27 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "snapshots: a compressed batch is refused before it is unpacked",
+        "sparklog/metadata/documents/arrow_layout.py",
+        'expected one that is not" if _is_compressed(data, first_batch) else None\n',
+        'expected one that is not" if False else None\n',
+        "tests/metadata/test_arrow_layout.py",
+    ),
+    Mutant(
+        "snapshots: a compressed dictionary is refused before it is unpacked",
+        "sparklog/metadata/documents/arrow_layout.py",
+        "    if dictionaries and _is_compressed(data, first_dictionary):\n",
+        "    if False:\n",
+        "tests/metadata/test_arrow_layout.py",
+    ),
+    Mutant(
+        "snapshots: a dictionary is not joined as often as a file says",
+        "sparklog/metadata/documents/arrow_layout.py",
+        "    if dictionaries > 1 or batches != 1:\n",
+        "    if batches != 1:\n",
+        "tests/metadata/test_arrow_layout.py",
+    ),
+    Mutant(
         "a commit is read back before it is made",
         "sparklog/metadata/creating.py",
         "    data = _encoded(header, tuple(actions), agreed_version(newer.configs))\n",
@@ -27,7 +48,7 @@ MUTANTS = (
     Mutant(
         "whatever Arrow finds wrong with a snapshot, it is corrupt",
         "sparklog/metadata/documents/snapshot_extents.py",
-        "    except (pa.ArrowException, OSError) as error:\n",
+        "    except (pa.ArrowException, OSError, ValueError) as error:\n",
         "    except (pa.ArrowInvalid, OSError) as error:\n",
         "tests/metadata/test_hostile_documents.py",
     ),

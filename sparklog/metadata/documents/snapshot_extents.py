@@ -3,7 +3,8 @@
 Columns rather than JSON, since a root may hold a million extents: they load without being looked at one
 by one. The topic and partition of a row follow from the counts in the snapshot's state.
 
-Invariants: bytes that are not exactly such a file are CorruptLogError.
+Invariants: bytes that are not exactly such a file are CorruptLogError. No more is read than was stored:
+    nothing is decompressed (arrow_layout.py).
 Sources: FORMAT.md#metadata-log; the Arrow IPC file format.
 """
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.errors import InvalidRequestError
+from sparklog.metadata.documents.arrow_layout import why_not_plain
 from sparklog.metadata.documents.document import corrupt
 from sparklog.metadata.model.extent_list import NUMBER_COLUMNS, ExtentColumns, concat_columns
 
@@ -42,12 +44,15 @@ def encode_extents(blocks: Sequence[ExtentColumns]) -> bytes:
 def decode_extents(data: memoryview, where: str) -> ExtentColumns:
     """The columns, zero-copy views of `data` where possible."""
     try:
+        refusal = why_not_plain(data)
+        if refusal is not None:
+            raise corrupt(_CODE, where, f"found {refusal}")
         reader = pa.ipc.open_file(pa.py_buffer(data))
         if not reader.schema.equals(_SCHEMA) or reader.num_record_batches != 1:
             raise corrupt(_CODE, where, f"found {reader.num_record_batches} batches of {reader.schema}")
         batch = reader.get_batch(0)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise corrupt(_CODE, where, f"cannot be decoded: {error}") from error
     segment: Any = batch.column(0)
     if any(column.null_count for column in (*batch.columns, segment.dictionary)):
