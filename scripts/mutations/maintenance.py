@@ -4,13 +4,6 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "a replacement is published only if its extents are there as they were",
-        "sparklog/metadata/model/rewriting.py",
-        "    if len(there) != action.removed_count or checksum_of(there) != action.removed_crc32c:\n",
-        "    if len(there) != action.removed_count:\n",
-        "tests/metadata/test_replacing.py",
-    ),
-    Mutant(
         "who applies a replacement checks what it removes",
         "sparklog/metadata/model/rewriting.py",
         "        if found != action.removed_crc32c:\n",
@@ -163,13 +156,6 @@ MUTANTS = (
         "config.segment_bytes, _indexed_bytes(config))",
         "config.segment_bytes)",
         "tests/maintenance/test_rounds.py",
-    ),
-    Mutant(
-        "maintenance: replacements of one commit share the room for merged producers",
-        "sparklog/metadata/model/rewriting.py",
-        "        if of_partition[key] > 1:\n",
-        "        if False:\n",
-        "tests/maintenance/test_forgotten.py",
     ),
     Mutant(
         "appending: what is past its retention is counted as expiry counts it",

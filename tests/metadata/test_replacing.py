@@ -8,17 +8,19 @@ import pytest
 from crc32c import crc32c
 
 from sparklog.clock import ManualClock
-from sparklog.errors import RetriableError
+from sparklog.errors import InvalidRequestError, RetriableError
 from sparklog.metadata import (
     NUMBER_COLUMNS,
     DraftExtent,
     Extent,
     MetadataLog,
+    MoveSweepHorizon,
     ReplaceExtents,
     new_id,
     plan_append,
     plan_create_topic,
     plan_replace_extents,
+    plan_replacements,
 )
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.apply import apply_actions
@@ -95,6 +97,37 @@ def test_documents_of_the_first_versions_have_no_checksum(log: MetadataLog, exte
     assert isinstance(old, ReplaceExtents)
     image = apply_actions(log.image, [old], commit=log.image.commit + 1, commit_uuid="U" * 22)
     assert len(image.partition("orders", 0).extents) == 1
+
+
+def test_what_another_of_its_commit_leaves_without_a_live_segment_is_left_out(
+    log: MetadataLog, draft: Draft
+) -> None:
+    """The first takes the last extent of an old segment away; the second would bring it to life again."""
+    log.publish(lambda image: [plan_create_topic(image, "orders", 1, topic_id=new_id())])
+    topic = log.image.topic("orders")
+    old = "segments/w/00000000.0.log"
+    log.publish(lambda image: [plan_append(image, [draft(topic, segment=old), draft(topic)])])
+    log.publish(lambda image: [MoveSweepHorizon(horizon=1)])
+    one, other = log.image.partition("orders", 0).extents
+    first = plan_replacing(log.image, [one], [])
+    second = plan_replacing(log.image, [other], [msgspec.structs.replace(other, segment=old, position=500)])
+    assert plan_replacements(log.image, [second]) == [second]
+    assert plan_replacements(log.image, [first, second]) == [first]
+    log.publish(lambda image: list(plan_replacements(image, [first, second])))
+    assert list(log.image.partition("orders", 0).extents) == [other]
+
+
+def test_what_was_made_wrong_is_told_as_it_is_planned(log: MetadataLog, extents: list[Extent]) -> None:
+    good = plan_replacing(log.image, extents, [merged(extents)])
+    for wrong in (
+        msgspec.structs.replace(good, removed_crc32c=None),
+        msgspec.structs.replace(good, added=(*good.added, *good.added)),
+        msgspec.structs.replace(good, end_offset=good.end_offset - 1),
+    ):
+        for plan in (plan_replace_extents, lambda image, one: plan_replacements(image, [one])):
+            with pytest.raises(InvalidRequestError) as raised:
+                plan(log.image, wrong)
+            assert raised.value.code == "INVALID_ACTIONS"
 
 
 def test_a_commit_weighs_what_it_replaces(log: MetadataLog, draft: Draft, memory: MemoryStore) -> None:

@@ -5,11 +5,11 @@ added lies within it; the log start offset only goes up, and never beyond the lo
 Not here: which extents to replace, and what retention removes (their callers).
 """
 
-from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from sparklog.errors import RetriableError, UnknownTopicError
+from sparklog.errors import RetriableError
 from sparklog.metadata.model.action import (
     FIRST_VERSION,
     ActionBase,
@@ -27,8 +27,6 @@ from sparklog.metadata.model.sweeping import refuse_expired, validate_births
 
 REPLACEMENT_VERSION = 5
 _REPLAYED_EXTENTS = 16  # about half the time that a replacement takes
-# Why a replacement is left out, and the others are made.
-_LEFT_OUT = frozenset({"EXTENTS_CHANGED", "STAGING_EXPIRED"})
 _FORGOTTEN = (
     "an extent to be replaced is of a producer that the partition does not know, or has no room to keep"
 )
@@ -75,25 +73,21 @@ class AdvanceLogStart(ActionBase, tag="advance_log_start", frozen=True, kw_only=
 
 
 def replace_extents(draft: ImageDraft, action: ReplaceExtents) -> None:
-    """The added ones stand where the others were."""
-    where = f"partition {action.partition} of topic {action.topic_id}"
+    """The added ones stand where the others were. What is refused has changed nothing."""
     partition = draft.partition(action.topic_id, action.partition)
     state = partition.flushed()
-    start, there = _replaced_range(state, action, where)
-    _refuse_unordered(action, where)
+    start, removed = _replaced_range(state, action, _where(action))
+    _refuse_unordered(action, _where(action))
     refuse_expired(draft, (extent.segment for extent in action.added))
-    partition.state = _replaced(state, start, there, action)
-
-
-def _replaced(
-    state: PartitionState, start: int, removed: ExtentColumns, action: ReplaceExtents
-) -> PartitionState:
-    """`removed`: from the index `start` on."""
-    return replace(
+    partition.state = replace(
         state,
         extents=state.extents.replaced(start, start + len(removed), action.added),
         merged_batches=remember_merged(state, removed),
     )
+
+
+def _where(action: ReplaceExtents) -> str:
+    return f"partition {action.partition} of topic {action.topic_id}"
 
 
 def _replaced_range(state: PartitionState, action: ReplaceExtents, where: str) -> tuple[int, ExtentColumns]:
@@ -184,59 +178,49 @@ def plan_replace_extents(image: Image, action: ReplaceExtents) -> ReplaceExtents
         UnknownTopicError: the topic is gone.
         RetriableError: EXTENTS_CHANGED, they are not what the partition holds there any more.
             STAGING_EXPIRED, a segment that it adds is too old to come to life.
+        InvalidRequestError: it was made wrong, and applies to no image.
     """
-    _validate_replacement(image, image.partition_of(action.topic_id, action.partition), action)
+    _validate_made(action)
+    state = image.partition_of(action.topic_id, action.partition)
+    try:
+        _replaced_range(state, action, _where(action))
+    except ActionRefusedError as error:
+        raise RetriableError(
+            "EXTENTS_CHANGED",
+            f"the extents to be replaced are in other extents now: {error}",
+            fix="Read the extents again and redo the work; nothing was changed",
+        ) from error
+    validate_births(image, (extent.segment for extent in action.added))
     return action
 
 
 def plan_replacements(image: Image, actions: Sequence[ReplaceExtents]) -> list[ReplaceExtents]:
     """Those of the replacements that can be made in one commit, in this order.
 
-    What does not apply any more is left out, and so is what would apply alone: a partition with several is
-    looked at as those before leave it. They remove extents, and use of the room for merged producers.
+    What does not apply any more is left out, and so is what would apply alone: each is tried on what those
+    before it leave. They remove extents, the last ones of a segment perhaps, and use of the room for merged
+    producers.
+
+    Raises: InvalidRequestError, one was made wrong, and applies to no image.
     """
-    of_partition = Counter((action.topic_id, action.partition) for action in actions)
-    changed: dict[tuple[str, int], PartitionState] = {}
+    draft = ImageDraft(image)
     planned = []
     for action in actions:
-        key = action.topic_id, action.partition
-        try:
-            state = changed.get(key) or image.partition_of(*key)
-            start, there = _validate_replacement(image, state, action)
-        except UnknownTopicError:
-            continue
-        except RetriableError as error:
-            if error.code not in _LEFT_OUT:
-                raise
-            continue
-        if of_partition[key] > 1:
-            changed[key] = _replaced(state, start, there, action)
-        planned.append(action)
+        _validate_made(action)
+        with suppress(ActionRefusedError):
+            replace_extents(draft, action)
+            planned.append(action)
     return planned
 
 
-def _validate_replacement(
-    image: Image, state: PartitionState, action: ReplaceExtents
-) -> tuple[int, ExtentColumns]:
-    """The extents that it removes, and the index of the first in the partition; see plan_replace_extents."""
-    extents = state.extents
-    start, stop = extents.index_after(action.start_offset), extents.index_from(action.end_offset)
-    there = extents.columns_between(start, stop)
-    if len(there) != action.removed_count or checksum_of(there) != action.removed_crc32c:
-        raise RetriableError(
-            "EXTENTS_CHANGED",
-            f"partition {action.partition} of topic {action.topic_id}: offsets {action.start_offset} to "
-            f"{action.end_offset} are in other extents now",
-            fix="Read the extents again and redo the work; nothing was changed",
-        )
-    if not mergeable(state, there).all():
-        raise RetriableError(
-            "EXTENTS_CHANGED",
-            f"partition {action.partition} of topic {action.topic_id}: {_FORGOTTEN}",
-            fix="Choose the extents again; nothing was changed",
-        )
-    validate_births(image, (extent.segment for extent in action.added))
-    return start, there
+def _validate_made(action: ReplaceExtents) -> None:
+    """What `replacement` makes; the extents that are added are the caller's."""
+    if action.removed_crc32c is None:
+        raise invalid_plan(f"{_where(action)}: a replacement that does not say what it removes")
+    try:
+        _refuse_unordered(action, _where(action))
+    except ActionRefusedError as error:
+        raise invalid_plan(str(error)) from error
 
 
 def plan_advance_log_start(
