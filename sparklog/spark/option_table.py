@@ -264,8 +264,8 @@ SINK_OPTIONS = (
         name="txnVersion",
         default="",
         doc="Grows with every write of txnAppId. A topic that already has this version, or a later one, is "
-        "left out, with a warning. A write to several topics is refused if one has a later version and another "
-        "lacks this one (VERSION_OUTDATED).",
+        "left out, with a warning. A write to several topics is refused if one has a later version and "
+        "another lacks this one (VERSION_OUTDATED).",
         only="batch",
     ),
 )
