@@ -18,7 +18,7 @@ from sparklog_server.admin.changes import Changes
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
 from sparklog_server.api.topic_listing import TopicListing
-from sparklog_server.cluster.assigning import Assigning
+from sparklog_server.cluster.assigning import FACTORS, Assigning
 from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.following import Follower
 from sparklog_server.cluster.leadership import Leadership
@@ -74,7 +74,7 @@ class Broker:
         self.root = self._make_root(log)
         self.settings = SettingsInForce(config, self.root)
         self.attention = Attention()
-        assigning = Assigning(self.root.root_config)
+        assigning = Assigning(lambda image: self.root.root_config_of(FACTORS, image))
         self.membership = Membership(
             self.root, self.lifecycle, assigning, config.broker, advertised=self._advertised
         )

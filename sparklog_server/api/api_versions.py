@@ -16,7 +16,7 @@ Produce is listed from 0 although it is served from 3: librdkafka before 2.11 ot
 
 from typing import Any
 
-from sparklog.log.root_config import NEWEST_TRANSACTION_VERSION
+from sparklog.log.root_config import NEWEST_TRANSACTION_VERSION, TRANSACTION_VERSION_KEY
 from sparklog.metadata import METADATA_VERSION_KEY, TRANSACTIONS_VERSION, VERSION, agreed_version
 from sparklog_server.api.registry import api, declared_apis
 from sparklog_server.api.services import Services
@@ -52,7 +52,9 @@ def _features(types: Any, services: Services) -> dict[str, Any]:
     agreed = agreed_version(image.configs)
     finalized = {METADATA_VERSION_KEY: agreed}
     if agreed >= TRANSACTIONS_VERSION:
-        finalized[TRANSACTION_VERSION] = services.root.root_config(image).transaction_version
+        # Without an answer to this no client gets as far as asking for anything.
+        of_transactions = services.root.root_config_of([TRANSACTION_VERSION_KEY], image)
+        finalized[TRANSACTION_VERSION] = of_transactions.transaction_version
     supported = {METADATA_VERSION_KEY: VERSION, TRANSACTION_VERSION: NEWEST_TRANSACTION_VERSION}
     return {
         "supported_features": [

@@ -30,6 +30,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster.elections import plan_growth, plan_new_partitions
 
+FACTORS = ("default.replication.factor", "offsets.topic.replication.factor")  # the settings that it asks for
 _MAKING = (CreateTopic, AddPartitions, AssignReplicas)
 
 

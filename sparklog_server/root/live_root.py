@@ -15,13 +15,14 @@ import concurrent.futures
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from sparklog.client import SparkLog
 from sparklog.errors import SparklogError
 from sparklog.log.config import TopicConfig
 from sparklog.log.root_config import RootConfig
+from sparklog.log.setting import declared_settings
 from sparklog.metadata import NO_NODE, Image, MetadataLog, PartitionState, Topic
 from sparklog.storage import Store
 from sparklog_server.metrics import Metrics
@@ -61,6 +62,7 @@ class LiveRoot:
         self._apart = concurrent.futures.ThreadPoolExecutor(APART_THREADS, "storage-apart")
         self._follower = concurrent.futures.ThreadPoolExecutor(1, "follower")
         self._image_callbacks: list[ImageCallback] = []
+        self._told: set[str] = set()
         self._shown = log.image
         log.metadata.also_keep_up(Leftovers(log.store, log.clock).sweep_if_due)
 
@@ -85,9 +87,31 @@ class LiveRoot:
         return self.log.image
 
     def root_config(self, image: Image | None = None) -> RootConfig:
-        """The root's settings in force: its own, else the broker's."""
+        """The root's settings in force: its own, else the broker's. For who does what they say.
+
+        Raises:
+            InvalidRequestError: one of them cannot be: a newer sparklog's, or written by hand.
+        """
         configs = (self.image if image is None else image).configs
         return RootConfig.parse({**self._defaults, **configs})
+
+    def root_config_of(self, keys: Collection[str], image: Image) -> RootConfig:
+        """These of the root's settings, for what must go on whatever is stored: of what cannot be, the
+        broker's own counts, and it is told of once; the others have their defaults.
+        """
+        values = {key: self._defaults[key] for key in keys if key in self._defaults}
+        for key in keys:
+            text = image.configs.get(key)
+            if text is None:
+                continue
+            try:
+                declared_settings(RootConfig)[key][1].parse(text)
+                values[key] = text
+            except SparklogError as error:
+                if str(error) not in self._told:
+                    _log.warning("a setting of the root is passed over: %s", error)
+                self._told.add(str(error))
+        return RootConfig.parse(values)
 
     def topic_config(self, topic: Topic) -> TopicConfig:
         """A topic's settings in force: its own, else what the root has for this broker, else what it has for

@@ -7,10 +7,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.metadata import METADATA_VERSION_KEY, VERSION, WRITERS_VERSION
+from sparklog.log.root_config import NEWEST_TRANSACTION_VERSION
+from sparklog.metadata import METADATA_VERSION_KEY, VERSION, WRITERS_VERSION, SetConfigs
 from sparklog_server.api.registry import declared_apis
 from tests.support.roots import for_one_broker
 from tests.support.running_broker import RunningBroker
+from tests.support.told import Told
 from tests.support.wire_client import WireClient
 
 API_VERSIONS = 18
@@ -52,3 +54,37 @@ def test_a_root_that_agreed_to_less_says_so(
     response = connect(broker).ask(API_VERSIONS, 4)
     assert [one.max_version_level for one in response.finalized_features] == [WRITERS_VERSION]
     assert response.finalized_features_epoch == broker.broker.root.image.commit
+
+
+@pytest.mark.parametrize(
+    ("stored", "told_of"),
+    [
+        ({"sparklog.transaction.version": "3"}, "sparklog.transaction.version: found 3"),
+        ({"default.replication.factor": "1000"}, "default.replication.factor: found 1000"),
+        ({"num.partitions": "many"}, ""),
+    ],
+)
+def test_a_setting_that_cannot_be_keeps_nobody_out(
+    start_broker: Callable[..., RunningBroker],
+    connect: Callable[..., WireClient],
+    told: Told,
+    tmp_path: Path,
+    stored: dict[str, str],
+    told_of: str,
+) -> None:
+    """Of a newer sparklog, maybe. No client was answered, and nobody led a partition, nor could join."""
+    with sparklog.open(str(tmp_path / "log")) as log:
+        log.create_topic("t")
+        log.metadata.publish(lambda _image: [SetConfigs(configs={**stored})])
+    first = start_broker()
+    first.settle()
+    second = start_broker({"node.id": "2"})
+    for broker in (first, second):
+        response = connect(broker).ask(API_VERSIONS, 4)
+        levels = {one.name: one.max_version_level for one in response.finalized_features}
+        assert levels["transaction.version"] == NEWEST_TRANSACTION_VERSION
+    leadership = second.broker.root.image.topics["t"].partitions[0].leadership
+    assert (leadership.leader, sorted(leadership.replicas)) == (1, [1, 2])
+    warnings = [one for one in told("sparklog_server") if "passed over" in one]
+    assert len(warnings) == 2 * bool(told_of), "of each broker one"
+    assert all(told_of in one for one in warnings)
