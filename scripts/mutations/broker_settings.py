@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "settings of brokers: a value is checked before it is stored",
         CHANGING,
-        "    config.with_values({name: value for name, value in given.items() if name in DYNAMIC})\n",
-        "",
+        "        if key in stored or key not in known:\n",
+        "        if key not in stored and key not in known:\n",
         OF_CHANGING,
     ),
     Mutant(
@@ -81,8 +81,8 @@ MUTANTS = (
     Mutant(
         "settings of brokers: only those that can change count",
         IN_FORCE,
-        "            if name not in DYNAMIC:\n",
-        "            if False:\n",
+        " if name in DYNAMIC}",
+        "}",
         OF_IN_FORCE,
     ),
     Mutant(
@@ -147,6 +147,41 @@ MUTANTS = (
         " and len(limit) <= len(str(INT_MAX))",
         "",
         OF_CHANGING,
+    ),
+    Mutant(
+        "settings of brokers: nobody locks everybody out",
+        "sparklog_server/settings/network.py",
+        "        if not self.max_connections_per_ip and not any(overrides.values()):\n",
+        "        if False:\n",
+        OF_CHANGING,
+    ),
+    Mutant(
+        "settings of brokers: what needs another one is tried again",
+        IN_FORCE,
+        "        if len(refused) == len(values):\n",
+        "        if True:\n",
+        OF_IN_FORCE,
+    ),
+    Mutant(
+        "limits of connections: an IPv4 client of an IPv6 listener is that client",
+        "sparklog_server/network/listener.py",
+        "plain_host(str(peer[0]))",
+        "str(peer[0])",
+        "tests/server/network/test_connection_ends.py",
+    ),
+    Mutant(
+        "a setting of the root that cannot be keeps no client from connecting",
+        "sparklog_server/api/api_versions.py",
+        "root_config_of([TRANSACTION_VERSION_KEY], image)",
+        "root_config(image)",
+        "tests/server/api/test_api_versions.py",
+    ),
+    Mutant(
+        "a setting of the root that cannot be leaves no partition without a leader",
+        "sparklog_server/broker.py",
+        "Assigning(lambda image: self.root.root_config_of(FACTORS, image))",
+        "Assigning(self.root.root_config)",
+        "tests/server/api/test_api_versions.py",
     ),
     Mutant(
         "a week of retention that was asked for is not taken for that of Kafka's own file",

@@ -105,16 +105,19 @@ def _validate_values(
     for name, value in given.items():
         if len(value) > MAX_VALUE_LENGTH:
             raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
-    config.with_values({name: value for name, value in given.items() if name in DYNAMIC})
-    if THREADS not in given:
+    if not given:
         return
     kept = {key: value for key, value in image.configs.items() if key not in stored}
     changed = {**kept, **{key: value for key, value in stored.items() if value is not None}}
     node_id = config.broker.node_id
-    before, after = (
-        config_in_force(config, configs, node_id)[0].broker.num_io_threads
-        for configs in (image.configs, changed)
-    )
+    in_force, known = config_in_force(config, image.configs, node_id)
+    to_be, problems = config_in_force(config, changed, node_id)
+    for key, problem in problems.items():
+        if key in stored or key not in known:
+            raise problem
+    if THREADS not in given:
+        return
+    before, after = in_force.broker.num_io_threads, to_be.broker.num_io_threads
     told = f"Dynamic thread count update validation failed for {THREADS}={after}, value should "
     if after < before // 2:
         raise _refused(f"{told}be at least half the current value {before}")

@@ -18,7 +18,7 @@ from sparklog.log.setting import Setting, declared_settings
 from sparklog.metadata import Image
 from sparklog_server.admin.broker_configs import cluster_values
 from sparklog_server.settings.config import SETTINGS, ServerConfig
-from sparklog_server.settings.in_force import topic_defaults_in_force
+from sparklog_server.settings.in_force import config_in_force, topic_defaults_in_force
 from sparklog_server.settings.setting_names import BROKER_NAMES, ROOT_KEYS, root_setting
 from sparklog_server.settings.units import INT_MAX
 from sparklog_server.settings.updating import DYNAMIC, Update, update_of
@@ -111,6 +111,7 @@ def topic_default(config: ServerConfig, image: Image, key: str) -> str:
 
 def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:
     """All settings of this broker: its own, and the topics' defaults."""
+    in_force, _ = config_in_force(config, image.configs, config.broker.node_id)
     entries = {}
     for name, key in ROOT_KEYS.items():
         one = root_setting(key)
@@ -121,7 +122,7 @@ def broker_entries(config: ServerConfig, image: Image) -> list[ConfigEntry]:
             entries[name] = ConfigEntry(
                 name=name,
                 setting=one,
-                synonyms=tuple(_own_layers(config, image, name, one)),
+                synonyms=tuple(_own_layers(config, in_force, image, name, one)),
                 read_only=update_of(name) is Update.READ_ONLY,
             )
     return [entries[name] for name in sorted(entries)]
@@ -157,15 +158,21 @@ def _broker_layers(
     yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
 
 
-def _own_layers(config: ServerConfig, image: Image, name: str, one: Setting) -> Iterable[Synonym]:
-    """The layers of a setting that is no default of topics; what cannot be counts for nothing."""
+def _own_layers(
+    config: ServerConfig, in_force: ServerConfig, image: Image, name: str, one: Setting
+) -> Iterable[Synonym]:
+    """The layers of a setting that is no default of topics; what cannot be counts for nothing.
+
+    Args:
+        config: what the broker was started with.
+    """
     if name in DYNAMIC:
         for owner, source in (
             (config.broker.node_id, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (None, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         ):
             value = image.configs.get(broker_key(owner, name))
-            if value is not None and config.takes({name: value}):
+            if value is not None and in_force.takes({name: value}):
                 yield Synonym(name, value, source)
     default = one.format(one.default)
     static = config.text_of(name)

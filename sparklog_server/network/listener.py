@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 
 from sparklog_server.network.shared import Shared
-from sparklog_server.settings.addresses import AdvertisedListener, ListenerAddress, bind_host
+from sparklog_server.settings.addresses import AdvertisedListener, ListenerAddress, bind_host, plain_host
 
 _log = logging.getLogger("sparklog_server.network")
 _BACKLOG = 1024
@@ -79,7 +79,7 @@ class Listener:
                     _log.error("%s: cannot accept: %s", self.address, error)
                     await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            host = str(peer[0])
+            host = plain_host(str(peer[0]))
             metrics = self._shared.metrics
             if not quota.try_add(host):
                 metrics.connection_refused("max.connections.per.ip")

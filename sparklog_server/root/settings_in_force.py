@@ -49,7 +49,7 @@ class SettingsInForce:
         config, problems = config_in_force(
             self._started_with, image.configs, self._started_with.broker.node_id
         )
-        told = {str(problem) for problem in problems}
+        told = {str(problem) for problem in problems.values()}
         for problem in sorted(told - self._told):
             _log.warning("a setting that the root has for brokers is passed over: %s", problem)
         self._told = told

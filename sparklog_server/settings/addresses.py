@@ -1,17 +1,22 @@
 """Listeners as they are written: name://host:port, several separated by commas.
 
-Invariants: each listener has a name and a port of its own; only PLAINTEXT is spoken.
+Invariants: each listener has a name of its own; only PLAINTEXT is spoken; a host is what DNS, or an address,
+    may be written as, so that what is advertised can be passed on.
 Sources: Kafka EndPoint, SocketServerConfigs (listeners, advertised.listeners).
 """
 
 import dataclasses
+import ipaddress
 import re
 import socket
 from collections.abc import Sequence
 
 from sparklog.errors import InvalidRequestError
 
-_ADDRESS = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]*\]|[^:\[\]/,]*):(\d{1,5})")
+_ADDRESS = re.compile(
+    r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]{0,80}\]|\*|[0-9A-Za-z_.%-]{0,255}):([0-9]{1,5})"
+)
+_SHOWN = 100  # characters of what is refused
 _ANY_HOST = {"": "0.0.0.0", "*": "0.0.0.0"}  # noqa: S104 - what an empty host means in Kafka
 _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - not to be advertised
 _SECURE = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
@@ -49,7 +54,7 @@ def parse_addresses(key: str, text: str) -> list[ListenerAddress]:
         match = _ADDRESS.fullmatch(part)
         if match is None or int(match[3]) >= 1 << 16:
             raise _invalid(
-                key, f"found {part!r}, expected name://host:port", "write PLAINTEXT://localhost:9092"
+                key, f"found {part[:_SHOWN]!r}, expected name://host:port", "write PLAINTEXT://localhost:9092"
             )
         addresses.append(
             ListenerAddress(name=match[1].upper(), host=match[2].strip("[]"), port=int(match[3]))
@@ -96,12 +101,34 @@ def bind_host(host: str) -> str:
     return _ANY_HOST.get(host, host)
 
 
+def is_ip_address(host: str) -> bool:
+    """Is it an address, and no name?"""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def plain_host(host: str) -> str:
+    """An address in its shortest form, that of an IPv4 client at an IPv6 socket as IPv4; a name as it is."""
+    if not is_ip_address(host):
+        return host
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def _is_everywhere(host: str) -> bool:
+    return plain_host(bind_host(host)) in _EVERYWHERE
+
+
 def advertised_address(address: ListenerAddress, advertised: Sequence[ListenerAddress]) -> ListenerAddress:
     """What clients of a bound listener are told; without a word on it, itself."""
     for one in advertised:
         if one.name == address.name:
             return one if one.port else one.with_port(address.port)
-    if bind_host(address.host) in _EVERYWHERE:
+    if _is_everywhere(address.host):
         return dataclasses.replace(address, host=socket.gethostname())
     return address
 
@@ -112,7 +139,7 @@ def validate_advertised(
     """Nobody can connect to 'everywhere', nor to a listener that does not exist."""
     names = {one.name for one in listeners}
     for one in advertised:
-        if bind_host(one.host) in _EVERYWHERE:
+        if _is_everywhere(one.host):
             raise _invalid(
                 key, f"found {one}, where nobody can connect to", "name a host that clients can reach"
             )

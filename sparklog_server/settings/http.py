@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from sparklog.errors import InvalidRequestError
 from sparklog.log.setting import setting
 from sparklog_server.settings.addresses import ListenerAddress, parse_addresses
 
@@ -27,5 +28,12 @@ class HttpSettings:
         text = self.http_listener.strip()
         if not text:
             return None
-        (address,) = parse_addresses("sparklog.http.listener", f"HTTP://{text.removeprefix('http://')}")
+        try:
+            (address,) = parse_addresses("sparklog.http.listener", f"HTTP://{text.removeprefix('http://')}")
+        except (InvalidRequestError, ValueError):  # ValueError: several
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                f"sparklog.http.listener: found {text[:100]!r}, expected one host:port",
+                fix="write localhost:9404",
+            ) from None
         return address

@@ -2,7 +2,8 @@
 started with.
 
 Invariants: what cannot be (a newer sparklog's, or somebody's who wrote to the log by himself) is passed over
-    and told of; a broker starts in any case.
+    and told of; a broker starts in any case. In which order settings that need each other were stored is no
+    matter.
 Not here: who may store what (admin/broker_configs.py), who takes it up (root/settings_in_force.py).
 Sources: Kafka DynamicBrokerConfig (the order of precedence; invalid values are ignored).
 """
@@ -11,7 +12,7 @@ import contextlib
 from collections.abc import Mapping
 
 from sparklog.errors import SparklogError
-from sparklog.log.broker_keys import broker_configs
+from sparklog.log.broker_keys import broker_configs, broker_key
 from sparklog.log.config import TopicConfig
 from sparklog.log.setting import declared_settings
 from sparklog_server.settings.config import ServerConfig
@@ -20,19 +21,31 @@ from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS
 
 def config_in_force(
     started_with: ServerConfig, configs: Mapping[str, str], node_id: int
-) -> tuple[ServerConfig, list[SparklogError]]:
-    """The settings in force with these of the root, and what of those cannot be."""
+) -> tuple[ServerConfig, dict[str, SparklogError]]:
+    """The settings in force with these of the root, and why others of those cannot be, by their keys."""
     config = started_with
-    problems: list[SparklogError] = []
+    problems: dict[str, SparklogError] = {}
     for owner in (None, node_id):
-        for name, text in broker_configs(configs, owner).items():
-            if name not in DYNAMIC:
-                continue
+        left = {name: text for name, text in broker_configs(configs, owner).items() if name in DYNAMIC}
+        config, refused = _with_what_can_be(config, left)
+        problems |= {broker_key(owner, name): error for name, error in refused.items()}
+    return config, problems
+
+
+def _with_what_can_be(
+    config: ServerConfig, values: Mapping[str, str]
+) -> tuple[ServerConfig, dict[str, SparklogError]]:
+    """What is refused may need another one of them: it is tried again, as long as any were taken."""
+    while True:
+        refused: dict[str, SparklogError] = {}
+        for name, text in values.items():
             try:
                 config = config.with_values({name: text})
             except SparklogError as error:
-                problems.append(error)
-    return config, problems
+                refused[name] = error
+        if len(refused) == len(values):
+            return config, refused
+        values = {name: values[name] for name in refused}
 
 
 def topic_defaults_in_force(configs: Mapping[str, str], node_id: int) -> dict[str, str]:

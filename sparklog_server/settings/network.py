@@ -11,8 +11,10 @@ from sparklog_server.settings.addresses import (
     AdvertisedListener,
     ListenerAddress,
     advertised_address,
+    is_ip_address,
     parse_addresses,
     parse_protocol_map,
+    plain_host,
     validate_advertised,
     validate_protocols,
 )
@@ -96,12 +98,14 @@ class NetworkSettings:
         maximum=INT_MAX,
         unit="connections",
         doc="""Connections from one address; a further one is closed at once. Lower keeps one client from
-        using up all of max.connections.""",
+        using up all of max.connections. 0, as in Kafka, only with max.connections.per.ip.overrides: nobody
+        else can connect.""",
     )
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides",
         default="",
-        doc="""Other limits for single addresses, such as 10.0.0.7:5000,127.0.0.1:100.""",
+        doc="""Other limits for single addresses, such as 10.0.0.7:5000,127.0.0.1:100. Names are not looked
+        up, other than in Kafka.""",
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
@@ -144,7 +148,14 @@ class NetworkSettings:
         listeners = self.parsed_listeners()
         validate_protocols("listeners", listeners, protocols)
         validate_advertised("advertised.listeners", listeners, self._parsed_advertised())
-        self.per_ip_overrides()
+        overrides = self.per_ip_overrides()
+        if not self.max_connections_per_ip and not any(overrides.values()):
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                "max.connections.per.ip: found 0, and max.connections.per.ip.overrides let nobody in either, "
+                "expected that somebody can connect, if only to change this again",
+                fix="set max.connections.per.ip.overrides to addresses that may connect, or a limit above 0",
+            )
 
     def parsed_listeners(self) -> list[ListenerAddress]:
         """Where to listen."""
@@ -161,15 +172,16 @@ class NetworkSettings:
         for part in (
             part.strip() for part in self.max_connections_per_ip_overrides.split(",") if part.strip()
         ):
-            host, found, limit = part.rpartition(":")
+            host, _, limit = part.rpartition(":")
+            host = host.removeprefix("[").removesuffix("]")
             is_number = limit.isascii() and limit.isdigit() and len(limit) <= len(str(INT_MAX))
-            if not found or not is_number:
+            if not is_ip_address(host) or not is_number:
                 raise InvalidRequestError(
                     "INVALID_CONFIG_VALUE",
                     f"max.connections.per.ip.overrides: found {part[:100]!r}, expected address:number",
-                    fix="write 127.0.0.1:100",
+                    fix="write 127.0.0.1:100 or [::1]:100; names are not looked up",
                 )
-            limits[host.strip("[]")] = int(limit)
+            limits[plain_host(host)] = int(limit)
         return limits
 
     def _parsed_advertised(self) -> list[ListenerAddress]:

@@ -125,6 +125,7 @@ REFUSED = (
     ("max.connections", "many", "invalid_config", "expected integer"),
     ("max.connections", "0", "invalid_config", "at least 1"),
     ("max.connections.per.ip.overrides", "a-b", "invalid_config", "expected address:number"),
+    ("max.connections.per.ip.overrides", "localhost:5", "invalid_config", "names are not looked up"),
     ("max.connections.per.ip.overrides", "1.1.1.1:" + "9" * 5000, "invalid_config", "address:number"),
     ("max.connections.per.ip.overrides", "1.1.1.1:1," * 4000, "invalid_request", "at most 32767"),
     ("message.max.bytes", "-1", "invalid_config", "at least 0"),
@@ -162,6 +163,23 @@ def test_going_back_is_always_possible(asker: WireClient, log: sparklog.SparkLog
     assert alter(asker, resource(BROKER, "1", ("num.io.threads", SET, "15")))[0][0] == "invalid_request"
     assert alter(asker, resource(BROKER, "1", ("num.io.threads", DELETE, None))) == [("none", None)]
     assert own_configs(log) == {}
+
+
+def test_nobody_locks_everybody_out(asker: WireClient, log: sparklog.SparkLog) -> None:
+    """As in Kafka: who may connect at all has to be said first, or with it."""
+    limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    before = own_configs(log)
+    for name in ("1", ""):
+        ((code, text),) = alter(asker, resource(BROKER, name, (limit, SET, "0")))
+        assert (code, own_configs(log)) == ("invalid_config", before)
+        assert "let nobody in" in str(text)
+    both = resource(BROKER, "1", (limit, SET, "0"), (overrides, SET, "127.0.0.1:9"))
+    assert alter(asker, both) == [("none", None)]
+    assert describe(asker, BROKER, "1")[1][limit].value == "0"
+    ((code, _),) = alter(asker, resource(BROKER, "1", (overrides, SET, "")))
+    assert code == "invalid_config"
+    assert alter(asker, resource(BROKER, "1", (overrides, DELETE, None))) == [("none", None)]
+    assert describe(asker, BROKER, "1")[1][limit].value == "2000", "what would let nobody in is passed over"
 
 
 def test_what_all_share_is_nobodys_own(asker: WireClient, log: sparklog.SparkLog) -> None:

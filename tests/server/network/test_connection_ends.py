@@ -219,6 +219,25 @@ def test_connection_limits(run: Run) -> None:
     run(main)
 
 
+def test_an_ipv4_client_of_an_ipv6_listener_is_the_same_client(run: Run) -> None:
+    """As ::ffff:127.0.0.1 it had no override, and a limit of its own beside that of other listeners."""
+
+    async def main() -> None:
+        configs = {"listeners": "PLAINTEXT://[::]:0", "max.connections.per.ip.overrides": "127.0.0.1:1"}
+        async with serving(echo, configs) as served:
+            port = served.network.listeners[0].address.port
+            _, first_writer = await asyncio.open_connection("127.0.0.1", port)
+            second, second_writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await second.read() == b""
+            assert [one.peer_host for one in served.network.connections.values()] == ["127.0.0.1"]
+            first_writer.close()
+            second_writer.close()
+
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    run(main)
+
+
 def test_beyond_max_connections_nobody_is_accepted_until_one_leaves(run: Run) -> None:
     async def main() -> None:
         async with serving(echo, {"max.connections": "2"}) as served:

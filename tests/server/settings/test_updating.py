@@ -47,7 +47,17 @@ def test_what_cannot_be_is_passed_over_and_told_of() -> None:
     stored |= {broker_key(1, "node.id"): "2", broker_key(1, "max.connections"): "60"}
     config, problems = config_in_force(STARTED_WITH, stored, 1)
     assert (config.broker.num_io_threads, config.broker.node_id, config.network.max_connections) == (5, 1, 60)
-    assert [problem.message.split(":")[0] for problem in problems] == ["num.io.threads"]
+    assert list(problems) == [broker_key(1, "num.io.threads")]
+
+
+def test_settings_that_need_each_other_are_taken_together() -> None:
+    nobody, one = ("max.connections.per.ip", "0"), ("max.connections.per.ip.overrides", "10.0.0.7:5")
+    both = {broker_key(1, name): text for name, text in (nobody, one)}
+    config, problems = config_in_force(STARTED_WITH, both, 1)
+    assert (config.network.max_connections_per_ip, config.network.per_ip_overrides()) == (0, {"10.0.0.7": 5})
+    assert problems == {}
+    config, problems = config_in_force(STARTED_WITH, {broker_key(1, nobody[0]): nobody[1]}, 1)
+    assert (config, list(problems)) == (STARTED_WITH, [broker_key(1, nobody[0])])
 
 
 def test_topics_defaults_of_one_broker_are_those_of_how_it_writes() -> None:
