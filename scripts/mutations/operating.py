@@ -8,8 +8,29 @@ MUTANTS = (
     Mutant(
         "log files: what clients call themselves begins no line",
         LOG_FILES,
-        ".translate(_CONTROLS)",
-        "",
+        "_brief(record.message).translate(_CONTROLS)",
+        "_brief(record.message)",
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "log files: nor does it in a traceback",
+        LOG_FILES,
+        'f"  {line.translate(_CONTROLS)}"',
+        'f"{line}"',
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "log files: a traceback has an end",
+        LOG_FILES,
+        "    if len(text) <= _LONGEST_TRACEBACK:\n",
+        "    if True:\n",
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "log files: a day is not replaced by nothing",
+        LOG_FILES,
+        "        if path.exists():\n",
+        "        if True:\n",
         OF_LOG_FILES,
     ),
     Mutant(

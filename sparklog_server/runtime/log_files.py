@@ -5,12 +5,14 @@ Kinds, after Kafka's: server (everything else), request (every request: off by d
 and of brokers, topics, partitions and replicas as they change), log-cleaner (maintenance). A line is in one
 of them: none is repeated in server.log.
 Without a directory all of them go to stderr.
-Invariants: what clients call themselves and their topics neither begins a line nor makes it long, and what
-    they do makes so many lines a second at most (of server.log; the others tell what was committed).
+Invariants: what clients call themselves and their topics neither begins a line nor makes it long, nor does it
+    in a traceback, and what they do makes so many lines a second at most (of server.log; the others tell what
+    was committed). A file that cannot be written to, or rolled, takes no other with it, and stops no broker.
 Not here: what is logged.
 Sources: Kafka's log4j.properties.
 """
 
+import contextlib
 import datetime as dt
 import itertools
 import json
@@ -19,6 +21,7 @@ import logging.handlers
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.errors import InvalidRequestError
@@ -34,11 +37,12 @@ KINDS = {
 _LIBRARIES = ("asyncio", "uvicorn")  # what they say is in server.log from WARNING on
 _FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 _LONGEST = 4_000  # characters of a message
+_LONGEST_TRACEBACK = 16_000
 _CONTROLS = {number: repr(chr(number))[1:-1] for number in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
 
 class TextFormatter(logging.Formatter):
-    """A line; a traceback has lines of its own."""
+    """A line; a traceback has lines of its own, which begin with blanks."""
 
     def __init__(self) -> None:
         super().__init__(_FORMAT)
@@ -47,6 +51,11 @@ class TextFormatter(logging.Formatter):
         """The line."""
         record.message = _brief(record.message).translate(_CONTROLS)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """A traceback ends with what the error says, which may be a client's words."""
+        lines = _brief_traceback(super().formatException(ei)).split("\n")
+        return "\n".join(f"  {line.translate(_CONTROLS)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -60,7 +69,7 @@ class JsonFormatter(logging.Formatter):
             "message": _brief(record.getMessage()),
         }
         if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
+            fields["exception"] = _brief_traceback(self.formatException(record.exc_info))
         return json.dumps(fields, ensure_ascii=False)
 
 
@@ -68,6 +77,49 @@ def _brief(message: str) -> str:
     if len(message) <= _LONGEST:
         return message
     return f"{message[:_LONGEST]}... ({len(message)} characters)"
+
+
+def _brief_traceback(text: str) -> str:
+    """With both ends: where it began, and what was raised."""
+    if len(text) <= _LONGEST_TRACEBACK:
+        return text
+    half = _LONGEST_TRACEBACK // 2
+    return f"{text[:half]}\n... ({len(text)} characters)\n{text[-half:]}"
+
+
+class RolledFile(logging.handlers.TimedRotatingFileHandler):
+    """A file that is rolled at midnight.
+
+    logging's own replaces the file of the day before by nothing if the new one could not be begun (a full
+    disk), for it rolls again with the next line; where the directory is gone it never writes again; and it
+    has a traceback of each line that is lost for stderr.
+    """
+
+    _is_told = _is_lost = False
+
+    def doRollover(self) -> None:  # noqa: N802 - logging's name
+        path = Path(self.baseFilename)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            super().doRollover()
+            return
+        stream, self.stream = self.stream, None  # FileHandler.emit opens it anew
+        self.rolloverAt = self.computeRollover(self.rolloverAt)
+        if stream is not None:
+            stream.close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._is_lost = False
+        super().emit(record)
+        self._is_told = self._is_lost
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Told once, until a line is written again."""
+        self._is_lost = True
+        if not self._is_told and sys.stderr is not None:
+            told = f"a line of {record.name} is lost, and others may be: {sys.exception()!r}"
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"sparklog-server: {self.baseFilename}: {told}\n")
 
 
 class Throttle(logging.Filter):
@@ -101,7 +153,7 @@ def configure_logs(settings: LogSettings) -> list[logging.Handler]:
     formatter = JsonFormatter() if settings.logs_format == "json" else TextFormatter()
     try:
         handlers = {kind: _handler(settings, kind) for kind in KINDS}
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: what is no path
         raise InvalidRequestError(
             "INVALID_CONFIG_VALUE",
             f"sparklog.logs.dir: {error}",
@@ -125,7 +177,7 @@ def _handler(settings: LogSettings, kind: str) -> logging.Handler:
         return logging.StreamHandler(sys.stderr)
     directory = Path(settings.logs_dir)
     directory.mkdir(parents=True, exist_ok=True)
-    return logging.handlers.TimedRotatingFileHandler(
+    return RolledFile(
         directory / f"{kind}.log",
         when="midnight",
         utc=True,

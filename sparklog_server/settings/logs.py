@@ -12,7 +12,8 @@ class LogSettings:
     logs_dir: str = setting(
         "sparklog.logs.dir",
         default="",
-        doc="""Directory of the broker's own log files, rolled every midnight; empty: to stderr.
+        doc="""Directory of the broker's own log files, rolled every midnight; another one for each
+        broker; empty: to stderr.
         controller.log: who is elected, which brokers come and go; state-change.log: states of this broker,
         and of brokers, topics, partitions and replicas as they change; log-cleaner.log: maintenance;
         request.log: requests; server.log: everything else.""",

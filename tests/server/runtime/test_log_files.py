@@ -1,16 +1,20 @@
 """Log files per kind, rolling, JSON."""
 
+import errno
+import io
 import json
 import logging
 import logging.handlers
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
-from sparklog_server.runtime.log_files import KINDS, Throttle, close_logs, configure_logs
+from sparklog_server.runtime.log_files import KINDS, RolledFile, Throttle, close_logs, configure_logs
 from sparklog_server.settings.config import ServerConfig
 
 SAID_BY = {kind: names[0] for kind, names in KINDS.items()}
@@ -131,6 +135,80 @@ def test_what_clients_call_themselves_is_no_line_of_its_own(form: str, tmp_path:
     assert len(second) < 5_000
 
 
+def fail(says: str) -> None:
+    raise ValueError(says)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_nor_in_what_an_error_says(form: str, tmp_path: Path) -> None:
+    configs = {"sparklog.logs.dir": str(tmp_path), "sparklog.logs.format": form}
+    handlers = configure_logs(ServerConfig.parse(configs).logs)
+    for says in (FORGED, "y" * 1_000_000):
+        try:
+            fail(says)
+        except ValueError:
+            logging.getLogger("sparklog_server.fetch").exception("a bug")
+    close_logs(handlers)
+    text = (tmp_path / "server.log").read_text()
+    begun = [line for line in text.split("\n") if line and not line.startswith("  ")]
+    assert len(begun) == 2
+    assert all("a bug" in line for line in begun)
+    assert "CRITICAL all is lost" in text
+    assert "\x1b" not in text
+    assert len(text) < 40_000
+    assert "1000" in text, "how long it was"
+
+
+@contextmanager
+def rolling(directory: Path) -> Iterator[RolledFile]:
+    """The handler of server.log, which has a line, and rolls with its next one."""
+    handlers = configure_logs(ServerConfig.parse({"sparklog.logs.dir": str(directory)}).logs)
+    handler = handlers[list(KINDS).index("server")]
+    assert isinstance(handler, RolledFile)
+    say("yesterday")
+    handler.rolloverAt -= 24 * 3600
+    yield handler
+    close_logs(handlers)
+
+
+def say(text: str) -> None:
+    logging.getLogger("sparklog_server").warning("%s", text)
+
+
+def said_of(path: Path) -> list[str]:
+    return [line.split(" ")[3] for line in path.read_text().splitlines()]
+
+
+def test_a_day_is_kept_where_the_next_one_cannot_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The disk is full when the file is rolled: the second try moved nothing over it."""
+
+    def full() -> io.TextIOWrapper:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with rolling(tmp_path) as handler:
+        with monkeypatch.context() as patch:
+            patch.setattr(handler, "_open", full)
+            for number in range(3):
+                say(f"lost{number}")
+        say("today")
+        say("evening")
+    (day,) = tmp_path.glob("server.log.*")
+    assert (said_of(day), said_of(tmp_path / "server.log")) == (["yesterday"], ["today", "evening"])
+    told = capsys.readouterr().err
+    assert (told.count("No space left"), told.count("\n")) == (1, 1)
+
+
+def test_a_directory_that_is_gone_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with rolling(tmp_path / "logs"):
+        shutil.rmtree(tmp_path / "logs")
+        for number in range(3):
+            say(f"line{number}")
+    assert said_of(tmp_path / "logs" / "server.log") == ["line0", "line1", "line2"]
+    assert capsys.readouterr().err == ""
+
+
 def test_clients_cannot_fill_the_disk_whatever_they_do(tmp_path: Path) -> None:
     """500 refused commits of offsets, by a client with a long name, were 29 MB in two seconds."""
     handlers = configure_logs(ServerConfig.parse({"sparklog.logs.dir": str(tmp_path)}).logs)
@@ -155,12 +233,12 @@ def test_what_libraries_say_is_in_the_log(tmp_path: Path) -> None:
         "ERROR of asyncio (asyncio)", "ERROR of uvicorn.error (uvicorn.error)"]  # fmt: skip
 
 
-@pytest.mark.parametrize("taken", ["logs", "logs/server.log"])
+@pytest.mark.parametrize("taken", ["logs", "logs/server.log", "l\0gs"])
 def test_a_directory_that_cannot_be_written_to_is_told_at_the_start(taken: str, tmp_path: Path) -> None:
     if taken == "logs":
         (tmp_path / taken).touch()
-    else:
+    elif "\0" not in taken:
         (tmp_path / taken).mkdir(parents=True)
-    settings = ServerConfig.parse({"sparklog.logs.dir": str(tmp_path / "logs")}).logs
+    settings = ServerConfig.parse({"sparklog.logs.dir": f"{tmp_path}/{taken.partition('/')[0]}"}).logs
     with pytest.raises(InvalidRequestError, match=r"sparklog\.logs\.dir"):
         configure_logs(settings)
