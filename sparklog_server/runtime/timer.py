@@ -56,7 +56,7 @@ class Timer:
                 self._call(callback)
         next_ms = now_ms if self._due else self._wheel.next_ms()
         if next_ms is not None:  # callbacks may have armed it, for what they scheduled
-            self._arm(now_ms, next_ms)
+            self._arm(self._clock.monotonic_ms(), next_ms)  # and taken their time
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

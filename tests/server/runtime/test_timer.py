@@ -74,6 +74,25 @@ def test_many_expiries_are_handed_out_in_parts(monkeypatch: pytest.MonkeyPatch) 
     assert asyncio.run(scenario()) == (10, 30)
 
 
+def test_what_callbacks_take_puts_nothing_off() -> None:
+    """500 of them take a second, maybe: the next deadline was waited for as if they had taken no time."""
+
+    async def scenario() -> tuple[list[int], list[int]]:
+        clock = ManualClock()
+        timer = Timer(clock)
+        called: list[int] = []
+        timer.schedule(5, lambda: clock.advance_ms(600_000))
+        timer.schedule(300_000, lambda: called.append(1))
+        clock.advance_ms(5)
+        timer.run_due()
+        first = called.copy()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return first, called
+
+    assert asyncio.run(scenario()) == ([], [1])
+
+
 def test_after_stop_nothing_is_called() -> None:
     async def scenario() -> list[int]:
         timer = Timer(SystemClock())
