@@ -45,6 +45,9 @@ def run(config: ServerConfig) -> int:
     except (SparklogError, OSError) as error:
         _log.critical("cannot start: %s", "; ".join([str(error), *getattr(error, "__notes__", ())]))
         return EXIT_FAILED
+    except Exception:  # noqa: BLE001 - a fault of ours: its exit must not wait for threads either (main.py)
+        _log.critical("the broker has ended", exc_info=True)
+        return EXIT_FAILED
     finally:
         close_logs(handlers)
 
@@ -63,6 +66,10 @@ async def serve(config: ServerConfig) -> int:
             for listener in broker.network.listeners:
                 click.echo(f"sparklog-server: listening on {listener.address}")
             await broker.lifecycle.wait_for_stop()
+        except SparklogError as error:
+            if broker.lifecycle.has_failed or not broker.lifecycle.is_stop_requested:
+                raise
+            _log.info("stopped before it had started: %s", error)  # it waited for another process's end
         finally:
             await broker.stop()
     return EXIT_FAILED if broker.lifecycle.has_failed else 0

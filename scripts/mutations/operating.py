@@ -27,6 +27,20 @@ MUTANTS = (
         OF_LOG_FILES,
     ),
     Mutant(
+        "running: a fault of ours is in the log, and its exit waits for nobody",
+        "sparklog_server/running.py",
+        "    except Exception:  # noqa: BLE001 - a fault of ours: its",
+        "    except ZeroDivisionError:  # noqa: BLE001 - a fault of ours: its",
+        "tests/server/test_running.py",
+    ),
+    Mutant(
+        "running: who is stopped while it waits to start has not failed",
+        "sparklog_server/running.py",
+        "            if broker.lifecycle.has_failed or not broker.lifecycle.is_stop_requested:\n",
+        "            if True:\n",
+        "tests/server/test_running.py",
+    ),
+    Mutant(
         "log files: a day is not replaced by nothing",
         LOG_FILES,
         "        if path.exists():\n",
