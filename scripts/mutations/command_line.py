@@ -59,4 +59,11 @@ MUTANTS = (
         "    if False:\n",
         "tests/server/api/test_create_partitions.py",
     ),
+    Mutant(
+        "command line: an empty --root does not mean the environment's",
+        "sparklog/cli/settings.py",
+        '    if value == "":  # a variable',
+        "    if False:  # a variable",
+        "tests/cli/test_scripts.py -k empty",
+    ),
 )

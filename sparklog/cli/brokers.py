@@ -16,6 +16,7 @@ import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.moments import Moment, at_option, image_of
+from sparklog.cli.notes import is_terminal
 from sparklog.cli.output import Column, human_age, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import InvalidRequestError
@@ -105,7 +106,7 @@ def unregister(node_id: int, yes: bool) -> None:
     """Forget a broker that will not come back."""
     log = current().open_log()
     require_broker(log.image, node_id)
-    if not yes and sys.stdin.isatty():
+    if not yes and is_terminal(sys.stdin):
         click.confirm(f"Unregister broker {node_id}?", abort=True, err=True)
     answer = current().controller(log).unregister(node_id)
     if answer.error_code:

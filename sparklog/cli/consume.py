@@ -96,6 +96,10 @@ def consume(
         )
     except (PositionError, FormatError) as error:
         raise click.UsageError(str(error)) from None
+    if properties and (text is not None or as_json or current().json):
+        raise click.UsageError("--formatter-property, -f and -J name formats; give one.")
+    if group == "":
+        raise click.UsageError("--group is empty: nothing would be committed; name it, or leave it out.")
     if from_beginning and start is not None:
         raise click.UsageError("--from-beginning and -o name two starts; give one.")
     log = current().open_log()

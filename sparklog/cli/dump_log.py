@@ -45,9 +45,9 @@ def dump_log(paths: tuple[Path, ...], files: str | None, deep: bool, print_data_
         documents.append(_dump(path, deep=deep or print_data_log, data=print_data_log))
     if current().json:
         show_json(documents)
-    damage = [document["error"] for document in documents if document["error"]]
+    damage = [str(document["error"]) for document in documents if document["error"]]
     if damage:
-        raise DamagedFileError(str(damage[0]))
+        raise DamagedFileError(" ".join(damage))
 
 
 Document = dict[str, object]

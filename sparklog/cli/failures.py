@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import click
 
-from sparklog.cli.notes import note
+from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.plain_text import json_text, plain
 from sparklog.errors import SparklogError
 
@@ -50,7 +50,7 @@ def show_failure(error: Exception, message: str, *, as_json: bool) -> None:
     """Tell of an error; `message` is its text."""
     if as_json:
         note(json_text({"error": _document(error, message)}))
-    elif isinstance(error, SparklogError) and sys.stderr.isatty():
+    elif isinstance(error, SparklogError) and is_terminal(sys.stderr):
         fix = error.fix.rstrip(".")
         problem, _, _ = message.rpartition(f" Fix: {fix}. ")
         note(f"Error: {plain(problem)}\nFix: {plain(fix)}.")

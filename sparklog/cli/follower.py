@@ -59,7 +59,7 @@ class Follower:
         self, render: Callable[[ConsumedRecord], bytes], stream: BinaryIO, max_messages: int | None = None
     ) -> None:
         """Print to `stream` until done; KeyboardInterrupt passes through, after the commit."""
-        left = sys.maxsize if max_messages is None else max_messages
+        left = sys.maxsize if max_messages is None else min(max_messages, sys.maxsize)
         try:
             while left > 0 and not all(cursor.done for cursor in self._cursors):
                 self._keep_up()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import select
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -63,6 +64,18 @@ class LineFormat:
         ):
             return None
         return field
+
+
+def peculiarities(lines: Sequence[bytes]) -> list[str]:
+    """What editors and shells of other systems put into the first lines of a file; it is kept as it is."""
+    found = []
+    if lines[0].startswith(BOM_UTF8):
+        found.append("the input begins with a byte order mark, which is part of the first record.")
+    elif lines[0].startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        found.append("the input seems to be UTF-16, and is kept so: iconv -f UTF-16 -t UTF-8 changes it.")
+    if all(line.endswith(b"\r") for line in lines):
+        found.append("all lines so far end with a carriage return, which is kept: tr -d '\\r' removes it.")
+    return found
 
 
 def read_line_bundles(stream: BinaryIO) -> Iterator[list[bytes]]:

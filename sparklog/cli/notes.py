@@ -6,6 +6,7 @@ Not here: results (output.py), errors that end a command (failures.py).
 """
 
 import os
+from typing import IO, Any
 
 import click
 
@@ -23,6 +24,11 @@ def note(message: str, *, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     except (OSError, ValueError):  # such as a terminal that is gone; a stream that is closed
         pass
+
+
+def is_terminal(stream: IO[Any] | None) -> bool:
+    """Does a person sit there? Python has no stream where the descriptor is closed."""
+    return stream is not None and stream.isatty()
 
 
 def show_warnings() -> None:

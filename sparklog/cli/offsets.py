@@ -65,7 +65,7 @@ def get(
     log = current().open_log()
     if pattern is not None:
         topics = tuple(topics_of(log, pattern))
-    rows = []
+    rows: list[dict[str, object]] = []
     for topic, partition in _selected(log, topics, topic_partitions, partitions):
         if exclude_internal_topics and is_internal(topic):
             continue
@@ -74,10 +74,12 @@ def get(
         )
     if current().json:
         show_json(rows)
-        return
-    for row in rows:
-        offset = "" if row["offset"] is None else row["offset"]
-        tell(f"{row['topic']}:{row['partition']}:{offset}")
+    else:
+        for row in rows:
+            offset = "" if row["offset"] is None else row["offset"]
+            tell(f"{row['topic']}:{row['partition']}:{offset}")
+    if not rows and (topics or partitions is not None):
+        raise click.ClickException("no partition is among those that were asked for.")
 
 
 def offset_at(log: SparkLog, topic: str, partition: int, time_ms: int) -> int | None:

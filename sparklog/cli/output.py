@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import click
 
+from sparklog.cli.notes import is_terminal
 from sparklog.cli.plain_text import json_text, plain
 from sparklog.cli.settings import current
 
@@ -73,7 +74,7 @@ def show_rows(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     """Print `rows`: all fields as JSON, or the given columns as a table."""
     if current().json:
         show_json(list(rows))
-    elif sys.stdout.isatty():
+    elif is_terminal(sys.stdout):
         told = [
             one for one in columns if not one.optional or any(row[one.field] not in _NOTHING for row in rows)
         ]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from sparklog.cli.line_input import LineFormat, LineTooLongError, read_line_bundles
-from sparklog.cli.notes import note
+from sparklog.cli.line_input import LineFormat, LineTooLongError, peculiarities, read_line_bundles
+from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.output import show_json
 from sparklog.cli.record_format import FormatError, unescape
 from sparklog.cli.settings import common_options, current
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,21 +116,21 @@ def produce(
         null_marker=os.fsencode(properties["null.marker"]) if "null.marker" in properties else None,
     )
     _refuse_internal(topic)
+    if sys.stdin is None:
+        raise click.ClickException("stdin is closed: there are no lines to be read.")
     log = current().open_log(create=True)
-    if sys.stdin.isatty():
+    if is_terminal(sys.stdin):
         note("Type records, one a line; end with Ctrl-D.")
     producer = Producer(log, topic, partition, line_format, headers, codec)
     try:
         producer.run(sys.stdin.buffer)
     except LineTooLongError as error:
-        raise click.ClickException(f"{error} {producer.summary()}") from None
-    except (SparklogError, KeyboardInterrupt):
-        note(producer.summary())
-        raise
-    if current().json:
-        show_json({"topic": topic, "records": producer.records, "partitions": producer.partitions()})
-    else:
-        note(producer.summary())
+        raise click.ClickException(str(error)) from None
+    finally:  # also before a failure is told: what was acknowledged is
+        if current().json:
+            show_json({"topic": topic, "records": producer.records, "partitions": producer.partitions()})
+        else:
+            note(producer.summary())
 
 
 def _refuse_internal(topic: str) -> None:
@@ -182,13 +182,10 @@ class Producer:
         self._counts: dict[int, int] = {}
 
     def run(self, stream: BinaryIO) -> None:
-        live = sys.stderr.isatty()
+        live = is_terminal(sys.stderr)
         for lines in read_line_bundles(stream):
-            if not self.records and self._format.lacks_keys(lines):
-                note(
-                    f"Warning: no line so far ({len(lines):,}) holds the key delimiter "
-                    f"{self._format.shown_delimiter()}: lines without it have no key."
-                )
+            if not self.records:
+                self._warn(lines)
             result = self._append(lines)
             for partition, appended in result.partitions.items():
                 self._base_offsets.setdefault(partition, appended.base_offset)
@@ -198,6 +195,16 @@ class Producer:
                 note(f"\r{self.records:,} records acknowledged", end="")
         if live and self.records:
             note("\r", end="")
+
+    def _warn(self, lines: list[bytes]) -> None:
+        """Of what the first lines seem to be, if that is not what the options say."""
+        if self._format.lacks_keys(lines):
+            note(
+                f"Warning: no line so far ({len(lines):,}) holds the key delimiter "
+                f"{self._format.shown_delimiter()}: lines without it have no key."
+            )
+        for peculiarity in peculiarities(lines):
+            note(f"Warning: {peculiarity}")
 
     def _append(self, lines: list[bytes]) -> AppendResult:
         try:

@@ -6,11 +6,13 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from sparklog.cli.notes import is_terminal
+
 
 @contextlib.contextmanager
 def byte_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """Takes (bytes done, bytes in all)."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield lambda _done, _total: None
         return
     from rich.console import Console

@@ -21,6 +21,7 @@ MAX_FILE_BYTES = 64 << 20
 _VERSION = 1
 _ANY = "any"
 TopicPartition = tuple[str, int]
+_MARK = "\ufeff"  # with which editors on Windows begin
 
 
 def reassignment_document(replicas: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
@@ -64,11 +65,14 @@ def read_topics(file: IO[str]) -> list[str]:
 
 
 def _entries(file: IO[str], field: str) -> Iterable[tuple[str, dict[str, object]]]:
-    text = file.read(MAX_FILE_BYTES + 1)
+    try:
+        text = file.read(MAX_FILE_BYTES + 1)
+    except UnicodeDecodeError as error:
+        raise _invalid(f"{file.name}: is no UTF-8: {error.reason} at byte {error.start}") from None
     if len(text) > MAX_FILE_BYTES:
         raise _invalid(f"{file.name}: more than {MAX_FILE_BYTES:,} characters")
     try:
-        document = json.loads(text)
+        document = json.loads(text.removeprefix(_MARK))
     except (ValueError, RecursionError) as error:
         raise _invalid(f"{file.name}: is no JSON: {error}") from None
     listed = document.get(field) if isinstance(document, dict) else None

@@ -84,6 +84,8 @@ def current() -> Settings:
 
 def _store(ctx: click.Context, parameter: click.Parameter, value: object) -> None:
     settings = ctx.ensure_object(Settings)
+    if value == "":  # a variable of a script that is not set: another root would be taken instead
+        raise click.BadParameter("it is empty: give it a value, or leave it out.", ctx=ctx, param=parameter)
     if value is not None and parameter.name is not None:
         setattr(settings, parameter.name, value)
 

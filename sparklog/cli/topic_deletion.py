@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.notes import is_terminal
 from sparklog.errors import InvalidRequestError, SparklogError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def confirm(log: SparkLog, names: Sequence[str], *, by_pattern: bool) -> None:
     from sparklog.metadata import is_internal
 
     what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics: {', '.join(names)}"
-    if sys.stdin.isatty():
+    if is_terminal(sys.stdin):
         lost = [f"\nLost with {name}: {what_is_lost(log, name)}." for name in filter(is_internal, names)]
         records = "all its records" if len(names) == 1 else "all their records"
         click.confirm(f"Delete {what}, and {records}?{''.join(lost)}", abort=True, err=True)

@@ -14,6 +14,7 @@ import click
 
 from sparklog.cli.group import LazyGroup
 from sparklog.cli.near_names import did_you_mean
+from sparklog.cli.notes import is_terminal
 from sparklog.cli.output import Column, Row, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
 from sparklog.errors import InvalidRequestError
@@ -130,7 +131,7 @@ def abort(transactional_id: str | None, producer_id: int | None, yes: bool) -> N
     else:
         one = _require_producer(image, producer_id)
     name = one.transactional_id
-    if not yes and one.is_ongoing and sys.stdin.isatty():
+    if not yes and one.is_ongoing and is_terminal(sys.stdin):
         click.confirm(f"Abort the transaction of {name!r}, and fence its producer?", abort=True, err=True)
     now_ms = log.clock.now_ms()
     result = log.metadata.publish(

@@ -13,7 +13,7 @@ import click
 
 from sparklog.cli.durations import METAVAR, parse_duration
 from sparklog.cli.maintenance_words import note_of_version
-from sparklog.cli.notes import note
+from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
@@ -87,7 +87,7 @@ def vacuum(dry_run: bool, retain_ms: int, force: bool, words: tuple[str, ...]) -
 def _confirm(*, force: bool) -> None:
     if force:
         return
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise click.UsageError(f"less than 7 days needs --force. {_LESS_THAN_A_WEEK}")
     note(_LESS_THAN_A_WEEK)
     click.confirm("Go on?", abort=True, err=True)

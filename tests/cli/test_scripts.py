@@ -1,0 +1,130 @@
+"""What scripts do unawares: variables that are not set, streams that are closed, files from other systems."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+
+RunJson = Callable[..., Any]
+PROGRAM = [sys.executable, "-m", "sparklog"]
+
+
+@pytest.fixture(autouse=True)
+def topic(run: Run) -> None:
+    run("topics", "create", "--topic", "t", "--config", "max.message.bytes=200")
+
+
+@pytest.mark.parametrize("option", ["--root", "--cluster-id", "--bootstrap-server", "--broker-list"])
+def test_an_empty_option_is_refused(run: Run, option: str) -> None:
+    """`--root "$STAGING"`, which is not set, deleted in the root of SPARKLOG_ROOT."""
+    for words in (
+        (option, "", "topics", "delete", "--topic", "t"),
+        ("topics", "delete", "-t", "t", f"{option}="),
+    ):
+        assert "it is empty: give it a value" in run(*words, exit_code=2).stderr
+    assert run("topics", "list", "--names").stdout == "t\n"
+
+
+def test_an_empty_group_is_refused(run: Run) -> None:
+    assert "--group is empty" in run("consume", "--topic", "t", "-e", "--group", "", exit_code=2).stderr
+
+
+def with_closed(descriptor: int, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    streams: dict[int, dict[str, Any]] = {0: {}, 2: {"input": stdin}}
+    return subprocess.run(
+        [*PROGRAM, *words],
+        preexec_fn=lambda: os.close(descriptor),
+        capture_output=True,
+        check=False,
+        **streams[descriptor],
+    )
+
+
+def test_closed_stdin_is_nobody_to_be_asked_and_no_lines(run: Run) -> None:
+    result = with_closed(0, "produce", "--topic", "t")
+    assert (result.returncode, result.stderr) == (
+        1,
+        b"Error: stdin is closed: there are no lines to be read.\n",
+    )
+    assert b"needs --force" in with_closed(0, "vacuum", "--retain", "1d").stderr
+    assert with_closed(0, "topics", "delete", "--topic", "t").stdout == b"Deleted topic t.\n"
+
+
+def test_closed_stderr_takes_notes_silently(run: Run) -> None:
+    assert with_closed(2, "produce", "--topic", "t", stdin=b"one\n").returncode == 0
+    assert run("offsets", "get", "--topic", "t").stdout == "t:0:1\n"
+    assert with_closed(2, "topics", "describe", "--topic", "u").returncode == 1
+
+
+def test_what_was_acknowledged_before_a_failure_is_json_on_stdout(run: Run) -> None:
+    words = ("produce", "--topic", "t", "--output", "json")
+    result = run(*words, stdin="x" * 3000, exit_code=1)
+    assert json.loads(result.stdout) == {"topic": "t", "records": 0, "partitions": []}
+    assert json.loads(result.stderr)["error"]["code"] == "SPARKLOG_RECORD_TOO_LARGE"
+
+
+def test_partitions_that_are_not_there_are_no_success(run: Run, run_json: RunJson) -> None:
+    told = run("offsets", "get", "--topic", "t", "--partitions", "7", exit_code=1).stderr
+    assert told == "Error: no partition is among those that were asked for.\n"
+    run("offsets", "get", "--partitions", "7", exit_code=1)
+    assert run_json("offsets", "get", "--topic", "t", "--partitions", "0,7")[0]["partition"] == 0
+
+
+def test_more_records_than_there_can_be(run: Run) -> None:
+    run("produce", "--topic", "t", stdin="one\n")
+    assert run("consume", "--topic", "t", "-e", "-c", "9" * 30).stdout == "one\n"
+
+
+@pytest.mark.parametrize("other", [("-f", "%s"), ("-J",)])
+def test_one_format_is_given(run: Run, other: tuple[str, ...]) -> None:
+    words = ("consume", "--topic", "t", "-e", "--formatter-property", "print.key=true")
+    assert "name formats; give one" in run(*words, *other, exit_code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("stdin", "warnings"),
+    [
+        (
+            b"a\r\nb\r\n",
+            ["Warning: all lines so far end with a carriage return, which is kept: tr -d '\\r' removes it."],
+        ),
+        (b"a\r\nb\n", []),
+        (
+            b"\xef\xbb\xbfa\n",
+            ["Warning: the input begins with a byte order mark, which is part of "],
+        ),
+        ("a\nb\n".encode("utf-16"), ["Warning: the input seems to be UTF-16, and is kept so: iconv "]),
+    ],
+)
+def test_bytes_of_other_systems_are_kept_and_told_of(run: Run, stdin: bytes, warnings: list[str]) -> None:
+    *told, last = run("produce", "--topic", "t", stdin=stdin).stderr.splitlines()
+    assert [line[: len(warning)] for line, warning in zip(told, warnings, strict=True)] == warnings
+    assert last.endswith("acknowledged by topic t.")
+    assert run("consume", "--topic", "t", "-e").stdout_bytes.rstrip(b"\n") == stdin.rstrip(b"\n")
+
+
+def test_files_of_partitions_may_begin_with_a_mark(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "partitions.json"
+    text = '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}\r\n'
+    file.write_bytes(text.encode("utf-8-sig"))
+    words = ("kafka-reassign-partitions", "--verify", "--reassignment-json-file", str(file))
+    assert "replica set is  rather than 1." in run(*words).stdout
+    file.write_bytes(text.encode("utf-16"))
+    told = run(*words, exit_code=1).stderr
+    assert "INVALID_PARTITION_FILE" in told
+    assert "is no UTF-8: invalid start byte at byte 0" in told
+
+
+def test_every_damaged_file_is_told_of(run: Run, tmp_path: Path) -> None:
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_bytes(b"junk")
+    told = run("dump-log", str(tmp_path / "a.log"), str(tmp_path / "b.log"), exit_code=1).stderr
+    assert "a.log@0" in told
+    assert "b.log@0" in told
