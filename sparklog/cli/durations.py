@@ -8,6 +8,7 @@ import click
 
 METAVAR = "DURATION"
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+MOST_MS = 36_500 * _UNITS_MS["d"]  # a hundred years; no clock waits for much longer
 _WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d", "week": "w"}
 _PATTERN = re.compile(
     rf"(\d{{1,12}})\s*(?:({'|'.join(_UNITS_MS)})|({'|'.join(_WORDS)})s?)", re.ASCII | re.IGNORECASE
@@ -26,4 +27,7 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str 
             f"found {value!r}, expected a number with ms, s, m, h, d or w, such as 7d, or '7 days'."
         )
     unit = match[2] or _WORDS[match[3].lower()]
-    return int(match[1]) * _UNITS_MS[unit.lower()]
+    found_ms = int(match[1]) * _UNITS_MS[unit.lower()]
+    if found_ms > MOST_MS:
+        raise click.BadParameter(f"found {value!r}, expected at most {MOST_MS // _UNITS_MS['d']:,}d.")
+    return found_ms

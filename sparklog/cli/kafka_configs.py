@@ -60,6 +60,14 @@ def kafka_configs(
         raise click.UsageError("give --describe or --alter.")
     if (verb == "alter") != bool(added or keys):
         raise click.UsageError("--alter wants --add-config or --delete-config, and --describe none of them.")
+    is_of_all = verb == "describe" and types == ("topics",) and not (names or topics or entity_default)
+    if is_of_all and not broker_defaults:
+        from sparklog.client.admin import describe_topic
+
+        log = current().open_log()
+        every = log.topics(include_internal=True)
+        show_descriptions([topic_document(describe_topic(log.image, one)) for one in every])
+        return
     name = _entity(types, names, topics, of_root=(entity_default, broker_defaults))
     log = current().open_log()
     if name is None:

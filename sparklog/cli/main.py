@@ -25,6 +25,7 @@ from sparklog.cli.settings import Settings, common_options
 
 R = TypeVar("R")
 _AS_JSON = "sparklog.failures_as_json"
+_ABORTED = "aborted"
 COMMANDS = {
     "topics": LazyCommand(
         "sparklog.cli.topics", "topics", "Create, list, describe, alter and delete topics."
@@ -100,8 +101,12 @@ def _telling_failures(ctx: click.Context, run: Callable[[], R]) -> R:
     try:
         result = run()
         sys.stdout.flush()
-    except (click.exceptions.Exit, click.Abort):
+    except click.exceptions.Exit:
         raise
+    except (click.Abort, KeyboardInterrupt):
+        if ctx.meta[_AS_JSON]:
+            _report(ctx, click.ClickException(_ABORTED), _ABORTED)
+        raise click.Abort from None
     except click.ClickException as error:
         told = in_our_words(error)
         if isinstance(told, click.UsageError) and not ctx.meta[_AS_JSON]:
@@ -112,8 +117,6 @@ def _telling_failures(ctx: click.Context, run: Callable[[], R]) -> R:
             _report(ctx, error, str(error))
         _drop_what_stdout_did_not_take()
         ctx.exit(0)
-    except KeyboardInterrupt:
-        raise click.Abort from None
     except (SparklogError, OSError) as error:
         failure = in_shell_words(error)
         _report(ctx, failure, str(failure))

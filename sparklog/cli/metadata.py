@@ -7,6 +7,7 @@ Not here: paths and values (registry_nodes.py), commits in words (commit_words.p
 
 from __future__ import annotations
 
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ def metadata() -> None:
 @click.option(
     "--max",
     "most",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=sys.maxsize),
     default=MAX_NODES,
     show_default=True,
     help="Show so many at most.",

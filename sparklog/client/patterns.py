@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidRequestError
+from sparklog.utf8 import why_not_utf8
 
 MOST_CHARACTERS: Final = 1_024
 
@@ -27,6 +28,8 @@ def matching(pattern: str, texts: Sequence[str], *, of: str = "transactional ids
     Raises:
         InvalidRequestError: INVALID_PATTERN.
     """
+    if (wrong := why_not_utf8(pattern)) is not None:
+        raise _invalid(of, f"found {wrong}")
     if len(pattern) > MOST_CHARACTERS:
         raise _invalid(of, f"found {len(pattern)} characters, expected at most {MOST_CHARACTERS}")
     try:

@@ -24,6 +24,12 @@ def test_a_topics_settings(run: Run, entity: tuple[str, ...]) -> None:
     assert run("kafka-configs", "--describe", *entity).stdout.splitlines()[0].endswith("Configs: ")
 
 
+def test_the_settings_of_all_topics(run: Run) -> None:
+    run("topics", "create", "--topic", "u")
+    shown = run("kafka-configs", "--describe", "--entity-type", "topics").stdout
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith("Topic: ")] == ["t", "u"]
+
+
 @pytest.mark.parametrize("entity", [("--broker-defaults",), ("--entity-type", "brokers", "--entity-default")])
 def test_the_roots_settings(run: Run, entity: tuple[str, ...]) -> None:
     run("kafka-configs", "--alter", *entity, "--add-config", "num.partitions=3")

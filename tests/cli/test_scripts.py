@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.cli.settings import Settings
 from tests.cli.conftest import Run
 
 RunJson = Callable[..., Any]
@@ -128,3 +129,34 @@ def test_every_damaged_file_is_told_of(run: Run, tmp_path: Path) -> None:
     told = run("dump-log", str(tmp_path / "a.log"), str(tmp_path / "b.log"), exit_code=1).stderr
     assert "a.log@0" in told
     assert "b.log@0" in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("metadata", "tree", "--max", "9" * 30),
+        ("maintain", "--watch", "--interval", "999999999999w"),
+        ("groups", "expire", "--older-than", "36501d"),
+    ],
+)
+def test_numbers_beyond_any_clock_or_list_are_wrong_usage(run: Run, words: tuple[str, ...]) -> None:
+    assert "unexpected" not in run(*words, exit_code=2).stderr
+
+
+def test_a_pattern_that_is_no_text_is_refused(run: Run) -> None:
+    for words in (("topics", "list", "--pattern"), ("transactions", "list", "--transactional-id-pattern")):
+        assert "INVALID_PATTERN" in run(*words, "\udcff", exit_code=1).stderr
+
+
+def test_an_interrupt_is_json_where_json_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: Settings) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Settings, "open_log", interrupt)
+    assert json.loads(run("topics", "list", "--output", "json", exit_code=1).stderr)["error"] == {
+        "code": "FAILED",
+        "message": "aborted",
+        "fix": None,
+        "sqlstate": None,
+    }
+    assert run("topics", "list", exit_code=1).stderr.strip() == "Aborted!"
