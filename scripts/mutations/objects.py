@@ -253,4 +253,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "        except MemoryError as error:  # what was fetched",
         OF_SPOOL,
     ),
+    Mutant(
+        "fetch: an object that is refused is told to its partition alone",
+        "sparklog_server/fetch/reader.py",
+        "                    if took_patience(error):\n                        raise\n",
+        "                    raise\n",
+        OF_ROUNDS,
+    ),
+    Mutant(
+        "fetch: an object that took all patience is not asked for again at once",
+        "sparklog_server/fetch/away.py",
+        "        if why is not None and monotonic() < until:\n",
+        "        if why is not None and until < 0:\n",
+        OF_ROUNDS,
+    ),
+    Mutant(
+        "fetch: an object that took all patience is tried again after a while",
+        "sparklog_server/fetch/away.py",
+        "        if why is not None and monotonic() < until:\n",
+        "        if why is not None:\n",
+        OF_ROUNDS,
+    ),
 )

@@ -168,8 +168,8 @@ MUTANTS = (
     Mutant(
         "broker: a batch of a newer version harms no other partition of a fetch",
         "sparklog_server/fetch/reader.py",
-        "contextlib.suppress(DataLossError, CorruptLogError, UnsupportedVersionError)",
-        "contextlib.suppress(DataLossError, CorruptLogError)",
+        "(DataLossError, CorruptLogError, UnsupportedVersionError, StillAwayError)",
+        "(DataLossError, CorruptLogError, StillAwayError)",
         "tests/server/fetch/test_rounds.py",
     ),
     Mutant(

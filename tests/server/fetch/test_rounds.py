@@ -14,6 +14,7 @@ from sparklog.metadata import plan_append
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import StoreTraits
 from sparklog_server.cluster.leadership import Leadership
+from sparklog_server.fetch import away as away_module
 from sparklog_server.fetch import reader as reader_module
 from sparklog_server.fetch import rounds as rounds_module
 from sparklog_server.fetch.batches import FetchedBatches
@@ -199,6 +200,59 @@ def test_what_is_read_by_a_newer_image_is_told_by_it(remote: Remote) -> None:
     assert found == list(range(2 * PUBLISHES + 2))
     assert one.answer.high_watermark == one.answer.last_stable_offset == found[-1] + 1
     assert one.answer.log_start_offset == 0
+
+
+class Refused:
+    """Of one object that holds nothing but the newest records of a partition nothing is given."""
+
+    def __init__(self, remote: Remote, code: str) -> None:
+        self.asked = 0
+        remote.stored.append(4, partition=2)
+        extents = remote.log.image.partition(TOPIC, 2).extents
+        self._segment, self._code = extents[len(extents) - 1].segment, code
+        remote.store.hook = self._refuse
+
+    def _refuse(self, operation: str, name: str) -> None:
+        if operation == "open_read" and name.startswith(self._segment.removesuffix(".log")):
+            self.asked += 1
+            raise StorageError(self._code, name, fix="look after it")
+
+
+def read(remote: Remote, *offsets: int) -> tuple[list[list[int]], list[int]]:
+    """(offsets, error code) of partitions 0, 1, 2, ... from these offsets on."""
+    todo = [remote.wanted(number, offset) for number, offset in enumerate(offsets)]
+    results = remote.rounds.read(todo, 1 << 20, at_least_one=True)
+    return [_offsets(batches) for _, batches in results], [one.answer.error_code for one in todo]
+
+
+KAFKA_STORAGE_ERROR = ErrorCode.kafka_storage_error.value
+
+
+def test_an_object_that_is_refused_harms_no_other_partition(remote: Remote) -> None:
+    """Found when what all partitions need is planned, where one is read from within an extent."""
+    Refused(remote, "STORAGE_REFUSED")
+    found = read(remote, 0, 0, 2 * PUBLISHES + 1)
+    assert found == ([EVERYTHING, EVERYTHING, []], [0, 0, KAFKA_STORAGE_ERROR])
+
+
+@pytest.mark.parametrize("offset", [2 * PUBLISHES, 2 * PUBLISHES + 1])
+def test_an_object_that_took_all_patience_keeps_others_waiting_once(
+    offset: int, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later fetches would take as long, with all of their partitions. After a while it is tried again."""
+    now = 1000.0
+    monkeypatch.setattr(away_module, "monotonic", lambda: now)
+    refused = Refused(remote, "STORE_UNAVAILABLE")
+    assert read(remote, 0, 0, offset)[1] == [KAFKA_STORAGE_ERROR] * 3
+    asked = refused.asked
+    for _ in range(2):
+        assert read(remote, 0, 0, offset) == ([EVERYTHING, EVERYTHING, []], [0, 0, KAFKA_STORAGE_ERROR])
+    assert read(remote, 0, 0, 0) == ([EVERYTHING] * 3, [0] * 3)
+    assert refused.asked == asked > 0
+    remote.store.hook = None
+    assert read(remote, 0, 0, offset)[1] == [0, 0, KAFKA_STORAGE_ERROR]
+    now += away_module.AWAY_SECONDS
+    assert read(remote, 0, 0, offset)[1] == [0] * 3
 
 
 def test_a_store_that_is_away_is_told_to_each(remote: Remote) -> None:
