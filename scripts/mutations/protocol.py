@@ -11,6 +11,8 @@ OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 PAGES = "sparklog_server/api/describe_topic_partitions.py"
 OF_PAGES = "tests/server/api/test_describe_topic_partitions.py"
 
+OF_HELD_ANSWERS = "tests/server/dispatch/test_held_answers.py"
+
 MUTANTS = (
     Mutant(
         "protocol: a fetch session does not change from names to ids",
@@ -123,5 +125,26 @@ MUTANTS = (
         "            return ()  # what is there already is assigned anew\n",
         "            pass\n",
         "tests/server/api/test_answers_of_a_cluster.py",
+    ),
+    Mutant(
+        "broker: a large answer counts until it is sent",
+        "sparklog_server/dispatch/dispatcher.py",
+        "                await context.answer.hold(held_bytes(chunks))\n",
+        "",
+        OF_HELD_ANSWERS,
+    ),
+    Mutant(
+        "broker: what is told of the settings of new topics counts before it is made",
+        "sparklog_server/api/create_topics.py",
+        "    await context.answer.hold(_size_of(outcomes.values(), context.types))\n",
+        "",
+        OF_HELD_ANSWERS,
+    ),
+    Mutant(
+        "broker: what is told of topics by name counts until it is sent",
+        "sparklog_server/api/metadata.py",
+        "        await context.answer.hold(held_bytes(chunks))\n",
+        "",
+        OF_HELD_ANSWERS,
     ),
 )

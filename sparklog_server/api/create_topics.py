@@ -8,6 +8,7 @@ Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings
     7 topic ids (KIP-516).
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from sparklog.metadata import CreateTopic
@@ -24,6 +25,8 @@ from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
 from sparklog_server.protocol.errors import ErrorCode
 
+_TOPIC_BYTES, _SETTINGS_BYTES = 500, 10_000
+
 
 @api(ApiKey.CREATE_TOPICS, versions=range(2, 8))
 async def handle_create_topics(request: Any, context: RequestContext, services: Services) -> Any:
@@ -36,10 +39,20 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
         validate_only=request.validate_only,
         completing=placements.complete,
     )
+    await context.answer.hold(_size_of(outcomes.values(), context.types))
     told: _Told = {}
     factors = _Factors(services, placements)
     pieces = (_result(context.types, services, name, outcomes[name], told, factors) for name in names)
     return make(context.types.CreateTopicsResponse, topics=await in_slices(pieces))
+
+
+def _size_of(outcomes: Collection[Outcome], types: Any) -> int:
+    """What the answer takes while it is made: settings that topics have in common are there once."""
+    size = _TOPIC_BYTES * len(outcomes)
+    if not hasattr(types, "CreatableTopicConfigs"):
+        return size
+    created = (one.action for one in outcomes if isinstance(one.action, CreateTopic))
+    return size + _SETTINGS_BYTES * len({tuple(sorted(one.configs.items())) for one in created})
 
 
 # What is told of settings, by those that a topic has of its own: thousands of topics have the same.

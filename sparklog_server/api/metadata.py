@@ -19,7 +19,7 @@ from sparklog_server.admin.topic_creation import create_missing
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import held_bytes, in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make, topic_id_text
@@ -59,6 +59,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
         version = context.api_version
         pieces = (_answer(services, version, one, errors, operations) for one in dict.fromkeys(asked))
         chunks = encode_topics(await in_slices(pieces), version)
+        await context.answer.hold(held_bytes(chunks))
     cluster = field(request, "include_cluster_authorized_operations", False)
     return _response(
         context, services, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR

@@ -4,8 +4,8 @@
 2. the bytes are walked over, and what will come of them is counted: who names thousands waits (work.py);
 3. the body is read, and the request waits for one of queued.max.requests slots, unless it is of those that
    wait for something to happen anyway (ApiEntry, `waits`);
-4. its handler is called, and the answer encoded; what a handler does not catch is a bug, logged, and closes
-   that connection only;
+4. its handler is called, and the answer encoded; a large one that the handler has not counted waits until
+   there is room for it; what a handler does not catch is a bug, logged, and closes that connection only;
 5. when the answer is sent, everything that was taken has been given back, and the request is counted.
 
 Here is the place to ask whether a client may do what it asks for, before 3, and whether now, before 4;
@@ -26,7 +26,7 @@ from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.exchange import Answer, Origin, Times
 from sparklog_server.network.frames import Frame
 from sparklog_server.network.limits import SHARES, ByteBudget
-from sparklog_server.protocol.answers import HeldAnswer
+from sparklog_server.protocol.answers import HeldAnswer, held_bytes
 from sparklog_server.protocol.api_entry import ApiEntry, RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.messages import (
@@ -172,11 +172,15 @@ class DispatchedRequest:
             answer = await self.entry.handle(self._take_body(), context)
             if answer is None:
                 return Answer()
-            return Answer(
-                chunks=encode_response(self._codec, context.correlation_id, answer),
-                release=answer.release if isinstance(answer, Response) else None,
-                error=int(getattr(answer, "error_code", 0)),
-            )
+            chunks = encode_response(self._codec, context.correlation_id, answer)
+            if isinstance(answer, Response):
+                return Answer(chunks=chunks, release=answer.release)
+            error = int(getattr(answer, "error_code", 0))
+            if not self.entry.pipelined:  # else it would wait for one that has to wait for its turn behind it
+                del answer
+                self._leave_queue()
+                await context.answer.hold(held_bytes(chunks))
+            return Answer(chunks=chunks, error=error)
         except asyncio.CancelledError:
             context.answer.release()
             raise

@@ -4,6 +4,7 @@ A request of 900 bytes may name a group whose members hold megabytes, or a thous
 takes is estimated from what is in memory already; beyond MAX_ANSWER_BYTES the rest is refused, and what is
 large waits until the answers to others have been sent (`sparklog.queued.max.response.bytes`).
 
+Whatever is not counted by its handler counts when it is encoded, until it is sent (dispatch/dispatcher.py).
 Not here: fetched records, which have limits of their own (fetch/service.py); what is said beside them counts.
 Concurrency: event loop only.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from sparklog_server.protocol.held_room import Budget, HeldRoom
+from sparklog_server.protocol.wire import Chunk, FileRegion
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -45,6 +47,12 @@ class HeldAnswer(HeldRoom):
         """Wait until there is room for so much, which is never refused: it is what the request named."""
         if size > SMALL_BYTES and not self.is_held:
             await self.take(size)
+
+
+def held_bytes(chunks: Iterable[Chunk]) -> int:
+    """What they take in memory: what is sent again and again is there once."""
+    own = {id(one): one for one in chunks if not isinstance(one, FileRegion)}
+    return sum(map(len, own.values()))
 
 
 async def in_slices(pieces: Iterable[T]) -> list[T]:

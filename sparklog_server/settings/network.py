@@ -78,9 +78,9 @@ class NetworkSettings:
         minimum=MIB,
         maximum=LONG_MAX,
         unit="bytes",
-        doc="""Bytes of large answers about groups, offsets and settings that are made or being sent, over all
-        connections (one more may overdraw it); further ones wait. Larger: more at once; smaller: less memory
-        when clients are slow to take them.""",
+        doc="""Bytes of large answers (about groups, offsets, topics, settings; records have
+        sparklog.fetch.buffer.bytes) that are made or being sent, over all connections (one more may overdraw
+        it); further ones wait. Larger: more at once; smaller: less memory when clients are slow.""",
     )
     max_connections: int = setting(
         "max.connections",
