@@ -176,8 +176,9 @@ MUTANTS = (
     Mutant(
         "compaction: how far it came survives an append",
         "sparklog/metadata/model/draft.py",
-        "                cleaned=before.cleaned,\n",
-        "",
+        "                producers=before.producers if self.own_producers is None else self.own_producers,\n",
+        "                producers=before.producers if self.own_producers is None else self.own_producers,\n"
+        "                cleaned=type(before.cleaned)(0, -1),\n",
         "tests/metadata/test_compacting.py",
     ),
     Mutant(

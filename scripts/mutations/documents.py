@@ -27,8 +27,8 @@ MUTANTS = (
     Mutant(
         "a commit is read back before it is made",
         "sparklog/metadata/creating.py",
-        "    data = _encoded(header, tuple(actions), agreed_version(newer.configs))\n",
-        "    data = encode_commit(header, actions, most=agreed_version(newer.configs))\n",
+        "    data = _encoded(header, tuple(actions), agreed_version(builder.configs))\n",
+        "    data = encode_commit(header, actions, most=agreed_version(builder.configs))\n",
         "tests/metadata/test_read_back.py",
     ),
     Mutant(

@@ -88,8 +88,9 @@ MUTANTS = (
     Mutant(
         "producers: what is forgotten survives appends",
         "sparklog/metadata/model/draft.py",
-        "                forgotten=before.forgotten,\n",
-        "",
+        "                producers=before.producers if self.own_producers is None else self.own_producers,\n",
+        "                producers=before.producers if self.own_producers is None else self.own_producers,\n"
+        "                forgotten=type(before.forgotten)(0, 0, -1, -1, -1),\n",
         _MODEL,
     ),
     Mutant(

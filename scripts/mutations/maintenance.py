@@ -55,8 +55,9 @@ MUTANTS = (
     Mutant(
         "an append leaves them",
         "sparklog/metadata/model/draft.py",
-        "                merged_batches=before.merged_batches,\n",
-        "",
+        "                producers=before.producers if self.own_producers is None else self.own_producers,\n",
+        "                producers=before.producers if self.own_producers is None else self.own_producers,\n"
+        "                merged_batches={},\n",
         "tests/maintenance/test_merge.py",
     ),
     Mutant(

@@ -12,7 +12,7 @@ After a crash: what was open is decided by who opens the log next; the commit is
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog.errors import (
@@ -33,7 +33,7 @@ from sparklog.metadata.loading import read_commit
 from sparklog.metadata.model.action import FIRST_VERSION, ActionRefusedError
 from sparklog.metadata.model.actions import Action
 from sparklog.metadata.model.agreed_version import agreed_version
-from sparklog.metadata.model.apply import apply_actions
+from sparklog.metadata.model.apply import ImageBuilder
 from sparklog.metadata.model.extents import count_replayed
 from sparklog.metadata.model.ids import new_id
 from sparklog.metadata.model.image import Image
@@ -62,8 +62,9 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         InvalidRequestError: they do not apply, are too large, or would be read as something else.
     """
     commit, uuid = image.commit + 1, new_id()
+    builder = ImageBuilder(image)
     try:
-        newer = apply_actions(image, actions, commit=commit, commit_uuid=uuid)
+        builder.apply(actions, commit=commit, commit_uuid=uuid)
     except ActionRefusedError as error:
         raise refused_error(image, error) from error
     header = Header(
@@ -76,8 +77,8 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         timestamp_ms=timestamp_ms,
         length=0,
     )
-    data = _encoded(header, tuple(actions), agreed_version(newer.configs))
-    newer = replace(newer, replayed=image.replayed.after(len(data), count_replayed(actions)))
+    data = _encoded(header, tuple(actions), agreed_version(builder.configs))
+    newer = builder.image(image.replayed.after(len(data), count_replayed(actions)))
     return Candidate(commit_name(commit), data, uuid, newer)
 
 

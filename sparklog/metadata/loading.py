@@ -9,7 +9,7 @@ Sources: FORMAT.md#metadata-log, Reader MUST.
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sparklog.errors import CorruptLogError, NotFoundError, SparklogError, UnsupportedVersionError
 from sparklog.metadata.cleaning import commit_was_cleaned
@@ -188,7 +188,7 @@ def follow(
         builder = ImageBuilder(image)
         for header, actions in good:
             _apply(store, builder, header, actions)
-    return (replace(builder.image(), replayed=replayed) if good else image), tuple(good), error
+    return (builder.image(replayed) if good else image), tuple(good), error
 
 
 def _commits_after(

@@ -1,6 +1,5 @@
 """How often a reader looks again, and at what; whole readers are in tests/client/test_files_that_go.py."""
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 
@@ -27,7 +26,9 @@ def partition(memory: OnePartition) -> OnePartition:
 def in_segment(state: PartitionState, name: str) -> PartitionState:
     """The same, but that all its bytes are said to be in another segment."""
     extents = [msgspec.structs.replace(extent, segment=name) for extent in state.extents]
-    return dataclasses.replace(state, extents=ExtentList(state.topic_id, state.partition).appended(extents))
+    return msgspec.structs.replace(
+        state, extents=ExtentList(state.topic_id, state.partition).appended(extents)
+    )
 
 
 def elsewhere(state: PartitionState, misses: int) -> Iterator[PartitionState]:
@@ -85,7 +86,7 @@ def test_misses_are_counted_anew_with_each_record(memory: OnePartition) -> None:
                 else msgspec.structs.replace(extent, segment=f"segments/v/{shown:08d}.0.log")
                 for extent in state.extents
             ]
-            yield dataclasses.replace(
+            yield msgspec.structs.replace(
                 state, extents=ExtentList(state.topic_id, state.partition).appended(extents)
             )
 
@@ -101,7 +102,7 @@ def test_a_segment_of_other_offsets_is_of_no_concern(memory: OnePartition) -> No
     memory.append([b"b"])
     moved = memory.state
     first, second = moved.extents
-    before = dataclasses.replace(
+    before = msgspec.structs.replace(
         moved,
         extents=ExtentList(moved.topic_id, 0).appended(
             [first, msgspec.structs.replace(second, segment=lost)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from sparklog.clock import ManualClock
@@ -96,7 +97,7 @@ def test_a_snapshot_that_is_beyond_the_log_end_is_damaged(
     create(log, "orders", 1)
     image = log.image
     (topic,) = image.topics.values()
-    state = dataclasses.replace(topic.partitions[0], cleaned=Cleaned(1, -1))
+    state = msgspec.structs.replace(topic.partitions[0], cleaned=Cleaned(1, -1))
     wrong = dataclasses.replace(topic, partitions=(state,))
     write_snapshot(memory, dataclasses.replace(image, topics={"orders": wrong}), timestamp_ms=0)
     with pytest.raises(CorruptLogError, match="orders"):

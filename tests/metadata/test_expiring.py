@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from sparklog.clock import ManualClock
@@ -317,8 +318,8 @@ def test_a_snapshot_whose_marks_cannot_be_is_damaged(
     create(log, "orders", 1)
     image = log.image
     (topic,) = image.topics.values()
-    state = dataclasses.replace(topic.partitions[0], forgotten=Forgotten(*offsets, -1, -1, -1))
-    wrong = dataclasses.replace(topic, partitions=(dataclasses.replace(state, log_end_offset=1),))
+    state = msgspec.structs.replace(topic.partitions[0], forgotten=Forgotten(*offsets, -1, -1, -1))
+    wrong = dataclasses.replace(topic, partitions=(msgspec.structs.replace(state, log_end_offset=1),))
     write_snapshot(memory, dataclasses.replace(image, topics={"orders": wrong}), timestamp_ms=0)
     with pytest.raises(CorruptLogError, match="orders"):
         read_snapshot(memory, image.commit, cluster_id=image.cluster_id)

@@ -8,13 +8,13 @@ refusal means a corrupt log or a wrong call (log.py decides).
 Concurrency: a builder belongs to one thread; the images it takes and gives are immutable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sparklog.metadata.model import publishers
 from sparklog.metadata.model.action import ActionRefusedError
 from sparklog.metadata.model.actions import EFFECTS, OF_THE_CLUSTER, Action
 from sparklog.metadata.model.draft import ImageDraft
-from sparklog.metadata.model.image import Image
+from sparklog.metadata.model.image import NOT_REPLAYED, Image, Replayed
 
 
 def apply_actions(image: Image, actions: Sequence[Action], *, commit: int, commit_uuid: str) -> Image:
@@ -55,6 +55,12 @@ class ImageBuilder:
         self._commit_uuid = commit_uuid
         publishers.forget(draft.publishers, commit)
 
-    def image(self) -> Image:
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """The root's settings, as of what has been applied so far."""
+        return self._draft.configs
+
+    def image(self, replayed: Replayed = NOT_REPLAYED) -> Image:
         """The image after everything applied; it takes over the builder's state, so call this last."""
-        return self._draft.image(commit=self._draft.commit, commit_uuid=self._commit_uuid)
+        draft = self._draft
+        return draft.image(commit=draft.commit, commit_uuid=self._commit_uuid, replayed=replayed)

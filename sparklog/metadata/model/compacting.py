@@ -6,7 +6,7 @@ Not here: what compaction keeps and removes (maintenance/), replacing extents (r
 Sources: FORMAT.md#metadata-log; Kafka's cleaner-offset-checkpoint.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
 from sparklog.metadata.model.draft import ImageDraft

@@ -17,8 +17,9 @@ Sources: Kafka ProducerStateManager.removeExpiredProducers, isProducerExpired; a
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from sparklog.metadata.model.action import ActionBase, ActionRefusedError, invalid_plan
 from sparklog.metadata.model.draft import ImageDraft

@@ -121,6 +121,9 @@ class Replayed(NamedTuple):
         return Replayed(self.snapshot, self.weight + weight, weight)
 
 
+NOT_REPLAYED = Replayed()
+
+
 def weigh(size: int, extents: int = 0) -> int:
     """What a commit of so many bytes counts for: a block of a disk at least. It takes no less room there, and
     to look it up takes as long. And its extents as if they were objects: columns are no quicker to apply.
@@ -128,8 +131,7 @@ def weigh(size: int, extents: int = 0) -> int:
     return max(size, _BLOCK_BYTES, _EXTENT_BYTES * extents)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     """One partition of a topic."""
 
     topic_id: str
@@ -137,9 +139,9 @@ class PartitionState:
     log_start_offset: int
     log_end_offset: int
     extents: ExtentList
-    producers: Mapping[int, ProducerState] = field(default_factory=dict)
+    producers: Mapping[int, ProducerState] = {}
     # By producer id, those that no extent shows any more; the newest last (sequences.py).
-    merged_batches: Mapping[int, tuple[MergedBatch, ...]] = field(default_factory=dict)
+    merged_batches: Mapping[int, tuple[MergedBatch, ...]] = {}
     cleaned: Cleaned = NEVER_CLEANED
     forgotten: Forgotten = NOTHING_FORGOTTEN
     leadership: PartitionLeadership = UNASSIGNED
@@ -189,7 +191,7 @@ class Image:
     # No part of the state: who came by it in another way has the same image. The last commit that changed
     # what this one may be asked of a cluster: brokers, controller, topics, partitions, and who leads those.
     cluster_changed: int = field(default=NO_COMMIT, compare=False)
-    replayed: Replayed = field(default=Replayed(), compare=False)
+    replayed: Replayed = field(default=NOT_REPLAYED, compare=False)
     _by_collision_key: list[Mapping[str, str]] = field(
         default_factory=list, init=False, compare=False, repr=False
     )

@@ -7,7 +7,8 @@ Not here: which extents to replace, and what retention removes (their callers).
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sparklog.errors import RetriableError
 from sparklog.metadata.model.action import (

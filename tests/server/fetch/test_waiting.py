@@ -1,9 +1,9 @@
 """What a fetch could be answered with, and when a wait is over."""
 
 import asyncio
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,14 +134,14 @@ def test_a_wait_ends_with_its_partition(topics: Topics) -> None:
 @pytest.mark.parametrize("leadership", [PartitionLeadership((1, 2), 2, 5), PartitionLeadership((1, 2), 1, 6)])
 def test_a_wait_ends_with_the_leadership(topics: Topics, leadership: PartitionLeadership) -> None:
     """Nothing has arrived; but the client shall look for the leader now, or learn of the epoch."""
-    before = dataclasses.replace(state((0, 10, 100)), leadership=PartitionLeadership((1, 2), 1, 5))
+    before = msgspec.structs.replace(state((0, 10, 100)), leadership=PartitionLeadership((1, 2), 1, 5))
     fetch = PartitionFetch(topic="t", partition=0, offset=10, max_bytes=1000)
     loop = asyncio.new_event_loop()
     operation = DelayedFetch([(fetch, before, 0)], 1, lambda: topics, loop.create_future())  # type: ignore[arg-type, return-value]
     loop.close()
-    topics.show(dataclasses.replace(before))
+    topics.show(msgspec.structs.replace(before))
     assert not operation.try_complete(("id", 0))
-    topics.show(dataclasses.replace(before, leadership=leadership))
+    topics.show(msgspec.structs.replace(before, leadership=leadership))
     assert operation.try_complete(("id", 0))
 
 

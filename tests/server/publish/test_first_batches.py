@@ -1,8 +1,7 @@
 """What may not take the place of a first batch that was refused."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sparklog.clock import ManualClock
 from sparklog.metadata import PartitionState, ProducerState, empty_image, plan_create_topic
