@@ -9,6 +9,7 @@ Sources: FORMAT.md#record-batch.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,8 +17,7 @@ from sparklog.format.codec import BytesLike
 from sparklog.format.record_batch import HEADER, BatchHeader, encode_header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedBatches:
+class EncodedBatches(msgspec.Struct, frozen=True, kw_only=True):
     """Record batches, and what an index writer needs to know of each.
 
     Args:

@@ -190,7 +190,7 @@ def inspect_batch(data: bytes | UInt8Array, plain: UInt8Array | None = None) -> 
     start = data if isinstance(data, bytes) else _at(data)  # ctypes takes bytes as they are: 2 us less
     effort = max(size, plain_size) // _BYTES_READ_A_ROW
     code = _loaded().call("inspect_batch", effort, start, size, _at(plain), plain_size, found)
-    return PlainBatch(*found) if code == 0 else None
+    return PlainBatch(*found[:]) if code == 0 else None
 
 
 def cut(data: UInt8Array, position: Int64Array, length: Int64Array) -> pa.Array:

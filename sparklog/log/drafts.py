@@ -5,7 +5,8 @@ Concurrency: pure functions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sparklog.format.encode_partitions import EncodedPartitions
 from sparklog.format.encoded_batches import EncodedBatches
@@ -13,8 +14,7 @@ from sparklog.log.config import TopicConfig
 from sparklog.metadata import DraftExtent
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Batches of one partition, which count their offsets from 0, and its topic's settings."""
 
     topic_id: str

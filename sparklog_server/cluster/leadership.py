@@ -9,8 +9,9 @@ Sources: KIP-320; Kafka Partition.checkCurrentLeaderEpoch; docs/adr/0026.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from sparklog.metadata import Image, PartitionState
 from sparklog_server.protocol.errors import ErrorCode
@@ -27,8 +28,7 @@ class Images(Protocol):
         """The newest that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(msgspec.Struct, frozen=True):
     """Of one partition; NO_NODE: nobody."""
 
     node_id: int

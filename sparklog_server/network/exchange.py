@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from sparklog_server.network.frames import Frame
 from sparklog_server.protocol.api_entry import ApiEntry
 from sparklog_server.protocol.wire import Chunk
@@ -26,8 +28,7 @@ class Origin:
         return f"connection {self.number} from {self.peer_host}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """No chunks: nothing is sent. `failure`: the connection is closed, once earlier requests are answered."""
 
     chunks: Sequence[Chunk] = ()
@@ -36,8 +37,7 @@ class Answer:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(msgspec.Struct, frozen=True, kw_only=True):
     """When things happened, in seconds of the loop's clock."""
 
     began: float

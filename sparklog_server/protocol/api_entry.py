@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from sparklog_server.protocol.answers import HeldAnswer
 from sparklog_server.settings.addresses import AdvertisedListener
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a handler may know of a request beside its body."""
 
     api_key: int

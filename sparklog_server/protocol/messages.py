@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
 
+import msgspec
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
@@ -46,8 +47,7 @@ class UnsupportedRequestError(Exception):
     """An API or a version that is not served; the connection is closed, as Kafka does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestHeader:
+class RequestHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a request that all APIs share."""
 
     api_key: int
@@ -92,8 +92,7 @@ def message_codec(api_key: int, version: int) -> MessageCodec:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """A request that may be decoded: `elements` of lists will come of it."""
 
     client_id: str = ""

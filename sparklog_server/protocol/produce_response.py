@@ -10,7 +10,8 @@ Sources: Kafka ProduceResponse.json.
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from sparklog_server.protocol.varints import compact_length
 from sparklog_server.protocol.wire import NOT_THROTTLED
@@ -27,7 +28,7 @@ _NO_ERRORS = _NO_RECORDS + b"\xff\xff"  # and no message
 _NO_ERRORS_FLEXIBLE = b"\x01\0\0"  # and no tags
 
 
-class ProducedPartition(NamedTuple):
+class ProducedPartition(msgspec.Struct, frozen=True):
     """What became of one partition's batches."""
 
     partition: int
@@ -56,11 +57,12 @@ def encode_produce(version: int, topics: Mapping[str | bytes, Sequence[ProducedP
             parts += (compact_length(len(name)) if flexible else _NAME.pack(len(name)), name)
         parts.append(count(len(partitions)))
         for one in partitions:
+            said = one.partition, one.error_code, one.base_offset, one.log_append_time_ms
             if version < 5:
-                parts.append(_OLD_PARTITION.pack(one[0], one[4], one[1], one[2]))
+                parts.append(_OLD_PARTITION.pack(*said))
             else:
-                parts.append(_PARTITION.pack(one[0], one[4], one[1], one[2], one[3]))
-            parts.append(after if one[5] is None or not after else _told(one[5], flexible=flexible))
+                parts.append(_PARTITION.pack(*said, one.log_start_offset))
+            parts.append(after if one.message is None or not after else _told(one.message, flexible=flexible))
         if flexible:
             parts.append(b"\0")
     parts += [NOT_THROTTLED, b"\0" if flexible else b""]

@@ -5,11 +5,11 @@ Concurrency: values; a Response is sent once.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class FileRegion:
+class FileRegion(msgspec.Struct, frozen=True):
     """Bytes of an open file, sent with sendfile; the descriptor stays open until they are sent."""
 
     descriptor: int
@@ -23,8 +23,7 @@ Chunk = bytes | bytearray | memoryview | FileRegion
 NOT_THROTTLED = bytes(4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A body that is encoded already; the chunks are sent one after the other, never joined.
 
     `release` is called once, when the chunks were sent or the connection is gone: buffers and files

@@ -14,7 +14,8 @@ Sources: docs/adr/0026, docs/adr/0029.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sparklog.client.publish import share_accepted
 from sparklog.errors import RetriableError
@@ -47,8 +48,7 @@ from sparklog_server.publish.parts import (
 from sparklog_server.publish.runs import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """A run whose bytes are durable; nothing refers to them yet."""
 
     run: Run

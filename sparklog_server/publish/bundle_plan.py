@@ -29,6 +29,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
+import msgspec
+
 from sparklog.errors import FencedError, InvalidRequestError, SparklogError, UnknownTopicError
 from sparklog.metadata import (
     NO_NUMBER,
@@ -95,13 +97,12 @@ _WRITE = Write()
 _FIRST_NUMBER = 1  # of a transactional id
 
 
-@dataclass(slots=True)
-class _Producer:
+class _Producer(msgspec.Struct):
     """A producer in one partition, as this bundle has it so far."""
 
     state: ProducerState | None
     is_doubted: bool = False  # a batch of it may be a repetition, or comes again; none may take its place
-    written: list[tuple[int, int, int, int]] = field(default_factory=list)  # index, epoch, sequence, count
+    written: list[tuple[int, int, int, int]] = []  # index, epoch, sequence, count
 
 
 def judge(

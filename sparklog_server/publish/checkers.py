@@ -101,7 +101,8 @@ class Checkers:
                 quick.append(job)
             else:
                 is_all = False
-        self._check(quick)
+        if quick:
+            self._check(quick)
         for index, checked in found.items():
             submission.parts[index] = checked
         with self._counting:

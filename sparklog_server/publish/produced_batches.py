@@ -159,17 +159,17 @@ def finish_batch(
 
 def one_batch(chunks: list[BytesLike], size: int, record_count: int, max_timestamp_ms: int) -> EncodedBatches:
     """These chunks, as the one batch that they are."""
-    numbers = np.array([[size], [record_count], [max_timestamp_ms]], np.int64)
+    numbers = np.array((size, record_count, max_timestamp_ms), np.int64)
     return EncodedBatches(
         data=chunks,
         size_bytes=size,
         record_count=record_count,
         max_timestamp_ms=max_timestamp_ms,
         position=_ZERO,
-        size=numbers[0],
+        size=numbers[:1],
         base_offset=_ZERO,
-        batch_record_count=numbers[1],
-        batch_max_timestamp_ms=numbers[2],
+        batch_record_count=numbers[1:2],
+        batch_max_timestamp_ms=numbers[2:],
     )
 
 

@@ -7,11 +7,10 @@ Not here: which parts may be written (bundle_plan.py).
 Concurrency: pure functions.
 """
 
-import itertools
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from sparklog.format.codec import BytesLike
@@ -22,14 +21,13 @@ from sparklog_server.publish.parts import NO_OFFSET, AppendPart
 _BASE_OFFSET = struct.Struct(">q")
 
 
-@dataclass(slots=True)
-class Run:
+class Run(msgspec.Struct):
     """Parts, by their index in the bundle, and how many records come before each."""
 
     first: AppendPart
-    indices: list[int] = field(default_factory=list)
-    parts: list[AppendPart] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
+    indices: list[int] = []
+    parts: list[AppendPart] = []
+    skipped: list[int] = []
     record_count: int = 0
     size_bytes: int = 0
 
@@ -81,24 +79,25 @@ def make_runs(parts: Sequence[AppendPart], indices: Iterable[int], max_run_bytes
 
 def concat_batches(pieces: Sequence[EncodedBatches]) -> EncodedBatches:
     """Several, each counting from 0, as one that counts from 0 over all of them."""
-    records = list(itertools.accumulate((piece.record_count for piece in pieces), initial=0))
-    positions = list(itertools.accumulate((piece.size_bytes for piece in pieces), initial=0))
     data: list[BytesLike] = []
-    for piece, count in zip(pieces, records, strict=False):
+    rows: list[tuple[int, ...]] = []  # Python's numbers: NumPy's price is per call, and batches are few
+    size = count = 0
+    for piece in pieces:
         data += shifted(piece, count)
-    # Python's numbers to one array: NumPy's price is paid per call, and a run is of a few batches.
-    columns = [
-        list(itertools.chain.from_iterable(column))
-        for column in zip(*map(_columns, pieces, positions, records), strict=True)
-    ]
-    position, size, base_offset, counts, newest = np.array(columns, np.int64)
+        if piece.batch_count == 1:
+            rows.append((size, piece.size_bytes, count, piece.record_count, piece.max_timestamp_ms))
+        else:
+            rows += zip(*_columns(piece, size, count), strict=True)
+        size += piece.size_bytes
+        count += piece.record_count
+    position, sizes, base_offset, counts, newest = np.array(rows, np.int64).T
     return EncodedBatches(
         data=data,
-        size_bytes=positions[-1],
-        record_count=records[-1],
-        max_timestamp_ms=max(piece.max_timestamp_ms for piece in pieces),
+        size_bytes=size,
+        record_count=count,
+        max_timestamp_ms=max([piece.max_timestamp_ms for piece in pieces]),
         position=position,
-        size=size,
+        size=sizes,
         base_offset=base_offset,
         batch_record_count=counts,
         batch_max_timestamp_ms=newest,
@@ -106,14 +105,6 @@ def concat_batches(pieces: Sequence[EncodedBatches]) -> EncodedBatches:
 
 
 def _columns(piece: EncodedBatches, position: int, records: int) -> Sequence[Sequence[int]]:
-    if piece.batch_count == 1:
-        return (
-            (position,),
-            (piece.size_bytes,),
-            (records,),
-            (piece.record_count,),
-            (piece.max_timestamp_ms,),
-        )
     return (
         (piece.position + position).tolist(),
         piece.size.tolist(),

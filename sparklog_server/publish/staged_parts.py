@@ -18,6 +18,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.metadata import (
     SEQUENCES,
@@ -101,7 +103,7 @@ def _adding(image: Image, part: AppendPart) -> AppendPart:
     if said is None or said.group is None or found is None or not found.is_ongoing:
         return part
     said = dataclasses.replace(said, opens_ms=found.started_ms, number=found.number)
-    return dataclasses.replace(part, transaction=said)
+    return replace(part, transaction=said)
 
 
 def following(part: AppendPart, known: ProducerState | None) -> AppendPart:
@@ -111,7 +113,7 @@ def following(part: AppendPart, known: ProducerState | None) -> AppendPart:
     sequence = 0
     if known is not None and known.producer_epoch == part.producer_epoch:
         sequence = (known.last_sequence + 1) % SEQUENCES
-    return dataclasses.replace(part, base_sequence=sequence)
+    return replace(part, base_sequence=sequence)
 
 
 def may_be_early(image: Image, part: AppendPart, outcome: PartOutcome) -> bool:

@@ -6,13 +6,13 @@ heard of the first time. Whatever happened: every batch is there once, at the of
 told, in its producer's order.
 """
 
-import dataclasses
 import random
 from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparklog.client import SparkLog
 from sparklog.errors import FencedError, StorageError
@@ -53,7 +53,7 @@ class Producer:
             self.sequence += 4
         topic_id = node.log.image.topic("orders").topic_id
         return [
-            dataclasses.replace(
+            replace(
                 part(
                     batch(
                         self.texts(sequence),

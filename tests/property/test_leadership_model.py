@@ -9,10 +9,10 @@ leadership moves may have its second batch taken by the next leader before the f
 last. Clients here wait for their first batch before they send to another broker.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -95,7 +95,7 @@ class Node:
             base_sequence=batch.sequence,
         )
         made = part(data, topic_id=topic.topic_id, topic="t")
-        self.accepted.append((batch, dataclasses.replace(made, leader_epoch=leadership.leader_epoch)))
+        self.accepted.append((batch, msgspec.structs.replace(made, leader_epoch=leadership.leader_epoch)))
         return True
 
     def write(self) -> list[tuple[Batch, PartOutcome]]:

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import threading
 
+import msgspec
 import pytest
 
 from sparklog.client import SparkLog
@@ -125,7 +125,7 @@ def test_one_request_becomes_no_more_than_its_share() -> None:
             made.append(number)
             return part.check()
 
-        return dataclasses.replace(part, check=check)
+        return msgspec.structs.replace(part, check=check)
 
     submission = submission_of(*map(counted, range(500)))
     backlog.add(submission)

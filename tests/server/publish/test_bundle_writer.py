@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
 from sparklog.errors import StorageError
@@ -206,13 +208,12 @@ def test_duplicate_whose_extent_is_gone(bundles: BundleWriter, log: SparkLog) ->
 
 
 def test_a_duplicate_keeps_its_log_append_time(bundles: BundleWriter, log: SparkLog) -> None:
-    import dataclasses
 
     log.alter_topic("orders", {"message.timestamp.type": "LogAppendTime"})
     first = orders(log, producer=(1, 0, 0), message_timestamp_type="LogAppendTime")
     (outcome,) = bundles.write([first])
     (repeated,) = bundles.write(
-        [dataclasses.replace(first, log_append_time_ms=first.log_append_time_ms + 99)]
+        [msgspec.structs.replace(first, log_append_time_ms=first.log_append_time_ms + 99)]
     )
     assert repeated.log_append_time_ms == outcome.log_append_time_ms == first.log_append_time_ms
 

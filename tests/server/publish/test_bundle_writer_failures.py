@@ -1,12 +1,12 @@
 """A bundle of which not all can be written: what is answered then, and what a crash leaves."""
 
-import dataclasses
 import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
@@ -246,11 +246,9 @@ def test_a_client_with_many_failed_batches_pushes_out_its_own(
     small_memory: BundleWriter, log: SparkLog, store: MemoryStore
 ) -> None:
     first, second = (
-        dataclasses.replace(orders(log, producer=(1, 0, sequence)), client="10.0.0.1") for sequence in (0, 2)
+        replace(orders(log, producer=(1, 0, sequence)), client="10.0.0.1") for sequence in (0, 2)
     )
-    others = [
-        dataclasses.replace(orders(log, producer=(number, 0, 0)), client="10.0.0.2") for number in range(2, 9)
-    ]
+    others = [replace(orders(log, producer=(number, 0, 0)), client="10.0.0.2") for number in range(2, 9)]
     store.hook = failing("write", FULL)
     small_memory.write([first, *others])
     store.hook = None

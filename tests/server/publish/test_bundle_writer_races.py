@@ -1,10 +1,10 @@
 """A bundle whose image moves between its data and its commit: others write, delete, take over."""
 
-import dataclasses
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
@@ -72,7 +72,6 @@ def test_somebody_else_used_the_producer_id_in_between(
     bundles: BundleWriter, log: SparkLog, store: MemoryStore, clock: ManualClock
 ) -> None:
     """Cannot happen while brokers fence each other; still nothing is written twice."""
-    import msgspec
 
     bundles.write([orders(log, producer=(1, 0, 0))])
     other = opened(store, clock)
@@ -82,7 +81,7 @@ def test_somebody_else_used_the_producer_id_in_between(
     fields.pop("offset_delta")
     from sparklog.metadata import DraftExtent
 
-    stolen = msgspec.structs.replace(DraftExtent(**fields), base_sequence=2)
+    stolen = replace(DraftExtent(**fields), base_sequence=2)
     before_first_commit(store, lambda: other.metadata.publish(lambda image: [plan_append(image, [stolen])]))
     outcomes = bundles.write(
         [orders(log, producer=(1, 0, 2)), orders(log, producer=(1, 0, 4)), orders(log, 1), orders(log)]
@@ -117,7 +116,7 @@ def test_fenced_in_the_middle_of_a_bundle(
 
 
 def at(offset: int, one: AppendPart) -> AppendPart:
-    return dataclasses.replace(one, at_offset=offset)
+    return replace(one, at_offset=offset)
 
 
 def test_what_was_planned_by_what_is_there_comes_before_anything_else_or_not_at_all(

@@ -1,8 +1,8 @@
 """Bundles that another broker publishes for us, where racing is dear: clients are told what is so."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -136,7 +136,7 @@ def test_what_may_be_at_one_offset_only_is_left_to_nobody(
     """A request cannot say so: whoever published it would not look."""
     a, b = nodes
     assert a.write(a.accept()) == [0]
-    planned = dataclasses.replace(a.accept(), at_offset=2)
+    planned = msgspec.structs.replace(a.accept(), at_offset=2)
     b.log.append("orders", pa.table({"value": [b"spark"]}), partition=0)
     clock.meanwhile.append(published_by(b))
     crowded(a)
@@ -272,7 +272,7 @@ def in_transaction(node: Node, producer: TransactionalProducer, sequence: int, p
     sequenced = (producer.producer_id, producer.epoch, sequence)
     found = orders(node.log, partition, producer=sequenced, transaction=said)
     epoch = node.log.image.partition("orders", partition).leadership.leader_epoch
-    return dataclasses.replace(found, leader_epoch=epoch)
+    return msgspec.structs.replace(found, leader_epoch=epoch)
 
 
 def test_what_is_staged_is_published_by_another(nodes: tuple[Node, Node], clock: SleepyClock) -> None:
@@ -323,7 +323,7 @@ def test_a_groups_offsets_of_a_transaction_that_is_over_are_of_no_other(
     producer.add(groups=("g",))
     a.log.refresh(force=True)
     said = InTransaction(transactional_id="app", group="g")
-    part = dataclasses.replace(in_transaction(a, producer, 0, 0), base_sequence=-1, transaction=said)
+    part = msgspec.structs.replace(in_transaction(a, producer, 0, 0), base_sequence=-1, transaction=said)
 
     def meanwhile() -> None:
         producer.end(commits=False)

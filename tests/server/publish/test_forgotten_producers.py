@@ -1,7 +1,6 @@
 """Batches of producers that a partition has forgotten for their silence: what is new gets in, what may be a
 repetition does not."""
 
-import dataclasses
 from typing import Any
 
 import msgspec
@@ -101,6 +100,6 @@ def test_nothing_takes_the_place_of_what_was_refused(bundles: BundleWriter, log:
 def test_the_time_that_the_broker_gives_it_says_nothing(bundles: BundleWriter, log: SparkLog) -> None:
     merge_all(log)
     stamped = at(log, 2, NOW_MS - 5, message_timestamp_type="LogAppendTime")
-    later = dataclasses.replace(stamped.encoded, max_timestamp_ms=NOW_MS + 1)  # its clock goes on
-    outcomes = bundles.write([dataclasses.replace(stamped, encoded=later, log_append_time_ms=NOW_MS + 1)])
+    later = msgspec.structs.replace(stamped.encoded, max_timestamp_ms=NOW_MS + 1)  # its clock goes on
+    outcomes = bundles.write([msgspec.structs.replace(stamped, encoded=later, log_append_time_ms=NOW_MS + 1)])
     assert offsets(outcomes) == ["UNKNOWN_PRODUCER"]

@@ -1,9 +1,9 @@
 """Bundles of one of several brokers: parts whose leadership is lost go out, the rest is published."""
 
 import asyncio
-import dataclasses
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from sparklog.client import SparkLog
@@ -40,7 +40,7 @@ class Node:
         epoch = self.log.image.partition("orders", partition).leadership.leader_epoch
         producer = None if sequence is None else (5, 0, sequence)
         part = orders(self.log, partition, count=count, producer=producer)
-        return dataclasses.replace(part, leader_epoch=epoch)
+        return msgspec.structs.replace(part, leader_epoch=epoch)
 
     def write(self, *parts: AppendPart) -> list[int | str]:
         return offsets(self.bundles.write(parts))

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from sparklog.client import SparkLog
@@ -55,7 +56,7 @@ def test_offsets_for_which_there_was_no_room_stand_in_the_way_of_no_others(
 ) -> None:
     """They have no sequence of their own: whichever is first takes the first one."""
     producer.add(0)
-    large, small = (dataclasses.replace(of(producer, count=n), base_sequence=-1) for n in (9, 1))
+    large, small = (msgspec.structs.replace(of(producer, count=n), base_sequence=-1) for n in (9, 1))
     with monkeypatch.context() as full:
         full.setattr(staging, "MAX_ROOT_STAGED_BYTES", large.size_bytes - 1)
         assert refused(bundles.write([large, small])) == ["TRANSACTIONS_FULL", ""]

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from sparklog.client import SparkLog
@@ -259,7 +260,7 @@ def test_what_failed_in_one_transaction_is_not_waited_for_in_the_next(
 def offsets_of(producer: TransactionalProducer, group: str | None, opens_ms: int = NEVER_OPENS) -> AppendPart:
     said = InTransaction(transactional_id=producer.transactional_id, opens_ms=opens_ms, group=group)
     part = orders(producer.log, 2, transaction=None)
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         part, producer_id=producer.producer_id, producer_epoch=producer.epoch, transaction=said
     )
 
@@ -314,7 +315,7 @@ def test_offsets_that_were_not_taken_stand_in_the_way_of_no_others(
 ) -> None:
     producer.add(groups=("g",))
     old = offsets_of(producer, "g")
-    assert refused(bundles.write([dataclasses.replace(old, leader_epoch=old.leader_epoch + 1)])) == [
+    assert refused(bundles.write([msgspec.structs.replace(old, leader_epoch=old.leader_epoch + 1)])) == [
         "NOT_LEADER"
     ]
     assert refused(bundles.write([offsets_of(producer, "g")])) == [""]

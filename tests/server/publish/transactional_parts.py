@@ -1,6 +1,6 @@
 """Parts of transactions as a broker accepts them, and a writer of bundles that may take them."""
 
-import dataclasses
+import msgspec
 
 from sparklog.client import SparkLog
 from sparklog.clock import ManualClock
@@ -30,7 +30,7 @@ def leading(log: SparkLog, store: MemoryStore, clock: ManualClock) -> BundleWrit
 def orders(log: SparkLog, partition: int = 0, **fields: object) -> AppendPart:
     """As it is accepted."""
     epoch = log.image.partition("orders", partition).leadership.leader_epoch
-    return dataclasses.replace(unled_orders(log, partition, **fields), leader_epoch=epoch)
+    return msgspec.structs.replace(unled_orders(log, partition, **fields), leader_epoch=epoch)
 
 
 def of(
