@@ -64,8 +64,8 @@ MUTANTS = (
     Mutant(
         "several brokers: what comes behind a batch that was refused at once waits for it",
         "sparklog_server/api/produce.py",
-        "    if services.first_batches.is_behind(key, records, state):\n",
-        "    if False:\n",
+        "        if first_batches.is_behind(key, records, state):\n",
+        "        if False:\n",
         OF_API,
     ),
     Mutant(
@@ -78,8 +78,8 @@ MUTANTS = (
     Mutant(
         "several brokers: the epoch of a part is that of its acceptance",
         f"{PUBLISH}/part_checks.py",
-        "            leader_epoch=leader_epoch,\n            transaction=transaction,\n            client",
-        "            transaction=transaction,\n            client",
+        "            leader_epoch=self._leader_epoch,\n",
+        "",
         "tests/server/publish/test_part_checks.py",
     ),
     Mutant(

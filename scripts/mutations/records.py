@@ -147,8 +147,8 @@ MUTANTS = (
     Mutant(
         "the publisher tries small compressed batches only",
         "sparklog_server/publish/part_checks.py",
-        "return codec != Codec.NONE and size <= (TRIED_GZIP_BYTES if codec == Codec.GZIP else TRIED_BYTES)",
-        "return codec != Codec.NONE",
+        "return kernels.are_loaded() and size <= (TRIED_GZIP_BYTES if codec == Codec.GZIP else TRIED_BYTES)",
+        "return kernels.are_loaded()",
         "tests/server/publish/test_tried_at_once.py",
     ),
     Mutant(
@@ -245,14 +245,14 @@ MUTANTS = (
     Mutant(
         "a batch decompresses to a multiple of its size only",
         "sparklog_server/publish/part_checks.py",
-        "    max_plain_bytes = min(rules.max_decompressed_bytes, max(MAX_RATIO * len(data), granted))\n",
-        "    max_plain_bytes = rules.max_decompressed_bytes\n",
+        "return min(self.rules.max_decompressed_bytes, max(MAX_RATIO * size, granted))",
+        "return self.rules.max_decompressed_bytes",
         "tests/server/publish/test_part_checks.py",
     ),
     Mutant(
         "parts of a request share what each may decompress to",
         "sparklog_server/publish/part_checks.py",
-        "MAX_GRANTED_BYTES // max(1, parts)",
+        "MAX_GRANTED_BYTES // max(1, self.parts)",
         "MAX_GRANTED_BYTES",
         "tests/server/publish/test_part_checks.py",
     ),

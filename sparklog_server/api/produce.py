@@ -21,11 +21,12 @@ Versions: 3 record batches (KIP-98); 5 log start offset; 7 zstd (KIP-110); 8 rec
 import asyncio
 import logging
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from sparklog.errors import SparklogError, as_value
-from sparklog.metadata import NEVER_OPENS, Image, is_internal
+from sparklog.metadata import NEVER_OPENS, Image, Topic, is_internal
 from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -37,9 +38,8 @@ from sparklog_server.protocol.nodes import LeaderHint
 from sparklog_server.protocol.produce_response import TOPIC_IDS_FROM, ProducedPartition, encode_produce
 from sparklog_server.protocol.wire import CloseConnectionError, Response
 from sparklog_server.publish.first_batches import producer_of
-from sparklog_server.publish.part_checks import is_transactional, unchecked_part
+from sparklog_server.publish.part_checks import CheckTerms, is_transactional, unchecked_part
 from sparklog_server.publish.parts import InTransaction, PartOutcome, RefusedBatchError, UncheckedPart
-from sparklog_server.publish.produced_batches import BatchRules
 
 _log = logging.getLogger("sparklog_server.publish")
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka's own tools may write to internal topics
@@ -50,8 +50,7 @@ _UNKNOWN = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_to
 _NOTHING_DONE = PartOutcome()
 
 
-@dataclass(slots=True)
-class _Target:
+class _Target(msgspec.Struct):
     """One partition of a request: what is to be appended, or why not; and what came of it.
 
     Fields:
@@ -117,18 +116,16 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
     transaction = None
     if refused is None and request.transactional_id is not None:
         refused, message, transaction = _transaction(request, context, services)
-    rules: dict[str, BatchRules] = {}
     targets = []
-    parts = sum(len(topic.partition_data) for topic in request.topic_data)
+    parts = sum([len(topic.partition_data) for topic in request.topic_data])
     for topic in request.topic_data:
         key, name = _topic(topic, context, image)
-        for data in topic.partition_data:
-            target = _Target(key, name, data.index, data.records)
-            targets.append(target)
-            if refused is not None:
-                target.error, target.message = refused, message
-            else:
-                _aim(target, image, context, services, rules, parts, transaction)
+        of_topic = [_Target(key, name, data.index, data.records) for data in topic.partition_data]
+        targets += of_topic
+        if refused is not None:
+            _fail(of_topic, refused, message)
+        else:
+            _aim(of_topic, name, image, context, services, parts, transaction)
     return targets
 
 
@@ -168,47 +165,52 @@ def _topic(topic: Any, context: RequestContext, image: Image) -> tuple[str | byt
 
 
 def _aim(
-    target: _Target,
+    targets: list[_Target],
+    name: str,
     image: Image,
     context: RequestContext,
     services: Services,
-    rules: dict[str, BatchRules],
     parts: int,
     transaction: InTransaction | None,
 ) -> None:
-    """Say where the records go, or why they cannot."""
-    name, key, records = target.topic, (target.key, target.partition), target.records
-    topic = image.topics.get(name)
-    if topic is None or not 0 <= target.partition < len(topic.partitions):
-        services.first_batches.refuse(key, records, context.peer_host)
-        has_no_id = not name and isinstance(target.key, bytes)
-        target.error = ErrorCode.unknown_topic_id if has_no_id else ErrorCode.unknown_topic_or_partition
-        return
-    if is_internal(name) and context.client_id != ADMIN_CLIENT_ID:
-        target.error = ErrorCode.invalid_topic_exception
-        target.message = f"Cannot append to internal topic {name}"
-        return
-    state = topic.partitions[target.partition]
-    leader = services.leadership.leader_of(state)
-    if leader.node_id != services.node_id:  # also if nobody leads it: every client asks again who does
-        services.first_batches.refuse(key, records, context.peer_host)
-        target.error = ErrorCode.not_leader_or_follower
-        return
-    if services.first_batches.is_behind(key, records, state):
-        target.error = ErrorCode.not_leader_or_follower
-        target.message = "an earlier batch of this producer was refused, and has not come again yet"
-        return
-    if name not in rules:
-        rules[name] = services.topic_rules.rules_of(topic)
-    target.part = unchecked_part(
-        records,
-        rules[name],
+    """Say where the records for one topic go, or why they cannot."""
+    topic, first_batches, terms = image.topics.get(name), services.first_batches, None
+    is_refused = is_internal(name) and context.client_id != ADMIN_CLIENT_ID
+    for target in targets:
+        key, records = (target.key, target.partition), target.records
+        if topic is None or not 0 <= target.partition < len(topic.partitions):
+            first_batches.refuse(key, records, context.peer_host)
+            has_no_id = not name and isinstance(target.key, bytes)
+            target.error = ErrorCode.unknown_topic_id if has_no_id else ErrorCode.unknown_topic_or_partition
+            continue
+        if is_refused:
+            target.error = ErrorCode.invalid_topic_exception
+            target.message = f"Cannot append to internal topic {name}"
+            continue
+        state = topic.partitions[target.partition]
+        leader = services.leadership.leader_of(state)
+        if leader.node_id != services.node_id:  # also if nobody leads it: every client asks again who does
+            first_batches.refuse(key, records, context.peer_host)
+            target.error = ErrorCode.not_leader_or_follower
+            continue
+        if first_batches.is_behind(key, records, state):
+            target.error = ErrorCode.not_leader_or_follower
+            target.message = "an earlier batch of this producer was refused, and has not come again yet"
+            continue
+        if terms is None:
+            terms = _terms(topic, context, services, parts, transaction)
+        target.part = unchecked_part(records, terms, target.partition, leader.epoch)
+
+
+def _terms(
+    topic: Topic, context: RequestContext, services: Services, parts: int, transaction: InTransaction | None
+) -> CheckTerms:
+    return CheckTerms(
+        rules=services.topic_rules.rules_of(topic),
         topic_id=topic.topic_id,
-        topic=name,
-        partition=target.partition,
+        topic=topic.name,
         now_ms=services.clock.now_ms,
         api_version=context.api_version,
-        leader_epoch=leader.epoch,
         parts=parts,
         memory=services.publisher.check_memory,
         transaction=transaction,
@@ -219,7 +221,7 @@ def _aim(
 # --- the answer --------------------------------------------------------------------------------------------
 
 
-def _fail(targets: list[_Target], error: ErrorCode, message: str) -> None:
+def _fail(targets: list[_Target], error: ErrorCode, message: str | None) -> None:
     for target in targets:
         target.error, target.message = error, message
 

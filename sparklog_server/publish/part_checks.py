@@ -14,6 +14,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from sparklog.errors import SparklogError, as_value
 from sparklog.format import kernels
 from sparklog.format.codec import BytesLike, Codec, decompress
@@ -60,55 +62,59 @@ _ATTRIBUTES_LOW_BYTE = 22
 _RECORD_COUNT = struct.Struct(">i")  # the last field of a header
 
 
+class CheckTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the batches that a request has for one topic have in common.
+
+    Fields:
+        now_ms: asked when a batch is checked.
+        parts: how many the request has; they share what each of them may become at least.
+        memory: to decompress in.
+        transaction: the request's; a batch that does not say that it is of one is appended all the same.
+        client: the address that they come from.
+    """
+
+    rules: BatchRules
+    topic_id: str
+    topic: str
+    now_ms: Callable[[], int]
+    api_version: int
+    parts: int = 1
+    memory: CheckMemory | None = None
+    transaction: InTransaction | None = None
+    client: str = ""
+
+    def max_plain_bytes(self, size: int) -> int:
+        """What a batch of this size may become uncompressed."""
+        usual = max(self.rules.max_message_bytes, USUAL_BATCH_BYTES)
+        granted = min(usual, MAX_GRANTED_BYTES // max(1, self.parts))
+        return min(self.rules.max_decompressed_bytes, max(MAX_RATIO * size, granted))
+
+
 def unchecked_part(
-    records: BytesLike | None,
-    rules: BatchRules,
-    *,
-    topic_id: str,
-    topic: str,
-    partition: int,
-    now_ms: Callable[[], int],
-    api_version: int,
-    leader_epoch: int = LEADER_EPOCH,
-    parts: int = 1,
-    memory: CheckMemory | None = None,
-    transaction: InTransaction | None = None,
-    client: str = "",
+    records: BytesLike | None, terms: CheckTerms, partition: int, leader_epoch: int = LEADER_EPOCH
 ) -> UncheckedPart:
     """A client's batch, to be checked by `check_produced` later, with the time of that moment.
 
     Args:
         leader_epoch: of the partition, as of the image by which it is accepted.
-        parts: how many the request has; they share what each of them may become at least.
-        memory: to decompress in.
-        transaction: the request's; a batch that does not say that it is of one is appended all the same.
-        client: the address that it comes from.
     """
     data = records or b""
-    usual = max(rules.max_message_bytes, USUAL_BATCH_BYTES)
-    granted = min(usual, MAX_GRANTED_BYTES // max(1, parts))
-    max_plain_bytes = min(rules.max_decompressed_bytes, max(MAX_RATIO * len(data), granted))
-    may_grow = _is_compressed_anew(data, rules)
+    size = len(data)
+    codec = data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK if size >= HEADER.size else Codec.NONE
+    stored = terms.rules.codec  # a topic's compression.type of its own
+    may_grow = stored is not None and size >= HEADER.size and codec != stored
+    max_plain_bytes = terms.max_plain_bytes(size)
     return UncheckedPart(
-        topic_id=topic_id,
-        topic=topic,
+        topic_id=terms.topic_id,
+        topic=terms.topic,
         partition=partition,
-        size_bytes=len(data),
-        check=ProducedCheck(
-            data,
-            rules,
-            (topic_id, topic, partition, leader_epoch, client),
-            now_ms,
-            api_version,
-            max_plain_bytes=max_plain_bytes,
-            memory=memory,
-            transaction=transaction,
-        ),
-        is_quick=not may_grow and _is_quick(data, max_plain_bytes),
-        is_tried=not may_grow and _is_tried(data),
+        size_bytes=size,
+        check=ProducedCheck(data, terms, partition, leader_epoch, max_plain_bytes),
+        is_quick=not may_grow and (_is_quick(data, size, max_plain_bytes) if codec else size <= QUICK_BYTES),
+        is_tried=bool(codec) and not may_grow and _is_tried(size, codec),
         may_grow=may_grow,
-        client=client,
-        **(_said(data, transaction) if may_grow else {}),
+        client=terms.client,
+        **(_said(data, terms.transaction) if may_grow else {}),
     )
 
 
@@ -138,37 +144,16 @@ class ProducedCheck:
     Small while it waits, and made quickly: a request may have thousands.
     """
 
-    __slots__ = (
-        "_api_version",
-        "_data",
-        "_max_plain_bytes",
-        "_memory",
-        "_now_ms",
-        "_rules",
-        "_target",
-        "_transaction",
-    )
+    __slots__ = ("_data", "_leader_epoch", "_max_plain_bytes", "_partition", "_terms")
 
     def __init__(
-        self,
-        data: BytesLike,
-        rules: BatchRules,
-        target: tuple[str, str, int, int, str],
-        now_ms: Callable[[], int],
-        api_version: int,
-        *,
-        max_plain_bytes: int,
-        memory: CheckMemory | None,
-        transaction: InTransaction | None = None,
+        self, data: BytesLike, terms: CheckTerms, partition: int, leader_epoch: int, max_plain_bytes: int
     ) -> None:
-        self._max_plain_bytes = max_plain_bytes
-        self._memory = memory
         self._data = data
-        self._rules = rules
-        self._target = target
-        self._now_ms = now_ms
-        self._api_version = api_version
-        self._transaction = transaction
+        self._terms = terms
+        self._partition = partition
+        self._leader_epoch = leader_epoch
+        self._max_plain_bytes = max_plain_bytes
 
     @property
     def _view(self) -> memoryview:
@@ -176,37 +161,42 @@ class ProducedCheck:
 
     @property
     def _where(self) -> str:
-        return f"{self._target[1]}-{self._target[2]}"
+        return f"{self._terms.topic}-{self._partition}"
 
     def __call__(self) -> AppendPart:
         return self.at_once() or self.go_on(self.open())
 
     def at_once(self, scratch: Scratch | None = None) -> AppendPart | None:
         """The part, if its batch is right and of the usual kind; None if the other steps are to tell."""
+        terms = self._terms
         found = stored_at_once(
             self._data,
-            self._rules,
-            self._now_ms(),
-            api_version=self._api_version,
+            terms.rules,
+            terms.now_ms(),
+            api_version=terms.api_version,
             max_plain_bytes=self._max_plain_bytes,
             scratch=scratch,
-            in_transaction=self._transaction is not None,
+            in_transaction=terms.transaction is not None,
         )
         return None if found is None else self._part(*found, NO_TIMESTAMP_MS)
 
     def open(self) -> BatchHeader:
         """The header, when all is well but perhaps the records. Raises: RefusedBatchError."""
-        in_transaction = self._transaction is not None
+        terms = self._terms
         return open_batch(
-            self._view, self._rules, self._where, self._api_version, in_transaction=in_transaction
+            self._view,
+            terms.rules,
+            self._where,
+            terms.api_version,
+            in_transaction=terms.transaction is not None,
         )
 
     def go_on(self, header: BatchHeader) -> AppendPart:
         """The part, after `open`. Raises: RefusedBatchError."""
-        limit = self._max_plain_bytes
-        if self._memory is None or header.codec is Codec.NONE:
+        limit, memory = self._max_plain_bytes, self._terms.memory
+        if memory is None or header.codec is Codec.NONE:
             return self.finish(header, inspect_batch(self._view, header, limit, self._where))
-        with Reservation(self._memory) as reservation:
+        with Reservation(memory) as reservation:
             inspected = inspect_batch(self._view, header, limit, self._where, reservation.resize)
             return self.finish(header, inspected)
 
@@ -229,30 +219,31 @@ class ProducedCheck:
 
     def finish(self, header: BatchHeader, inspected: InspectedRecords) -> AppendPart:
         """The part, its records looked at. Raises: RefusedBatchError."""
+        terms = self._terms
         return self._part(
             *finish_batch(
-                self._view, header, inspected, self._rules, where=self._where, now_ms=self._now_ms()
+                self._view, header, inspected, terms.rules, where=self._where, now_ms=terms.now_ms()
             )
         )
 
     def _part(self, encoded: EncodedBatches, said: BatchHeader | PlainBatch, appended_ms: int) -> AppendPart:
-        topic_id, topic, partition, leader_epoch, client = self._target
+        terms = self._terms
         has_producer = said.producer_id > NO_PRODUCER_ID
-        transaction = self._transaction
+        transaction = terms.transaction
         if transaction is not None and not is_transactional(self._data):
             transaction = None
         return AppendPart(
-            topic_id=topic_id,
-            topic=topic,
-            partition=partition,
+            topic_id=terms.topic_id,
+            topic=terms.topic,
+            partition=self._partition,
             encoded=encoded,
             producer_id=said.producer_id if has_producer else -1,
             producer_epoch=said.producer_epoch if has_producer else -1,
             base_sequence=said.base_sequence if has_producer else -1,
             log_append_time_ms=appended_ms,
-            leader_epoch=leader_epoch,
+            leader_epoch=self._leader_epoch,
             transaction=transaction,
-            client=client,
+            client=terms.client,
         )
 
 
@@ -307,28 +298,12 @@ def _inspect_together(
     return {} if found is None else dict(zip(small, found, strict=True))
 
 
-def _is_compressed_anew(data: BytesLike, rules: BatchRules) -> bool:
-    """Has the topic a compression.type of its own, and the batch another one?"""
-    return (
-        rules.codec is not None
-        and len(data) >= HEADER.size
-        and data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK != rules.codec
-    )
-
-
-def _is_quick(data: BytesLike, max_plain_bytes: int) -> bool:
+def _is_quick(data: BytesLike, size: int, max_plain_bytes: int) -> bool:
     """What is compressed may be a hundred times as large, and of many records."""
-    size = len(data)
-    if size < HEADER.size or not data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK:
-        return size <= QUICK_BYTES
     (count,) = _RECORD_COUNT.unpack_from(data, HEADER.size - _RECORD_COUNT.size)
     return size <= QUICK_COMPRESSED_BYTES and count <= QUICK_RECORDS and max_plain_bytes <= QUICK_PLAIN_BYTES
 
 
-def _is_tried(data: BytesLike) -> bool:
-    """Is it compressed, and so small that whatever is in it takes some hundred microseconds?"""
-    size = len(data)
-    if size < HEADER.size or not kernels.are_loaded():
-        return False
-    codec = data[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
-    return codec != Codec.NONE and size <= (TRIED_GZIP_BYTES if codec == Codec.GZIP else TRIED_BYTES)
+def _is_tried(size: int, codec: int) -> bool:
+    """Is what is compressed so small that whatever is in it takes some hundred microseconds?"""
+    return kernels.are_loaded() and size <= (TRIED_GZIP_BYTES if codec == Codec.GZIP else TRIED_BYTES)

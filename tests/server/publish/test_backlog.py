@@ -13,7 +13,7 @@ from sparklog.format.codec import Codec
 from sparklog.storage import MemoryStore
 from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Submission
 from sparklog_server.publish.checkers import Checkers
-from sparklog_server.publish.part_checks import unchecked_part
+from sparklog_server.publish.part_checks import CheckTerms, unchecked_part
 from sparklog_server.publish.parts import AppendPart, UncheckedPart
 from tests.server.publish.batches import NOW_MS, batch, rules
 from tests.server.publish.surroundings import Surroundings
@@ -154,21 +154,19 @@ def test_what_was_refused_for_its_request_gets_on_when_it_comes_again() -> None:
 def test_what_comes_again_for_lack_of_room_keeps_its_place(log: SparkLog) -> None:
     """A producer's first batch, while its second one was on its way, in a request that has room."""
     log.alter_topic("orders", {"compression.type": "uncompressed"})
-    topic_id = log.image.topic("orders").topic_id
+    terms = CheckTerms(
+        rules=rules(compression_type="uncompressed"),
+        topic_id=log.image.topic("orders").topic_id,
+        topic="orders",
+        now_ms=lambda: NOW_MS,
+        api_version=9,
+    )
 
     def zeros(partition: int, sequence: int) -> UncheckedPart:
         data = batch(
             [bytes(PLAIN_BYTES)], codec=Codec.ZSTD, producer_id=5, producer_epoch=0, base_sequence=sequence
         )
-        part = unchecked_part(
-            data,
-            rules(compression_type="uncompressed"),
-            topic_id=topic_id,
-            topic="orders",
-            partition=partition,
-            now_ms=lambda: NOW_MS,
-            api_version=9,
-        )
+        part = unchecked_part(data, terms, partition)
         assert part.may_grow
         return part
 

@@ -20,7 +20,7 @@ from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.kernels import PlainBatch
 from sparklog.format.record_batch import HEADER
 from sparklog_server.publish.at_once import PLAIN_BYTES, SECONDS, Scratch, stored_at_once
-from sparklog_server.publish.part_checks import check_together, checked_at_once, unchecked_part
+from sparklog_server.publish.part_checks import CheckTerms, check_together, checked_at_once, unchecked_part
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError
 from sparklog_server.publish.produced_batches import BatchRules, check_produced
 from tests.server.publish.batches import NOW_MS, batch, rules, with_header
@@ -172,9 +172,8 @@ def test_the_verdict_is_that_of_the_steps(
 ) -> None:
     """And the words of an error, whoever finds it."""
     data, allowed = data[: len(data) - cut], rules(max_plain, **options)
-    part = unchecked_part(
-        data, allowed, topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=api_version
-    )
+    terms = CheckTerms(rules=allowed, topic_id="i", topic="t", now_ms=lambda: NOW_MS, api_version=api_version)
+    part = unchecked_part(data, terms, 0)
 
     def steps() -> Any:
         encoded, header, appended_ms = check_produced(

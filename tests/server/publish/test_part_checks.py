@@ -20,6 +20,7 @@ from sparklog_server.publish.part_checks import (
     MAX_GRANTED_BYTES,
     MAX_RATIO,
     QUICK_RECORDS,
+    CheckTerms,
     check_together,
     unchecked_part,
 )
@@ -40,20 +41,18 @@ def part_of(
     transaction: InTransaction | None = None,
     **configs: str,
 ) -> UncheckedPart:
-    return unchecked_part(
-        data,
-        rules(128 * MIB, **configs),
+    terms = CheckTerms(
+        rules=rules(128 * MIB, **configs),
         topic_id="i",
         topic="t",
-        partition=0,
         now_ms=lambda: NOW_MS,
         api_version=9,
-        leader_epoch=leader_epoch,
         parts=parts,
         memory=memory,
         transaction=transaction,
         client="10.0.0.1",
     )
+    return unchecked_part(data, terms, 0, leader_epoch)
 
 
 def bomb(size: int, *, count: int = 2) -> bytes:

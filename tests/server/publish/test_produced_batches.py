@@ -17,7 +17,7 @@ from sparklog.format.record_batch import (
     encode_header,
     validate_batch,
 )
-from sparklog_server.publish.part_checks import check_together, unchecked_part
+from sparklog_server.publish.part_checks import CheckTerms, check_together, unchecked_part
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
 from sparklog_server.publish.produced_batches import BatchRules, check_produced
 from tests.server.publish.batches import NOW_MS, batch, raw_header, rules, with_header
@@ -74,26 +74,21 @@ def test_what_passes_is_stored_byte_for_byte(codec: Codec, count: int) -> None:
 )
 def test_small_batches_are_quick_to_check(codec: Codec, size: int, *, expected: bool) -> None:
     data = batch([random.Random(1).randbytes(size).hex()[:size].encode()], codec=codec)
-    part = unchecked_part(
-        data, rules(), topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=9
-    )
+    part = unchecked(data)
     assert part.is_quick is expected
 
 
 @pytest.mark.parametrize("data", [b"", b"short"])
 def test_what_is_no_batch_is_quick_to_refuse(data: bytes) -> None:
-    part = unchecked_part(
-        data, rules(), topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=9
-    )
+    part = unchecked(data)
     assert part.is_quick
     with pytest.raises(RefusedBatchError):
         part.check()
 
 
 def unchecked(data: bytes, which: BatchRules | None = None) -> UncheckedPart:
-    return unchecked_part(
-        data, which or rules(), topic_id="i", topic="t", partition=0, now_ms=lambda: NOW_MS, api_version=9
-    )
+    terms = CheckTerms(rules=which or rules(), topic_id="i", topic="t", now_ms=lambda: NOW_MS, api_version=9)
+    return unchecked_part(data, terms, 0)
 
 
 def test_batches_checked_together_are_as_checked_alone() -> None:

@@ -13,7 +13,7 @@ from sparklog.storage import MemoryStore
 from sparklog_server.publish.at_once import PLAIN_BYTES
 from sparklog_server.publish.backlog import Backlog, Submission
 from sparklog_server.publish.checkers import Checkers
-from sparklog_server.publish.part_checks import TRIED_BYTES, TRIED_GZIP_BYTES, unchecked_part
+from sparklog_server.publish.part_checks import TRIED_BYTES, TRIED_GZIP_BYTES, CheckTerms, unchecked_part
 from sparklog_server.publish.parts import AppendPart, RefusedBatchError, UncheckedPart
 from tests.server.publish.batches import NOW_MS, batch, rules
 from tests.server.publish.surroundings import Surroundings
@@ -112,15 +112,9 @@ def test_a_panic_when_it_is_tried_fails_one_part_only(monkeypatch: pytest.Monkey
 
 
 def of_topic(log: SparkLog, data: bytes) -> UncheckedPart:
-    return unchecked_part(
-        data,
-        rules(),
-        topic_id=log.image.topic("orders").topic_id,
-        topic="orders",
-        partition=0,
-        now_ms=lambda: NOW_MS,
-        api_version=9,
-    )
+    topic_id = log.image.topic("orders").topic_id
+    terms = CheckTerms(rules=rules(), topic_id=topic_id, topic="orders", now_ms=lambda: NOW_MS, api_version=9)
+    return unchecked_part(data, terms, 0)
 
 
 def test_order_and_errors_are_kept(log: SparkLog) -> None:
