@@ -26,7 +26,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.failpoints import failpoint
-from sparklog.metadata.documents.document import Header, decode_commit, encode_commit
+from sparklog.metadata.documents.document import Header, encode_commit
 from sparklog.metadata.documents.paths import DIRECTORY, commit_name
 from sparklog.metadata.following import Follower
 from sparklog.metadata.loading import read_commit
@@ -77,30 +77,12 @@ def make_candidate(image: Image, actions: Sequence[Action], timestamp_ms: int) -
         timestamp_ms=timestamp_ms,
         length=0,
     )
-    data = _encoded(header, tuple(actions), agreed_version(builder.configs))
+    try:
+        data = encode_commit(header, tuple(actions), most=agreed_version(builder.configs))
+    except (TypeError, ValueError) as error:
+        raise _unreadable_error(commit, str(error)) from error
     newer = builder.image(image.replayed.after(len(data), count_replayed(actions)))
     return Candidate(commit_name(commit), data, uuid, newer)
-
-
-def _encoded(header: Header, actions: tuple[Action, ...], most: int) -> bytes:
-    """The bytes of a commit, read back: those who follow the log must find what was planned.
-
-    An effect asks for bounds and not for types, and 3.0, or True, is within the bounds of 3. In a commit it
-    is no integer: nobody could follow the log any more, and who has made it would go on as if nothing were
-    wrong.
-    """
-    try:
-        data = encode_commit(header, actions, most=most)
-        _, found = decode_commit(
-            data, where=commit_name(header.commit), commit=header.commit, cluster_id=header.cluster_id
-        )
-    except CorruptLogError as error:
-        raise _unreadable_error(header.commit, error.message) from error
-    except (TypeError, ValueError) as error:  # of the encoder: a type of NumPy's, half of a surrogate pair
-        raise _unreadable_error(header.commit, str(error)) from error
-    if found != actions:
-        raise _unreadable_error(header.commit, "found other actions than were planned")
-    return data
 
 
 def _unreadable_error(commit: int, problem: str) -> InvalidRequestError:

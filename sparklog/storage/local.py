@@ -43,11 +43,18 @@ from sparklog.storage.base import UNFINISHED_MS, BytesLike, Hold, IndefinitePutE
 from sparklog.storage.durable_names import DurableNames
 from sparklog.storage.filesystems import Trust, judge, mount_of
 from sparklog.storage.holding import DirectoryTurn, hold_file
-from sparklog.storage.local_files import LocalAppendFile, LocalReadFile, open_regular, write_all
-from sparklog.storage.local_temporary import put_key, sweep_temporary_files
+from sparklog.storage.local_files import (
+    PAGE_BYTES,
+    LocalAppendFile,
+    LocalReadFile,
+    open_regular,
+    read_page,
+    write_all,
+)
+from sparklog.storage.local_temporary import has_two_links, put_key, sweep_temporary_files
 from sparklog.storage.local_tree import list_files, remove_empty, remove_tree, top_names, walk_files
 from sparklog.storage.names import TEMPORARY_DIRECTORY, validate_name, validate_prefix
-from sparklog.storage.os_errors import MISSING, fatal_error, is_full, storage_error
+from sparklog.storage.os_errors import MISSING, fatal_error, indefinite_error, is_full, storage_error
 from sparklog.storage.whole_files import WholeFiles
 
 _FILE_MODE = 0o666  # the umask decides
@@ -109,7 +116,7 @@ class LocalStore(WholeFiles):
                 may_unlink = True
                 raise
             self.at_step("linked", name)
-            self._counts_links = _has_two_links(fd)
+            self._counts_links = has_two_links(fd)
             self._sync_linked(path)
             may_unlink = True
             self.at_step("directory_synced", name)
@@ -226,13 +233,13 @@ class LocalStore(WholeFiles):
         except OSError as error:
             if error.errno in MISSING:
                 return None
-            raise _indefinite(path, cause, error) from error
+            raise indefinite_error(path, cause, error) from error
 
     def _own(self, fd: int, path: str, cause: OSError) -> os.stat_result:
         try:
             return os.fstat(fd)
         except OSError as error:
-            raise _indefinite(path, cause, error) from error
+            raise indefinite_error(path, cause, error) from error
 
     def _taken(self, path: str) -> AlreadyExistsError:
         return AlreadyExistsError(
@@ -276,6 +283,11 @@ class LocalStore(WholeFiles):
             raise self._poison
 
     # --- plain files ---------------------------------------------------------------------------------
+
+    def read(self, name: str, position: int = 0, size: int | None = None) -> bytes:
+        if position or size is None or size > PAGE_BYTES:
+            return super().read(name, position, size)
+        return read_page(self._path(name), size)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{validate_name(name)}"
@@ -383,18 +395,3 @@ class LocalStore(WholeFiles):
         except OSError as error:
             os.close(fd)
             raise storage_error("open", path, error) from error
-
-
-def _has_two_links(fd: int) -> bool:
-    """Right after a link: does this file system count links?"""
-    with contextlib.suppress(OSError):
-        return os.fstat(fd).st_nlink > 1
-    return False
-
-
-def _indefinite(path: str, cause: OSError, error: OSError) -> IndefinitePutError:
-    return IndefinitePutError(
-        "PUT_INDEFINITE",
-        f"{path}: link failed ({cause.strerror}), and looking up what became of it too ({error.strerror})",
-        fix="Repeat the same put",
-    )

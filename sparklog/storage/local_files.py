@@ -29,6 +29,7 @@ from sparklog.storage.os_errors import fatal_error, storage_error
 # left to do. Measured with 480 MB at 6 ms of computing per 4 MB, interleaved: 0.87 to 0.95 s instead of
 # 1.07 to 1.20 s until all is durable. sync_file_range halves the speed: it waits for the disk's queue.
 EARLY_SYNC_BYTES = 32 << 20
+PAGE_BYTES = 4096  # the most that one call surely reads
 _MAX_VECTORS = 512  # Linux takes 1024; half leaves room for other systems
 
 
@@ -45,6 +46,18 @@ def open_regular(path: str, flags: int, mode: int = 0o666) -> int:
         os.close(fd)
         raise OSError(errno.ELOOP, "not a regular file", path)
     return fd
+
+
+def read_page(path: str, size: int) -> bytes:
+    """Of a file's first PAGE_BYTES, with half the work of a LocalReadFile: each publish asks for them."""
+    try:
+        fd = open_regular(path, os.O_RDONLY)
+        try:
+            return os.pread(fd, size, 0)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise storage_error("read", path, error) from error
 
 
 def write_all(fd: int, chunks: list[memoryview], position: int) -> int:

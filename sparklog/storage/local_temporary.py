@@ -20,6 +20,13 @@ def put_key(name: str) -> str:
     return f"{binascii.crc32(name.encode()):08x}-{len(name)}"
 
 
+def has_two_links(fd: int) -> bool:
+    """Of a put's file, right after its link: does this file system count links?"""
+    with contextlib.suppress(OSError):
+        return os.fstat(fd).st_nlink > 1
+    return False
+
+
 def sweep_temporary_files(directory: str, limit_ns: int, *, dry_run: bool) -> int:
     """Remove those that were last changed at `limit_ns` or before; returns how many, or how many it would."""
     removed = 0

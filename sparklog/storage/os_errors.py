@@ -6,6 +6,7 @@ Not here: errors of fsync, which are always fatal and raised where they happen.
 import errno
 
 from sparklog.errors import AlreadyExistsError, FatalStorageError, NotFoundError, StorageError
+from sparklog.storage.base import IndefinitePutError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -66,4 +67,13 @@ def fatal_error(action: str, path: str, error: OSError) -> FatalStorageError:
         "DURABILITY_UNKNOWN",
         f"{path}: {action} failed: {error.strerror or error} (errno {error.errno})",
         fix="Stop this process, check the disk, and start again; nothing unacknowledged is lost by that",
+    )
+
+
+def indefinite_error(path: str, cause: OSError, error: OSError) -> IndefinitePutError:
+    """Nobody can tell what came of a link that failed: the look at it failed, too."""
+    return IndefinitePutError(
+        "PUT_INDEFINITE",
+        f"{path}: link failed ({cause.strerror}), and looking up what became of it too ({error.strerror})",
+        fix="Repeat the same put",
     )

@@ -2,20 +2,25 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from sparklog.errors import InvalidRequestError
 from sparklog.metadata import (
+    METADATA_VERSION_KEY,
     Action,
     AllocateProducerIds,
+    AppendExtents,
     BeginProducer,
     CreateTopic,
     ExpireProducers,
+    Extent,
     MetadataLog,
     SetConfigs,
     WriterTxn,
 )
+from sparklog.metadata.documents.extent_columns import COLUMNS_VERSION, MIN_COLUMN_EXTENTS
 from sparklog.storage import MemoryStore
 from tests.metadata.opened_logs import opened, set_config
 
@@ -41,6 +46,30 @@ def begun(transactional_id: Any = "app", timeout_ms: Any = 60_000) -> list[Actio
     return [AllocateProducerIds(first=0, count=1), begin]
 
 
+def appended(field: str, *values: Any) -> list[Action]:
+    """So many extents that they are written in columns."""
+    extents = [
+        Extent(
+            topic_id=TOPIC,
+            partition=0,
+            segment="segments/w/0.log",
+            position=100 * offset,
+            size=100,
+            base_offset=offset,
+            record_count=1,
+            max_timestamp_ms=offset,
+            offset_delta=offset,
+        )
+        for offset in range(MIN_COLUMN_EXTENTS)
+    ]
+    extents = [
+        msgspec.structs.replace(one, **{field: values[number % len(values)]})
+        for number, one in enumerate(extents)
+    ]
+    agreed = SetConfigs(configs={METADATA_VERSION_KEY: str(COLUMNS_VERSION)})
+    return [agreed, created(), AppendExtents(extents=tuple(extents))]
+
+
 MISTYPED: dict[str, list[Action]] = {
     "a float": written(version=3.0),
     "a fraction": written(version=1.5),
@@ -52,6 +81,11 @@ MISTYPED: dict[str, list[Action]] = {
     "a time-out in fractions": begun(timeout_ms=1000.5),
     "a transactional id that is no text of UTF-8": begun(transactional_id="\udcff"),
     "a time in fractions": [ExpireProducers(time_ms=1.5)],  # type: ignore[arg-type]
+    "a column with a float": appended("max_timestamp_ms", 1, 2.0),
+    "a column with a truth value": appended("max_timestamp_ms", 2, True),
+    "a column of one float": appended("size", 100.0),
+    "a column of one truth value": appended("record_count", True),
+    "a column with a number of NumPy": appended("max_timestamp_ms", 2, np.int64(3)),
     "a setting that is a number": [SetConfigs(configs={"retention.ms": 5})],  # type: ignore[dict-item]
 }
 

@@ -120,10 +120,21 @@ def required_version(actions: Sequence[WireAction]) -> int:
 def encode_commit(header: Header, actions: Sequence[Action], *, most: int = VERSION) -> bytes:
     """The bytes of a commit, of the lowest version that can say this; many extents in columns, unless that
     takes a version beyond `most`.
+
+    Raises: TypeError, ValueError: it would not be read as it was planned. An effect asks for bounds and not
+        for types, and 3.0, or True, is within the bounds of 3; in a commit it is no integer. So the actions
+        are read back, and columns as they are made (extent_columns.py).
     """
     wire = to_wire(actions) if most >= COLUMNS_VERSION else tuple(actions)
     header = msgspec.structs.replace(header, version=required_version(wire))
-    return encode_document(header, CommitBody(actions=wire))
+    data = encode_document(header, CommitBody(actions=wire))
+    try:
+        found = msgspec.json.decode(memoryview(data)[data.index(b"\n") + 1 : -1], type=CommitBody)
+    except _UNDECODABLE as error:
+        raise ValueError(str(error)) from error
+    if found.actions != wire:
+        raise ValueError("found other actions than were planned")
+    return data
 
 
 def encode_document(header: Header, body: CommitBody | ManifestBody | RequestBody) -> bytes:

@@ -13,7 +13,7 @@ Sources: FORMAT.md#metadata-log; adr/0018.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ MIN_COLUMN_EXTENTS = 8
 MAX_COMMIT_EXTENTS = 1 << 18
 MAX_REQUEST_EXTENTS = 1 << 14
 _LEFT_OUT = msgspec.Raw(b"")
+_Read = TypeVar("_Read")
 _numbers_decoder = msgspec.json.Decoder(list[Int64])
 _number_decoder = msgspec.json.Decoder(Int64)
 
@@ -289,7 +290,18 @@ def _names(names: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
 
 
 def _array(numbers: Sequence[int]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(numbers))
+    """Read back: 3.0 and True pass for integers until they are written."""
+    data = msgspec.json.encode(numbers)
+    if _read(_numbers_decoder, data) != numbers:
+        raise ValueError("a column of numbers that are not of 64 bits")
+    return msgspec.Raw(data)
+
+
+def _read(decoder: msgspec.json.Decoder[_Read], data: bytes) -> _Read:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"a column that holds no integers: {error}") from error
 
 
 def _column(numbers: Sequence[int], default: int | None = None) -> msgspec.Raw:
@@ -297,7 +309,11 @@ def _column(numbers: Sequence[int], default: int | None = None) -> msgspec.Raw:
     first = numbers[0]
     if numbers.count(first) < len(numbers):
         return _array(numbers)
-    return _LEFT_OUT if first == default else msgspec.Raw(msgspec.json.encode(first))
+    if first == default:
+        return _LEFT_OUT
+    data = msgspec.json.encode(first)
+    _read(_number_decoder, data)
+    return msgspec.Raw(data)
 
 
 def _count(partition: msgspec.Raw) -> int:
