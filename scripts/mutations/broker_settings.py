@@ -184,6 +184,20 @@ MUTANTS = (
         "tests/server/api/test_api_versions.py",
     ),
     Mutant(
+        "what Kubernetes says of services keeps no broker from starting",
+        "sparklog_server/settings/sources.py",
+        "            if not _is_of_a_service(name, text):\n",
+        "            if True:\n",
+        "tests/server/settings/test_sources.py",
+    ),
+    Mutant(
+        "sessions of groups: the shortest is no longer than the longest",
+        "sparklog_server/settings/groups.py",
+        "        if least > most:\n",
+        "        if False:\n",
+        "tests/server/settings/test_sources.py",
+    ),
+    Mutant(
         "a week of retention that was asked for is not taken for that of Kafka's own file",
         "sparklog_server/settings/sources.py",
         " and (key not in RETENTION_UNITS or settings is of_file)",

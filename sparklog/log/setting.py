@@ -97,10 +97,8 @@ class Setting:
             return items
         if self.choices and text not in self.choices:
             raise ValueError(text)
-        if self.kind is int and not text.removeprefix("-").isascii():
-            raise ValueError(text)
-        if self.kind is int and "_" in text:
-            raise ValueError(text)
+        if self.kind in (int, float) and (not text.isascii() or "_" in text):
+            raise ValueError(text)  # what only Python takes for a number
         return self.kind(text)
 
     def _validate_bounds(self, value: Any, text: str) -> None:

@@ -36,11 +36,12 @@ class TopicRules:
 
     def config_of(self, topic: Topic) -> TopicConfig:
         """A topic's settings in force."""
-        root = self._root.image.configs
+        image = self._root.image  # once: what is remembered is of these settings
+        root = image.configs
         known = self._configs.get(topic.topic_id)
         if known is not None and known[0] == topic.configs and known[1] == root:
             return known[2]
-        config = self._root.topic_config(topic)
+        config = self._root.topic_config(topic, image)
         if len(self._configs) > MAX_REMEMBERED:
             self._configs.clear()
         self._configs[topic.topic_id] = (topic.configs, root, config)

@@ -113,11 +113,11 @@ class LiveRoot:
                 self._told.add(str(error))
         return RootConfig.parse(values)
 
-    def topic_config(self, topic: Topic) -> TopicConfig:
+    def topic_config(self, topic: Topic, image: Image | None = None) -> TopicConfig:
         """A topic's settings in force: its own, else what the root has for this broker, else what it has for
         all, else what the broker was started with.
         """
-        configs = self.image.configs
+        configs = (self.image if image is None else image).configs
         own = topic_defaults_in_force(configs, self._node_id)
         return TopicConfig.parse(topic.configs, {**self._defaults, **configs, **own})
 

@@ -5,6 +5,7 @@ Sources: Kafka GroupCoordinatorConfig, OffsetConfig.
 
 import dataclasses
 
+from sparklog.errors import InvalidRequestError
 from sparklog.log.setting import LONG_MAX, setting
 from sparklog_server.settings.units import INT_MAX, MIB
 
@@ -118,3 +119,14 @@ class GroupSettings:
         notes; commits that need more beyond it are refused (INVALID_COMMIT_OFFSET_SIZE). Higher: more memory;
         lower: fewer groups times partitions.""",
     )
+
+    def __post_init__(self) -> None:
+        """What one declaration cannot say."""
+        least, most = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
+        if least > most:
+            raise InvalidRequestError(
+                "INVALID_CONFIG_VALUE",
+                f"group.min.session.timeout.ms: found {least}, more than the longest, {most}: "
+                "no member could join a group",
+                fix="give the shortest session a value that is at most the longest one",
+            )

@@ -6,6 +6,7 @@ broker.
 Sources: Kafka's configuration reference, config/server.properties; ADR 0003.
 """
 
+import re
 from collections.abc import Callable
 
 from sparklog.log.config import TopicConfig
@@ -153,6 +154,10 @@ def _is_one(text: str) -> bool:
     return text == "1"
 
 
+def _is_false(text: str) -> bool:
+    return text.lower() == "false"
+
+
 def _is_any(_text: str) -> bool:
     return True
 
@@ -169,14 +174,14 @@ _FOR_EVER = (
 _ONE = "there is one copy, and the storage under the root keeps it safe"
 # Exact keys first, then prefixes: which values are accepted, and why they change nothing.
 HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
-    "process.roles": (lambda text: "broker" in text.split(","), _ELECTION),
+    "process.roles": (lambda text: "broker" in re.split(r"\s*,\s*", text), _ELECTION),
     "controller.listener.names": (_is_any, _ELECTION + "; listeners of these names are left out"),
     "inter.broker.listener.name": (_is_any, _REASONS["inter.broker.listener.name"]),
     "num.network.threads": (_is_any, _REASONS["num.network.threads"]),
     "background.threads": (_is_any, _REASONS["background.threads"]),
     "num.recovery.threads.per.data.dir": (_is_any, _REASONS["num.recovery.threads.per.data.dir"]),
     "num.replica.fetchers": (_is_any, _REPLICAS),
-    "unclean.leader.election.enable": (lambda text: text == "false", _CLEAN),
+    "unclean.leader.election.enable": (_is_false, _CLEAN),
     "min.insync.replicas": (_is_one, _ONE),
     "share.coordinator.state.topic.replication.factor": (_is_one, "share groups are not served"),
     "share.coordinator.state.topic.min.isr": (_is_one, "share groups are not served"),
@@ -189,8 +194,8 @@ HARMLESS: dict[str, tuple[Callable[[str], bool], str]] = {
     "controller.quorum.": (_is_any, _ELECTION),
     "log.flush.": (_is_any, _SYNCED),
     "transaction.state.log.": (_is_any, _TRANSACTIONS),
-    "transaction.partition.verification.enable": (lambda text: text == "true", _VERIFIED),
-    "transaction.two.phase.commit.enable": (lambda text: text == "false", _TWO_PHASES),
+    "transaction.partition.verification.enable": (lambda text: text.lower() == "true", _VERIFIED),
+    "transaction.two.phase.commit.enable": (_is_false, _TWO_PHASES),
 }
 
 

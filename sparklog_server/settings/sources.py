@@ -2,12 +2,14 @@
 
 Invariants: every key from every source is known, or refused with a reason, or named in one warning because it
     means nothing here (kafka_only.py); all that is wrong is told at once, with the place where it was said.
-Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with underscores for dots.
+Names in the environment: SPARKLOG_SERVER_ and the key in capitals, with underscores for dots. Kubernetes sets
+    such ones, too, in every pod beside a service called sparklog-server: no settings, and passed over.
 Sources: Kafka's server.properties; Java's Properties format (javaproperties).
 """
 
 import dataclasses
 import logging
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -29,6 +31,11 @@ RETENTION_UNITS = {
     "log.retention.hours": 60 * _MINUTE_MS,
 }
 ENVIRONMENT_PREFIX = "SPARKLOG_SERVER_"
+_OF_A_SERVICE = re.compile(
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=.*"
+    r"|(\w+_)?PORT=(tcp|udp|sctp)://.*",
+    re.ASCII | re.DOTALL,
+)
 SYNONYMS = {
     "broker.id": "node.id",
     "log.dir": "log.dirs",
@@ -78,6 +85,9 @@ def load_config(
     for key in ("listeners", "advertised.listeners"):
         if controllers and key in values:
             values[key] = _without(values[key], controllers)
+    of_services = [name for name, text in environment.items() if _is_of_a_service(name, text)]
+    if of_services:
+        _log.warning("what Kubernetes says of services was passed over: %s", ", ".join(sorted(of_services)))
     if harmless:
         told = "; ".join(f"{key} ({why})" for key, why in sorted(harmless.items()))
         _log.warning("settings of Kafka's that mean nothing here were passed over: %s", told)
@@ -129,8 +139,12 @@ def _without(listeners: str, names: Collection[str]) -> str:
 def read_properties(path: Path) -> dict[str, str]:
     """A file in Java's format."""
     try:
-        with path.open("r", encoding="utf-8") as file:
-            return dict(javaproperties.load(file))
+        data = path.read_bytes()
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = data.decode("iso-8859-1")  # what Java takes all of them for
+        return dict(javaproperties.loads(text))
     except (OSError, ValueError) as error:
         raise InvalidRequestError(
             "INVALID_OPTION", f"{path}: {error}", fix="give --config a readable file of key=value lines"
@@ -144,8 +158,16 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     for name, text in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX) and name != CONFIG_VARIABLE:
             bare = name.removeprefix(ENVIRONMENT_PREFIX)
-            settings[names.get(bare, bare.lower().replace("_", "."))] = text
+            if not _is_of_a_service(name, text):
+                settings[names.get(bare, bare.lower().replace("_", "."))] = text
     return settings
+
+
+def _is_of_a_service(name: str, text: str) -> bool:
+    """Does Kubernetes set it, for who may look for a service of this name?"""
+    if not name.startswith(ENVIRONMENT_PREFIX):
+        return False
+    return _OF_A_SERVICE.fullmatch(f"{name.removeprefix(ENVIRONMENT_PREFIX)}={text}") is not None
 
 
 def canonical(settings: Mapping[str, str], where: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Log files per kind, rolling, JSON."""
 
 import errno
-import io
 import json
 import logging
 import logging.handlers
@@ -180,24 +179,38 @@ def said_of(path: Path) -> list[str]:
 
 
 def test_a_day_is_kept_where_the_next_one_cannot_be_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The disk is full when the file is rolled: the second try moved nothing over it."""
+    """The disk is full when the file is rolled: the second try put nothing in its place."""
 
-    def full() -> io.TextIOWrapper:
+    def full(source: str, destination: str) -> None:
+        Path(source).rename(destination)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with rolling(tmp_path) as handler:
-        with monkeypatch.context() as patch:
-            patch.setattr(handler, "_open", full)
-            for number in range(3):
-                say(f"lost{number}")
-        say("today")
-        say("evening")
+        handler.rotator = full
+        for text in ("lost", "today", "evening"):
+            say(text)
     (day,) = tmp_path.glob("server.log.*")
     assert (said_of(day), said_of(tmp_path / "server.log")) == (["yesterday"], ["today", "evening"])
     told = capsys.readouterr().err
     assert (told.count("No space left"), told.count("\n")) == (1, 1)
+
+
+def test_lines_that_are_lost_are_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(_source: str, _destination: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with rolling(tmp_path) as handler:
+        for _ in range(2):
+            handler.rotator = refused
+            for _ in range(3):
+                say("lost")
+            handler.rotator = None
+            say("kept")
+            handler.rolloverAt -= 24 * 3600
+    told = capsys.readouterr().err
+    assert (told.count("Permission denied"), told.count("\n")) == (2, 2)
 
 
 def test_a_directory_that_is_gone_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,11 @@ def test_the_variable_that_names_the_file_is_no_setting(tmp_path: Path) -> None:
         ("num.partitions=many", {}, "found 'many', expected integer"),
         ("num.partitions=0", {}, "outside the minimum 1"),
         ("broker.id=1\nnode.id=2", {}, "means the same"),
+        ("group.min.session.timeout.ms=1800001", {}, "no member could join"),
+        ("log.cleaner.io.max.bytes.per.second=1_000", {}, "found '1_000', expected number"),
+        ("log.cleaner.io.max.bytes.per.second=\u0661\u0660", {}, "expected number"),
+        ("", {"SPARKLOG_SERVER_PORT": "9092"}, "use listeners"),
+        ("", {"SPARKLOG_SERVER_ADVERTISED_PORT": "9092"}, "use advertised.listeners"),
         ("a=1\nb=2", {}, "found 2 settings that cannot be"),
         ("x=\\u12", {}, "readable file"),
     ],
@@ -87,6 +92,42 @@ def test_synonyms(tmp_path: Path) -> None:
     config = load(tmp_path, text)
     assert (config.broker.node_id, config.broker.log_dirs) == (7, "/x")
     assert (config.publish.publish_bundle_bytes, config.publish.publish_bundle_parts) == (2000, 3)
+
+
+def test_what_kubernetes_says_of_services_is_no_setting(tmp_path: Path, told: Told) -> None:
+    """In every pod beside a service of this name, that of the broker itself first of all."""
+    of_services = {
+        "SPARKLOG_SERVER_SERVICE_HOST": "10.0.0.11",
+        "SPARKLOG_SERVER_SERVICE_PORT": "9092",
+        "SPARKLOG_SERVER_SERVICE_PORT_KAFKA": "9092",
+        "SPARKLOG_SERVER_PORT": "tcp://10.0.0.11:9092",
+        "SPARKLOG_SERVER_PORT_9092_TCP": "tcp://10.0.0.11:9092",
+        "SPARKLOG_SERVER_PORT_9092_TCP_PROTO": "tcp",
+        "SPARKLOG_SERVER_PORT_9092_TCP_PORT": "9092",
+        "SPARKLOG_SERVER_PORT_9092_TCP_ADDR": "10.0.0.11",
+        "SPARKLOG_SERVER_0_SERVICE_HOST": "10.0.0.12",
+        "SPARKLOG_SERVER_0_PORT": "tcp://10.0.0.12:9092",
+    }
+    config = load(tmp_path, "", {**of_services, "SPARKLOG_SERVER_NODE_ID": "3"})
+    assert config.broker.node_id == 3
+    (warning,) = told("sparklog_server")
+    assert all(name in warning for name in of_services)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xef\xbb\xbfbroker.rack=caf\xc3\xa9", b"broker.rack=caf\xc3\xa9", b"broker.rack=caf\xe9"]
+)
+def test_a_file_is_utf_8_or_as_java_reads_it(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(data)
+    assert load_config(file=file, environment={}, flags={}).broker.broker_rack == "caf\xe9"
+
+
+@pytest.mark.parametrize(
+    "line", ["process.roles=controller , broker", "unclean.leader.election.enable=FALSE"]
+)
+def test_what_asks_for_nothing_is_known_as_kafka_writes_it(tmp_path: Path, line: str) -> None:
+    load(tmp_path, line)
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
