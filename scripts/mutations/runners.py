@@ -104,8 +104,29 @@ MUTANTS = (
     Mutant(
         "a broker that is not in charge does not maintain",
         "sparklog_server/maintenance/service.py",
-        "            if not (self._membership.is_in_charge and self._is_controller()):\n",
-        "            if not self._is_controller():\n",
+        "        return self._membership.is_in_charge and self._is_controller()\n",
+        "        return self._is_controller()\n",
+        "tests/server/maintenance/test_service.py",
+    ),
+    Mutant(
+        "maintenance breaks off once another broker is to do it",
+        "sparklog_server/maintenance/service.py",
+        "            looks = 0 if self._is_ours else looks + 1\n",
+        "",
+        "tests/server/maintenance/test_service.py",
+    ),
+    Mutant(
+        "what groups wait for breaks off maintenance that can wait",
+        "sparklog_server/maintenance/service.py",
+        "(not is_urgent and await self._urgent() is not None)",
+        "False",
+        "tests/server/maintenance/test_service.py",
+    ),
+    Mutant(
+        "urgent maintenance that does nothing is not repeated at once",
+        "sparklog_server/maintenance/service.py",
+        "self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS",
+        "pass",
         "tests/server/maintenance/test_service.py",
     ),
     Mutant(

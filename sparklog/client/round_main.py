@@ -2,8 +2,8 @@
 
 Invariants: it ends when its parent has, and its guardian, if it has one: the round breaks off between two
     steps of some megabytes, and if that takes too long, as on a storage that hangs, the process ends all the
-    same, which is as good as a crash. It takes the machine's idle time: lowest priority, idle class of I/O
-    where Linux has it. What came of the round is noted on the machine by the process itself
+    same, which is as good as a crash. It takes the machine's idle time, unless it is urgent: lowest priority,
+    idle class of I/O where Linux has it. What came of the round is noted on the machine by the process itself
     (round_state.py): nobody may be left to hear it.
 Not here: what a round does (sparklog/maintenance).
 Concurrency: a thread waits for the end of both.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _END_SECONDS = 5.0
 _LOWEST = 19
+_URGENT = "urgent"  # round_process.py, which is imported later
 # Of ioprio_set, which has no function in the C library: Linux numbers its calls by machine.
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _WHO_PROCESS, _IDLE_CLASS, _CLASS_SHIFT = 1, 3, 13
@@ -62,7 +63,8 @@ def end_with_parent(stop: threading.Event, guardian: int | None = None) -> None:
 def main() -> None:
     """One round."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's, which is meant for the parent
-    give_way()  # before the first import that starts threads
+    if sys.argv[1:] != [_URGENT]:
+        give_way()  # before the first import that starts threads
     import msgspec
 
     from sparklog.client.round_process import RoundRequest

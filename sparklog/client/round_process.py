@@ -28,6 +28,7 @@ from sparklog.maintenance.budget import FILES_PER_SECOND
 from sparklog.maintenance.choose_compactions import DEDUPE_BUFFER_BYTES
 
 MODULE = "sparklog.client.round_main"
+URGENT = "urgent"  # at the priority of its parent
 MAX_MESSAGE = 4_000  # of a line that must fit into a pipe, 64 KiB
 
 
@@ -37,6 +38,7 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Fields:
         cluster_id: of the root that is meant: no other is touched, and none is made.
         steps: names of the steps; empty: all.
+        topics: None: all.
         defaults, dedupe_buffer_bytes, but: see Terms.
         seconds, max_bytes, bytes_per_second, files_per_second: see Budget.
         usual_ms: between two looks, of who keeps the pace on the machine (round_state.py), and has the round
@@ -48,6 +50,7 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cluster_id: str
     storage_options: dict[str, Any] | None = None
     steps: tuple[str, ...] = ()
+    topics: tuple[str, ...] | None = None
     defaults: dict[str, str] = {}
     seconds: float | None = None
     max_bytes: int | None = None
@@ -61,7 +64,10 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def terms(self) -> Terms:
         return Terms(
-            defaults=self.defaults, dedupe_buffer_bytes=self.dedupe_buffer_bytes, but=frozenset(self.but)
+            topics=self.topics,
+            defaults=self.defaults,
+            dedupe_buffer_bytes=self.dedupe_buffer_bytes,
+            but=frozenset(self.but),
         )
 
     @property
@@ -92,12 +98,12 @@ class RoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(one.message for one in self.report.steps if one.message and one.outcome != "busy")
 
 
-def command() -> list[str]:
-    """The process's command line: nothing in it says more than that it is one.
+def command(*, is_urgent: bool = False) -> list[str]:
+    """The process's command line: nothing in it says more than that it is one, and whether it may not wait.
 
     -P: a module that lies in the working directory is not ours, unless it is on our path, too.
     """
-    return [sys.executable, "-P", "-m", MODULE]
+    return [sys.executable, "-P", "-m", MODULE, *([URGENT] if is_urgent else [])]
 
 
 def environment() -> Mapping[str, str]:

@@ -32,6 +32,7 @@ from sparklog.maintenance.uncleanable import (
     remembered_after,
     still_remembered,
 )
+from sparklog.maintenance.urgent import urgent_topics
 from sparklog.maintenance.work import MergeWork, Piece
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "optimize",
     "remembered_after",
     "still_remembered",
+    "urgent_topics",
     "vacuum",
     "why_not_due",
     "withheld_by_version",

@@ -2,11 +2,13 @@
 
 A process, not a thread: merging takes the interpreter's lock for milliseconds at a time, which the event loop
 would wait for; and the scheduler and the disk can put a process behind the broker. While the broker is busy,
-what can wait does (idle_moments.py).
-Invariants: one round at a time; only while this broker is in charge, and of several brokers the controller;
-    what is due is told from the image that the broker holds, in a storage thread. A failure is logged, once
-    until another one comes, and never harms requests. With the broker's stop, or its death, the round breaks
-    off: nothing is lost, it is due again.
+what can wait does (idle_moments.py). What groups wait for cannot (sparklog/maintenance/urgent.py): a round
+for those topics alone, at the broker's own priority, breaks off one that has the machine's idle time only.
+Invariants: one round at a time; only while this broker is in charge, and of several brokers the controller:
+    else it breaks off, since it keeps the next controller's from this machine. What is due is told from the
+    image that the broker holds, in a storage thread. A failure is logged, once until another one comes, and
+    never harms requests. With the broker's stop, or its death, the round breaks off: nothing is lost, it is
+    due again.
 Not here: what is due, and doing it (sparklog/maintenance); the process (sparklog/client/round_process.py).
 Concurrency: one task on the event loop; the process's pipes are read and closed by it alone.
 After a crash: the process hears the end of its pipe, and breaks off.
@@ -18,6 +20,7 @@ import asyncio.subprocess
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from sparklog.client.round_pace import Pace
 from sparklog.client.round_process import (
@@ -30,7 +33,14 @@ from sparklog.client.round_process import (
 )
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
-from sparklog.maintenance import RoundReport, Terms, due_steps, keys_of, withheld_by_version
+from sparklog.maintenance import (
+    RoundReport,
+    Terms,
+    due_steps,
+    keys_of,
+    urgent_topics,
+    withheld_by_version,
+)
 from sparklog.maintenance.choose_compactions import Dirtiness
 from sparklog.maintenance.steps import dirtiness_of
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
@@ -45,6 +55,9 @@ END_SECONDS = 2.0
 _EXPIRE = "expire"
 # Also without log.cleaner.enable, as in Kafka; and whether the broker is busy or not: it is one commit.
 _IN_ANY_CASE = frozenset({_EXPIRE, "producers"})
+# What an urgent round does; if there was nothing that it could do, there is none for a while.
+_REWRITES = frozenset({"compact", "optimize"})
+_IN_VAIN_MS = 600_000
 _NEVER = frozenset({"transactions"})  # of which the controller takes care itself (transactions/sweep.py)
 _log = logging.getLogger("sparklog_server.log_cleaner")
 
@@ -70,7 +83,7 @@ class MaintenanceService:
         self._allow_unsafe = config.broker.allow_unsafe_filesystem
         self._clock = clock
         self._metrics = metrics
-        self._expiry_ms = clock.monotonic_ms()
+        self._expiry_ms = self._next_urgent_ms = clock.monotonic_ms()
         self._told = self._told_withheld = ""
         self._pace = Pace()
         self._moments = IdleMoments(config.maintenance.sparklog_maintenance_delay_max_ms, clock=clock)
@@ -109,13 +122,17 @@ class MaintenanceService:
         while True:
             if await self._is_told_within(self._pace.wait_ms(self._usual_ms) / 1000):
                 continue  # of another interval
-            if not (self._membership.is_in_charge and self._is_controller()):
+            if not self._is_ours:
                 continue  # of several brokers one does it; who takes over finds what is due
             try:
                 await self._look()
             except (SparklogError, OSError) as error:
                 self._tell(str(error))
                 self._pace.came_to_nothing()
+
+    @property
+    def _is_ours(self) -> bool:
+        return self._membership.is_in_charge and self._is_controller()
 
     @property
     def _usual_ms(self) -> int:
@@ -137,6 +154,14 @@ class MaintenanceService:
 
     async def _look(self) -> None:
         now_ms = self._clock.monotonic_ms()
+        urgent = await self._urgent()
+        if urgent is not None:
+            answer = await self._run_round(*urgent, is_urgent=True)
+            if answer is not None:
+                self._note(answer)
+                if answer.report is None or not answer.report.has_done_anything:
+                    self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS
+            return
         due, withheld, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
         self._metrics.maintenance.dirty_ratio = dirt.ratio
         self._metrics.maintenance.compaction_overdue_ms = dirt.overdue_ms
@@ -152,7 +177,24 @@ class MaintenanceService:
         if not due:
             return
         answer = await self._run_round(due)
-        self._note(answer)
+        if answer is not None:
+            self._note(answer)
+
+    async def _urgent(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """The steps of an urgent round, and its topics."""
+        topics = urgent_topics(self._root.image)
+        if not (topics and self._settings.log_cleaner_enable):
+            return None
+        if self._clock.monotonic_ms() < self._next_urgent_ms:
+            return None
+        steps = await self._root.run(self._rewrites_due, topics)
+        return (steps, topics) if steps else None
+
+    def _rewrites_due(self, topics: tuple[str, ...]) -> tuple[str, ...]:
+        """In a storage thread."""
+        terms = replace(self._terms(), topics=topics)
+        due = due_steps(self._root.image, self._clock.now_ms(), terms)
+        return tuple(step for step in due if step in _REWRITES)
 
     def _due(self, may_expire: bool) -> tuple[tuple[str, ...], str, Dirtiness]:
         """The names of the steps that a round is to do now, what to say of those that it must not do, and how
@@ -194,13 +236,17 @@ class MaintenanceService:
         self._metrics.maintenance.uncleanable_partitions = len(found)
         self._metrics.maintenance.uncleanable_bytes = sum(one.size_bytes for one in found)
 
-    async def _run_round(self, steps: tuple[str, ...]) -> RoundAnswer:
+    async def _run_round(
+        self, steps: tuple[str, ...], topics: tuple[str, ...] | None = None, *, is_urgent: bool = False
+    ) -> RoundAnswer | None:
+        """None: it was broken off."""
         terms = self._terms()
         request = RoundRequest(
             root=self._root.store.url,
             cluster_id=self._root.cluster_id,
             storage_options={ALLOW_UNSAFE: True} if self._allow_unsafe else None,
             steps=steps,
+            topics=topics,
             defaults=self._defaults,
             bytes_per_second=self._settings.bytes_per_second,
             files_per_second=self._settings.sparklog_vacuum_max_files_per_second,
@@ -208,7 +254,7 @@ class MaintenanceService:
             but=tuple(terms.but),
         )
         process = await asyncio.create_subprocess_exec(
-            *command(),
+            *(command(is_urgent=True) if is_urgent else command()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=environment(),
@@ -217,13 +263,27 @@ class MaintenanceService:
         assert process.stdout is not None
         try:
             process.stdin.write(encode_request(request))
-            data = await process.stdout.read()
-            exit_code = await process.wait()
+            reading = asyncio.ensure_future(process.stdout.read())
+            try:
+                if not await self._is_read(reading, is_urgent=is_urgent):
+                    return None
+            finally:
+                reading.cancel()
+            data, exit_code = reading.result(), await process.wait()
         finally:
             process.stdin.close()  # its end, if it is still at work
             if process.returncode is None:
                 await _ended(process)
         return decode_answer(data, exit_code)
+
+    async def _is_read(self, reading: asyncio.Future[bytes], *, is_urgent: bool) -> bool:
+        """Wait for what a round says; False: it is to break off."""
+        looks = 0  # in a row at which it was not ours: a storage that is slow for a moment ends nothing
+        while not (await asyncio.wait([reading], timeout=self._usual_ms / 1000))[0]:
+            looks = 0 if self._is_ours else looks + 1
+            if looks > 1 or (not is_urgent and await self._urgent() is not None):
+                return False
+        return True
 
     def _note(self, answer: RoundAnswer) -> None:
         self._tell(answer.problem)

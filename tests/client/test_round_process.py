@@ -65,7 +65,7 @@ def log(filled: Path, tmp_path: Path) -> Iterator[SparkLog]:
 @pytest.fixture(autouse=True)
 def prompt(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Rounds do not wait until nobody else has anything to do; but for the test that they would."""
-    if request.function is not test_it_gives_way_to_everybody:
+    if request.function not in (test_it_gives_way_to_everybody, test_what_is_urgent_gives_way_to_nobody):
         (tmp_path / "prompt").mkdir()
         hurry(monkeypatch, tmp_path / "prompt")
 
@@ -151,6 +151,25 @@ def test_it_gives_way_to_everybody(log: SparkLog) -> None:
     finally:
         process.stop(30)
     assert not psutil.pid_exists(process.pid)
+
+
+def test_what_is_urgent_gives_way_to_nobody(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.client.round_process.command", lambda: command(is_urgent=True))
+    process = RoundProcess(request(log, bytes_per_second=SLOW, topics=("t",)))
+    try:
+        until(lambda: is_at_work(log))
+        assert psutil.Process(process.pid).nice() == psutil.Process().nice()
+    finally:
+        process.stop(30)
+
+
+def test_it_does_the_topics_that_are_asked_for(log: SparkLog) -> None:
+    log.create_topic("v", 1)
+    for number in range(DUE):
+        log.append("v", pa.table({"value": [str(number)]}))
+    assert answered(RoundProcess(request(log, topics=("v",)))).problem == ""
+    image = log.refresh()
+    assert (len(image.partition("t", 0).extents), len(image.partition("v", 0).extents)) == (DUE, 1)
 
 
 def test_it_breaks_off_when_it_is_told_to(log: SparkLog) -> None:
