@@ -270,6 +270,13 @@ MUTANTS = (
         "tests/spark/test_retry.py",
     ),
     Mutant(
+        "a checkpoint is looked for where Spark writes it",
+        "sparklog/spark/checkpoint.py",
+        'rest[rest.index("/", 2) :] if rest.startswith("//") else rest',
+        'rest[rest.index("/", 2) :].replace("%20", " ") if rest.startswith("//") else rest',
+        "tests/spark/test_writers.py",
+    ),
+    Mutant(
         "a column that is the sink's but for its capitals is not left out",
         "sparklog/spark/columns.py",
         "    if alike and name not in alike:\n",

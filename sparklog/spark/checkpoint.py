@@ -23,7 +23,6 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from sparklog.errors import SparklogError
 from sparklog.spark.options import SinkOptions
@@ -108,7 +107,11 @@ def _directory(place: str) -> Path | None:
     scheme = _scheme(place)
     if scheme not in ("", "file"):
         return None
-    return Path(unquote(urlsplit(place).path)) if scheme else Path(place)
+    if not scheme:
+        return Path(place)
+    # As Hadoop's Path does, and no URL: %20, ? and # stand for themselves.
+    rest = place.partition(":")[2]
+    return Path(rest[rest.index("/", 2) :] if rest.startswith("//") else rest)
 
 
 def _scheme(url: str) -> str:

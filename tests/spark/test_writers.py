@@ -198,6 +198,18 @@ def test_a_checkpoint_that_cannot_be_read_is_none(log: SparkLog, directory: Path
     assert log.refresh().topic("a").writer_txns[f"spark-streaming:{QUERY}"].content == ""
 
 
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a?b", "a#b"])
+@pytest.mark.parametrize("scheme", ["", "file:", "file://", "FILE://"])
+def test_a_checkpoint_is_read_where_spark_writes_it(
+    log: SparkLog, root: str, checkpoint: Path, name: str, scheme: str
+) -> None:
+    """Hadoop's paths look like URLs, and are none: %20 is no blank there."""
+    moved = checkpoint.rename(checkpoint.with_name(name))
+    write(log, root, 0, checkpointLocation=f"{scheme}{moved}")
+    assert log.refresh().topic("a").writer_txns[f"spark-streaming:{QUERY}"].content
+    assert (moved / "sparklog-sink").is_file()
+
+
 def test_a_batch_below_the_last_one_is_refused(log: SparkLog, root: str, checkpoint: Path) -> None:
     """Spark never repeats one of those: it would be lost, and so would all up to the last one."""
     for batch in (0, 1, 2):
