@@ -70,13 +70,14 @@ def describe(names: tuple[str, ...], all_groups: bool) -> None:
     wanted = sorted(log.groups()) if all_groups else list(names)
     rows = [row for name in wanted for row in group_rows(log, name)]
     missing = [name for name in names if not any(row["group"] == name for row in rows)]
+    if rows or not missing:
+        show_rows(COLUMNS, rows)
     if missing:
         hint = did_you_mean(missing[0], sorted(log.groups())).removeprefix("; d")
         raise click.ClickException(
             f"Consumer group '{missing[0]}' does not exist: it has committed no offsets."
             + (f" D{hint}" if hint else "")
         )
-    show_rows(COLUMNS, rows)
 
 
 @groups.command("expire")

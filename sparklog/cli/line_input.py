@@ -22,8 +22,12 @@ MAX_LINE_BYTES = 64 << 20
 LINGER_S = 0.1
 
 
-class LineTooLongError(ValueError):
-    """The input has no newline for longer than any record may be."""
+class LineError(ValueError):
+    """The input is not what it was said to be."""
+
+
+class LineTooLongError(LineError):
+    """It has no newline for longer than any record may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +38,22 @@ class LineFormat:
     fixed_key: the key of every record whose line has none.
     empty_is_null: kcat's -Z: an empty key or value is null (a null value is a tombstone).
     null_marker: Kafka's null.marker: this text is null.
+    must_have_keys: Kafka's parse.key without ignore.error: a line without the delimiter is none.
     """
 
     key_delimiter: bytes | None = None
     fixed_key: bytes | None = None
     empty_is_null: bool = False
     null_marker: bytes | None = None
+    must_have_keys: bool = False
+
+    def up_to_fault(self, lines: list[bytes]) -> list[bytes]:
+        """The lines before the first one that must have a key, and has none; mostly all."""
+        delimiter = self.key_delimiter
+        if not self.must_have_keys or delimiter is None:
+            return lines
+        faults = (at for at, line in enumerate(lines) if delimiter not in line)
+        return lines[: next(faults, None)]
 
     def parse(self, line: bytes) -> tuple[bytes | None, bytes | None]:
         key, value = self.fixed_key, line

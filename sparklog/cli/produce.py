@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from sparklog.cli.line_input import LineFormat, LineTooLongError, peculiarities, read_line_bundles
+from sparklog.cli.line_input import LineError, LineFormat, peculiarities, read_line_bundles
 from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.output import show_json
 from sparklog.cli.record_format import FormatError, unescape
@@ -44,7 +44,7 @@ def parse_properties(
     _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     """kafka-console-producer's reader properties, those that mean something here."""
-    known = ("parse.key", "key.separator", "null.marker")
+    known = ("parse.key", "key.separator", "null.marker", "ignore.error")
     properties = {}
     for text in values:
         key, _, value = text.partition("=")
@@ -114,6 +114,9 @@ def produce(
         fixed_key=None if fixed_key is None else os.fsencode(fixed_key),
         empty_is_null=empty_as_null,
         null_marker=os.fsencode(properties["null.marker"]) if "null.marker" in properties else None,
+        must_have_keys=key_delimiter is None
+        and fixed_key is None
+        and not _is_true(properties, "ignore.error"),
     )
     _refuse_internal(topic)
     if sys.stdin is None:
@@ -124,7 +127,7 @@ def produce(
     producer = Producer(log, topic, partition, line_format, headers, codec)
     try:
         producer.run(sys.stdin.buffer)
-    except LineTooLongError as error:
+    except LineError as error:
         raise click.ClickException(str(error)) from None
     finally:  # also before a failure is told: what was acknowledged is
         if current().json:
@@ -154,9 +157,13 @@ def _key_delimiter(option: bytes | None, properties: dict[str, str]) -> bytes | 
         return option
     if properties.get("key.separator") == "":
         raise click.UsageError("key.separator is empty: give the text between key and value.")
-    if properties.get("parse.key", "false").lower() == "true":
+    if _is_true(properties, "parse.key"):
         return os.fsencode(properties.get("key.separator", "\t"))
     return None
+
+
+def _is_true(properties: dict[str, str], key: str) -> bool:
+    return properties.get(key, "").strip().lower() == "true"
 
 
 class Producer:
@@ -184,17 +191,27 @@ class Producer:
     def run(self, stream: BinaryIO) -> None:
         live = is_terminal(sys.stderr)
         for lines in read_line_bundles(stream):
-            if not self.records:
-                self._warn(lines)
-            result = self._append(lines)
-            for partition, appended in result.partitions.items():
-                self._base_offsets.setdefault(partition, appended.base_offset)
-                self._counts[partition] = self._counts.get(partition, 0) + appended.record_count
-            self.records += len(lines)
+            whole = self._format.up_to_fault(lines)
+            if whole:
+                self._take(whole)
+            if len(whole) < len(lines):
+                raise LineError(
+                    f"line {self.records + 1:,}: found no key separator {self._format.shown_delimiter()}, "
+                    "expected one (parse.key=true); ignore.error=true, or -K TEXT, takes lines without a key."
+                )
             if live:
                 note(f"\r{self.records:,} records acknowledged", end="")
         if live and self.records:
             note("\r", end="")
+
+    def _take(self, lines: list[bytes]) -> None:
+        if not self.records:
+            self._warn(lines)
+        result = self._append(lines)
+        for partition, appended in result.partitions.items():
+            self._base_offsets.setdefault(partition, appended.base_offset)
+            self._counts[partition] = self._counts.get(partition, 0) + appended.record_count
+        self.records += len(lines)
 
     def _warn(self, lines: list[bytes]) -> None:
         """Of what the first lines seem to be, if that is not what the options say."""

@@ -160,3 +160,23 @@ def test_an_interrupt_is_json_where_json_is_asked_for(run: Run, monkeypatch: pyt
         "sqlstate": None,
     }
     assert run("topics", "list", exit_code=1).stderr.strip() == "Aborted!"
+
+
+def test_a_line_without_the_key_that_kafkas_grammar_asks_for_ends_the_command(run: Run) -> None:
+    properties = ("--reader-property", "parse.key=true", "--property", "key.separator=:")
+    words = ("kafka-console-producer", "--topic", "t", *properties)
+    result = run(*words, stdin="a:1\nb:2\nc\nd:4\n", exit_code=1)
+    assert "line 3: found no key separator ':', expected one (parse.key=true)" in result.stderr
+    assert "2 records acknowledged by topic t." in result.stderr
+    assert run("consume", "--topic", "t", "-e", "-f", "%k%s ").stdout == "a1 b2 "
+    run(*words, "--property", "ignore.error=true", stdin="c\n")
+    run("produce", "--topic", "t", "-K:", stdin="d\n")
+    assert run("consume", "--topic", "t", "-e", "-f", "%K%s ").stdout == "11 12 -1c -1d "
+
+
+def test_groups_that_are_there_are_described_beside_one_that_is_not(run: Run, run_json: RunJson) -> None:
+    run("produce", "--topic", "t", stdin="one\n")
+    run("consume", "--topic", "t", "-e", "--group", "g")
+    result = run("groups", "describe", "--group", "g", "--group", "h", exit_code=1)
+    assert result.stdout.splitlines()[1].startswith("g      t")
+    assert "Consumer group 'h' does not exist" in result.stderr

@@ -260,3 +260,10 @@ def test_a_topics_setting_is_sent_to_the_root(tmp_path: Path) -> None:
     ) as error:
         load(tmp_path, "", retention_ms="3")
     assert "offsets.retention" not in str(error.value)
+
+
+def test_a_file_may_come_from_windows(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"\xef\xbb\xbfnum.partitions=3\r\nnode.id=2\r\n")
+    config = load_config(file=file, environment={}, flags={})
+    assert (config.topics.num_partitions, config.broker.node_id) == (3, 2)
