@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from sparklog.errors import SparklogError, as_value
+from sparklog.format.record_batch import HEADER
 from sparklog.metadata import NEVER_OPENS, Image, Topic, is_internal
 from sparklog_server.api.nodes import hint_of, nodes_of_leaders
 from sparklog_server.api.registry import api
@@ -40,6 +41,7 @@ from sparklog_server.protocol.wire import CloseConnectionError, Response
 from sparklog_server.publish.first_batches import producer_of
 from sparklog_server.publish.part_checks import CheckTerms, is_transactional, unchecked_part
 from sparklog_server.publish.parts import InTransaction, PartOutcome, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.produced_batches import why_no_batch
 
 _log = logging.getLogger("sparklog_server.publish")
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka's own tools may write to internal topics
@@ -197,6 +199,12 @@ def _aim(
             target.error = ErrorCode.not_leader_or_follower
             target.message = "an earlier batch of this producer was refused, and has not come again yet"
             continue
+        if records is None or len(records) < HEADER.size:
+            error = why_no_batch(records or b"", f"{name}-{target.partition}")
+            assert error is not None
+            target.outcome = PartOutcome(error=error)
+            target.error, target.message = error.kafka_code, str(error)
+            continue
         if terms is None:
             terms = _terms(topic, context, services, parts, transaction)
         target.part = unchecked_part(records, terms, target.partition, leader.epoch)
@@ -241,8 +249,8 @@ def _count(targets: list[_Target], services: Services) -> None:
     for target in targets:
         known = target.topic if target.error not in _UNKNOWN else ""
         services.metrics.produce_request(known, failed=target.error is not ErrorCode.none)
-        if isinstance(target.outcome.error, RefusedBatchError) and target.part is not None:
-            services.metrics.bytes_rejected(known, target.part.size_bytes)
+        if isinstance(target.outcome.error, RefusedBatchError):
+            services.metrics.bytes_rejected(known, len(target.records or b""))
 
 
 def _close_on_error(targets: list[_Target], context: RequestContext) -> None:
