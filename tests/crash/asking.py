@@ -1,9 +1,9 @@
 """A whole broker, asked without a socket: what its clients repeat is repeated here."""
 
 import asyncio
-import dataclasses
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from sparklog.errors import FencedError
 from sparklog_server.broker import Broker
@@ -39,7 +39,7 @@ def _led(running: Broker, one: AppendPart) -> AppendPart | None:
     leader = running.leadership.leader_of(running.root.image.partition(one.topic, one.partition))
     if leader.node_id != running.config.broker.node_id:
         return None
-    return dataclasses.replace(one, leader_epoch=leader.epoch)
+    return replace(one, leader_epoch=leader.epoch)
 
 
 async def commit_offset(running: Broker, topic: str, offset: int) -> ErrorCode:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -301,7 +302,7 @@ def test_closing_syncs_and_the_writer_can_be_used_again(memory: Any, encoder: En
 
 
 def test_an_absurdly_large_append_is_refused(memory: Any, encoder: Encoder) -> None:
-    huge = dataclasses.replace(encoder([VALUE]), size_bytes=1 << 31)
+    huge = msgspec.structs.replace(encoder([VALUE]), size_bytes=1 << 31)
     with pytest.raises(InvalidRequestError, match="APPEND_TOO_LARGE"):
         memory.draft(huge)
 
