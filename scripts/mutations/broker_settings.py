@@ -198,6 +198,13 @@ MUTANTS = (
         "tests/server/settings/test_sources.py",
     ),
     Mutant(
+        "settings of brokers: a round of maintenance that was begun with others is broken off",
+        "sparklog_server/maintenance/service.py",
+        "        if _of_rounds(settings) != _of_rounds(before):\n            self._break_off()\n",
+        "",
+        "tests/server/maintenance/test_service.py",
+    ),
+    Mutant(
         "a week of retention that was asked for is not taken for that of Kafka's own file",
         "sparklog_server/settings/sources.py",
         " and (key not in RETENTION_UNITS or settings is of_file)",

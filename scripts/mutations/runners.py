@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "maintenance breaks off once another broker is to do it",
         "sparklog_server/maintenance/service.py",
-        "            looks = 0 if self._is_ours else looks + 1\n",
-        "",
+        "looks = 0 if self._is_ours else looks + 1",
+        "looks = 0",
         "tests/server/maintenance/test_service.py",
     ),
     Mutant(

@@ -52,6 +52,7 @@ from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.maintenance import MaintenanceSettings
 
 END_SECONDS = 2.0
+BREAK_OFF_SECONDS = 10.0  # it takes five at most, if it can do anything at all
 _EXPIRE = "expire"
 # Also without log.cleaner.enable, as in Kafka; and whether the broker is busy or not: it is one commit.
 _IN_ANY_CASE = frozenset({_EXPIRE, "producers"})
@@ -89,6 +90,8 @@ class MaintenanceService:
         self._moments = IdleMoments(config.maintenance.sparklog_maintenance_delay_max_ms, clock=clock)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._round: asyncio.StreamWriter | None = None  # of the round that runs; closed, it breaks off
+        self._is_broken_off = False
 
     async def start(self) -> None:
         """Look from now on. A root in this process's memory is nothing for another one."""
@@ -97,12 +100,14 @@ class MaintenanceService:
             self._task.add_done_callback(self._has_ended)
 
     def change(self, settings: MaintenanceSettings) -> None:
-        """Go by these from now on, also if the next look was to be in a day. A round that runs goes on as it
-        was begun.
+        """Go by these from now on, also if the next look was to be in a day, or a round runs that was begun
+        with others: at a byte a second, by mistake, it would be the last one.
         """
         if settings == self._settings:
             return
-        self._settings = settings
+        before, self._settings = self._settings, settings
+        if _of_rounds(settings) != _of_rounds(before):
+            self._break_off()
         self._moments.change(settings.sparklog_maintenance_delay_max_ms)
         self._changed.set()
 
@@ -157,10 +162,10 @@ class MaintenanceService:
         urgent = await self._urgent()
         if urgent is not None:
             answer = await self._run_round(*urgent, is_urgent=True)
-            if answer is not None:
-                self._note(answer)
-                if answer.report is None or not answer.report.has_done_anything:
-                    self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS
+            self._note(answer)
+            is_in_vain = answer.report is None or not answer.report.has_done_anything
+            if is_in_vain and not self._is_broken_off:
+                self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS
             return
         due, withheld, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
         self._metrics.maintenance.dirty_ratio = dirt.ratio
@@ -176,9 +181,7 @@ class MaintenanceService:
         due = self._that_begin_now(due)
         if not due:
             return
-        answer = await self._run_round(due)
-        if answer is not None:
-            self._note(answer)
+        self._note(await self._run_round(due))
 
     async def _urgent(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """The steps of an urgent round, and its topics."""
@@ -238,9 +241,9 @@ class MaintenanceService:
 
     async def _run_round(
         self, steps: tuple[str, ...], topics: tuple[str, ...] | None = None, *, is_urgent: bool = False
-    ) -> RoundAnswer | None:
-        """None: it was broken off."""
-        terms = self._terms()
+    ) -> RoundAnswer:
+        terms, settings = self._terms(), self._settings
+        self._is_broken_off = False
         request = RoundRequest(
             root=self._root.store.url,
             cluster_id=self._root.cluster_id,
@@ -248,8 +251,8 @@ class MaintenanceService:
             steps=steps,
             topics=topics,
             defaults=self._defaults,
-            bytes_per_second=self._settings.bytes_per_second,
-            files_per_second=self._settings.sparklog_vacuum_max_files_per_second,
+            bytes_per_second=settings.bytes_per_second,
+            files_per_second=settings.sparklog_vacuum_max_files_per_second,
             dedupe_buffer_bytes=terms.dedupe_buffer_bytes,
             but=tuple(terms.but),
         )
@@ -263,36 +266,50 @@ class MaintenanceService:
         assert process.stdout is not None
         try:
             process.stdin.write(encode_request(request))
-            reading = asyncio.ensure_future(process.stdout.read())
-            try:
-                if not await self._is_read(reading, is_urgent=is_urgent):
-                    return None
-            finally:
-                reading.cancel()
-            data, exit_code = reading.result(), await process.wait()
+            self._round = process.stdin
+            if _of_rounds(self._settings) != _of_rounds(settings):  # while the process was being made
+                self._break_off()
+            data = await self._heard(process.stdout, is_urgent=is_urgent)
+            exit_code = await _ended(process)
         finally:
+            self._round = None
             process.stdin.close()  # its end, if it is still at work
             if process.returncode is None:
                 await _ended(process)
         return decode_answer(data, exit_code)
 
-    async def _is_read(self, reading: asyncio.Future[bytes], *, is_urgent: bool) -> bool:
-        """Wait for what a round says; False: it is to break off."""
+    async def _heard(self, stdout: asyncio.StreamReader, *, is_urgent: bool) -> bytes:
+        """What a round says at its end, which we bring about if another is to be done; empty: nothing."""
+        reading = asyncio.ensure_future(stdout.read())
         looks = 0  # in a row at which it was not ours: a storage that is slow for a moment ends nothing
-        while not (await asyncio.wait([reading], timeout=self._usual_ms / 1000))[0]:
-            looks = 0 if self._is_ours else looks + 1
-            if looks > 1 or (not is_urgent and await self._urgent() is not None):
-                return False
-        return True
+        try:
+            while not (await asyncio.wait([reading], timeout=self._usual_ms / 1000))[0]:
+                looks = 0 if self._is_ours else looks + 1
+                if looks > 1 or (not is_urgent and await self._urgent() is not None):
+                    self._break_off()
+                    await asyncio.wait([reading], timeout=BREAK_OFF_SECONDS)
+                    return reading.result() if reading.done() else b""
+        finally:
+            reading.cancel()
+        return reading.result()
+
+    def _break_off(self) -> None:
+        """Have the round that runs come to its end: what it has not done is due again."""
+        if self._round is not None:
+            self._is_broken_off = True
+            self._round.close()
 
     def _note(self, answer: RoundAnswer) -> None:
-        self._tell(answer.problem)
-        self._pace.note(answer, self._clock.now_ms())
-        self._count_uncleanable()
         report = answer.report
         counters = self._metrics.maintenance
+        if self._is_broken_off:  # by us: what it has not done is due again, and it has not failed
+            _log.info("the round was broken off: what it has not done is due again")
+        else:
+            self._tell(answer.problem)
+            self._pace.note(answer, self._clock.now_ms())
+            counters.failed_rounds += report.has_failed if report is not None else not answer.is_busy
+        self._count_uncleanable()
         counters.rounds += 1
-        counters.failed_rounds += report.has_failed if report is not None else not answer.is_busy
         counters.last_round_ms = self._clock.now_ms()
         for step in report.steps if report is not None else ():
             if step.outcome not in {"done", "cut"}:
@@ -314,14 +331,23 @@ class MaintenanceService:
         self._told = problem
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Wait for the end of a process that was told to end, and make it end if it does not."""
+def _of_rounds(settings: MaintenanceSettings) -> tuple[object, ...]:
+    """What a round is begun with."""
+    return (
+        settings.bytes_per_second,
+        settings.sparklog_vacuum_max_files_per_second,
+        settings.log_cleaner_dedupe_buffer_size,
+    )
+
+
+async def _ended(process: asyncio.subprocess.Process) -> int:
+    """Wait for a process that is at its end, or was told to end, and make it end if it does not."""
     try:
-        await asyncio.wait_for(process.wait(), END_SECONDS)
+        return await asyncio.wait_for(process.wait(), END_SECONDS)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        return await process.wait()
 
 
 def line_of(report: RoundReport) -> str:

@@ -219,9 +219,10 @@ def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.
     monkeypatch.setattr(service, "command", command)
     ended = asyncio.Event()
 
-    async def is_over(process: asyncio.subprocess.Process) -> None:
-        await process.wait()
+    async def is_over(process: asyncio.subprocess.Process) -> int:
+        code = await process.wait()
         ended.set()
+        return code
 
     monkeypatch.setattr(service, "_ended", is_over)
 
@@ -236,7 +237,7 @@ def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.
         await maintenance.stop()
 
     asyncio.run(run())
-    assert metrics.maintenance.rounds == 0
+    assert metrics.maintenance.failed_rounds == 0
 
 
 def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,6 +334,44 @@ def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
     assert asked[0].bytes_per_second == 77
     assert asked[0].dedupe_buffer_bytes == 1_048_577
+
+
+def test_a_round_that_was_begun_with_other_settings_is_broken_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At a byte a second it would go on for years, and the rate that puts it right would never count."""
+    asked: list[int | None] = []
+    metrics = Metrics()
+
+    def noted(request: RoundRequest) -> bytes:
+        asked.append(request.bytes_per_second)
+        return encode_request(request)
+
+    monkeypatch.setattr(service, "encode_request", noted)
+    monkeypatch.setattr(service, "command", lambda: ["cat"])  # until its input ends
+
+    def of_rate(rate: int) -> Any:
+        return ServerConfig.parse({**SOON, "log.cleaner.io.max.bytes.per.second": str(rate)}).maintenance
+
+    async def run() -> None:
+        maintenance = maintained(lambda: (("merge",), "", Dirtiness()), Membership(), metrics)
+        maintenance.change(of_rate(1))
+        await maintenance.start()
+        async with asyncio.timeout(30):
+            while not asked:  # noqa: ASYNC110 - there is no event for what tests look at
+                await asyncio.sleep(0.001)
+            maintenance.change(replace(of_rate(1), sparklog_maintenance_delay_max_ms=7))
+            await asyncio.sleep(0.01)
+            assert asked == [1], "of no concern to a round"
+            maintenance.change(of_rate(1_000_000))
+            while len(asked) < 2:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.001)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert asked == [1, 1_000_000]
+    assert metrics.maintenance.failed_rounds == 0
+    assert "without a report" not in caplog.text
 
 
 SETTINGS = {
