@@ -4,6 +4,34 @@ from scripts.mutations.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "client: extents that become many are ordered by partition",
+        "sparklog/client/appender.py",
+        "        return PartitionSpool() if self._sequencer is None and extents > SCATTERED_EXTENTS else",
+        "        return None if extents else",
+        "tests/client/test_partition_spool.py",
+    ),
+    Mutant(
+        "client: what waits on the disk goes before what finds no room there",
+        "sparklog/client/appender.py",
+        "        self._write_spooled()\n        return self._spool.add(",
+        "        return self._spool.add(",
+        "tests/client/test_partition_spool.py",
+    ),
+    Mutant(
+        "client: batches of several times count on",
+        "sparklog/client/partition_spool.py",
+        "        set_base_offsets(memoryview(data), self.batches.position, offsets, leader_epoch=None)\n",
+        "",
+        "tests/client/test_partition_spool.py",
+    ),
+    Mutant(
+        "client: a partition's batches leave the disk in the order in which they came",
+        "sparklog/client/partition_spool.py",
+        '    order = np.argsort(partition, kind="stable")\n',
+        '    order = np.argsort(partition, kind="stable")[::-1]\n',
+        "tests/client/test_partition_spool.py",
+    ),
+    Mutant(
         "a replacement that does not apply after those before it takes nobody with it",
         "sparklog/metadata/model/rewriting.py",
         "            replace_extents(draft, action)\n            planned.append(action)\n",

@@ -10,19 +10,22 @@ Invariants: rows of a partition keep the order in which they were added; nothing
 Memory: rows that wait point into the caller's batches and keep them alive, whole, however few rows of a
     batch are left. So it is batches that are counted: above `buffer_bytes` everything is written out. What
     encoding takes comes on top: of one partition, or of some that are small together (waiting_rows.py).
+Extents: one for each partition that has rows, each time that everything is written out. Once they are many,
+    what comes later waits on the local disk until `finish`, and goes by partition (partition_spool.py).
 Not here: visibility (publish.py).
 Concurrency: one thread; the LogWriter may be shared.
 Sources: docs/design.md; Kafka RecordAccumulator.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.client.partition_spool import PartitionSpool
 from sparklog.client.partitioner import StickyPartitioner, group_rows, partition_rows
 from sparklog.client.rows import Piece, Rows, normalise_rows, validate_keys, validate_timestamps
 from sparklog.client.sequencer import Sequencer
@@ -33,7 +36,8 @@ from sparklog.errors import InvalidRequestError
 from sparklog.failpoints import failpoint
 from sparklog.format.codec import Codec
 from sparklog.format.encode import EncodeOptions, encode_batches
-from sparklog.format.encode_partitions import encode_partitions
+from sparklog.format.encode_partitions import EncodedPartitions, encode_partitions
+from sparklog.format.encoded_batches import EncodedBatches
 from sparklog.format.record_batch import NO_SEQUENCE
 from sparklog.format.schema import RecordColumns, TimestampType
 from sparklog.format.value_bytes import value_bytes
@@ -44,6 +48,9 @@ from sparklog.metadata import DraftExtent, Image
 MIB = 1 << 20
 CHUNK_BYTES = 4 * MIB  # a table is taken in pieces of about this size
 MAX_EXTENT_RECORDS = (1 << 31) - 1
+# With more, an appender orders what it writes by partition. Larger: less is written twice; smaller: more
+# tasks fit into a commit, which has room for 1,024 times as many.
+SCATTERED_EXTENTS = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +129,7 @@ class PartitionedAppender:
         self._sticky: dict[str, StickyPartitioner] = {}
         self._waiting: dict[str, _Waiting] = {}  # by topic id
         self._drafts: dict[tuple[str, int], list[DraftExtent]] = {}
+        self._spool: PartitionSpool | None = None  # once extents become many: all that comes later
         self._held_bytes = 0  # of the caller's batches that waiting rows may point into
         self._usable = True
 
@@ -151,6 +159,7 @@ class PartitionedAppender:
             for name, part in _split_by_topic(normalised, topic):
                 self._add_to_topic(self.topics.target(name), part)
             if self._held_bytes > self._options.buffer_bytes:
+                self._spool = self._spool or self._new_spool()
                 self._flush_all()
         self._usable = True
 
@@ -159,6 +168,7 @@ class PartitionedAppender:
         assert self._usable, "the appender has finished, failed or been aborted"
         self._usable = False
         self._flush_all()
+        self._write_spooled()
         drafts = tuple(draft for drafts in self._drafts.values() for draft in drafts)
         if drafts:
             self._writer.sync(drafts)
@@ -176,6 +186,8 @@ class PartitionedAppender:
         self._waiting.clear()
         self._drafts.clear()
         self._held_bytes = 0
+        if self._spool is not None:
+            self._spool.close()
 
     def _add_to_topic(self, target: TopicTarget, rows: Rows) -> None:
         now_ms = self._clock.now_ms()
@@ -215,10 +227,7 @@ class PartitionedAppender:
         self._held_bytes = 0
 
     def _flush_together(self, target: TopicTarget, part: PartitionRows) -> bool:
-        """Encode and append the rows of several partitions at once; false if that has to be done one by one.
-
-        Each becomes an extent of its own. To continue the last one would save one of them.
-        """
+        """Encode and append the rows of several partitions at once, an extent of each; false: one by one."""
         if len(part.partition) == 1:
             return False
         sequences = {self._sequence(target, partition) for partition in part.partition.tolist()}
@@ -231,6 +240,8 @@ class PartitionedAppender:
             return False  # one partition's rows will say the same, and which it is
         if encoded is None:
             return False
+        if self._is_spooled(target, part.partition.tolist(), encoded):
+            return True
         for draft in self._writer.append_partitions(
             target.topic_id, part.partition.tolist(), encoded, target.config, lane=self._lane(target)
         ):
@@ -238,33 +249,81 @@ class PartitionedAppender:
         return True
 
     def _flush(self, target: TopicTarget, partition: int, piece: Piece) -> None:
-        """Encode and append a partition's rows, as a continuation of its last extent where possible."""
+        """Encode and append a partition's rows."""
         columns = _columns(piece)
+
+        def encoded(base_offset: int) -> EncodedBatches:
+            return self._encoded(target, partition, columns, base_offset)
+
+        if self._spool is not None:
+            whole = encoded(0)
+            alone = EncodedPartitions(batches=whole, first_batch=np.array([0, whole.batch_count]))
+            if self._is_spooled(target, [partition], alone):
+                return
+        self._append(target, partition, columns.num_rows, encoded)
+
+    def _append(
+        self, target: TopicTarget, partition: int, records: int, encoded: Callable[[int], EncodedBatches]
+    ) -> None:
+        """Append batches, as a continuation of the partition's last extent where possible.
+
+        Args:
+            encoded: the batches, with offsets that count from a number.
+        """
         drafts = self._drafts.setdefault((target.topic_id, partition), [])
         last = drafts[-1] if drafts else None
-        fits = last is not None and last.record_count + columns.num_rows <= MAX_EXTENT_RECORDS
+        fits = last is not None and last.record_count + records <= MAX_EXTENT_RECORDS
         if last is not None and fits and self._writer.is_end(last):
-            longer = self._append(target, partition, columns, last)
+            longer = self._written(target, partition, encoded(last.record_count), last)
             if longer is not None:
                 drafts[-1] = longer
                 return
-        draft = self._append(target, partition, columns, None)
+        draft = self._written(target, partition, encoded(0), None)
         assert draft is not None, "only an extension can be refused"
         drafts.append(draft)
 
-    def _append(
-        self, target: TopicTarget, partition: int, columns: RecordColumns, extends: DraftExtent | None
+    def _written(
+        self, target: TopicTarget, partition: int, encoded: EncodedBatches, extends: DraftExtent | None
     ) -> DraftExtent | None:
-        options = self._encode_options(target, self._sequence(target, partition))
-        try:
-            encoded = encode_batches(columns, options, base_offset=extends.record_count if extends else 0)
-        except InvalidRequestError as error:
-            where = f"{target.name}-{partition}, among the rows of this partition not yet written"
-            raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
         draft = self._writer.append(
             target.topic_id, partition, encoded, target.config, extends=extends, lane=self._lane(target)
         )
         return None if draft is None else self._sequenced(draft, extends)
+
+    def _encoded(
+        self, target: TopicTarget, partition: int, columns: RecordColumns, base_offset: int
+    ) -> EncodedBatches:
+        options = self._encode_options(target, self._sequence(target, partition))
+        try:
+            return encode_batches(columns, options, base_offset=base_offset)
+        except InvalidRequestError as error:
+            where = f"{target.name}-{partition}, among the rows of this partition not yet written"
+            raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
+
+    def _new_spool(self) -> PartitionSpool | None:
+        """If writing all rows now, and more later, makes many small extents. Not in a transaction, whose
+        batches have sequence numbers: an extent is one batch of them.
+        """
+        extents = sum(map(len, self._drafts.values()))
+        extents += sum(waiting.rows.partitions for waiting in self._waiting.values())
+        return PartitionSpool() if self._sequencer is None and extents > SCATTERED_EXTENTS else None
+
+    def _is_spooled(self, target: TopicTarget, partitions: list[int], encoded: EncodedPartitions) -> bool:
+        """Do these batches wait now? If there is no room for them, nothing does."""
+        if self._spool is None:
+            return False
+        if self._spool.add(target.topic_id, partitions, encoded):
+            return True
+        self._write_spooled()
+        return self._spool.add(target.topic_id, partitions, encoded)
+
+    def _write_spooled(self) -> None:
+        """Append what waits, partition by partition."""
+        if self._spool is not None:
+            for topic_id, partition, spooled in self._spool.take_all():
+                target = self._waiting[topic_id].target
+                records = spooled.batches.record_count
+                self._append(target, partition, records, spooled.counting_from)
 
     def _sequence(self, target: TopicTarget, partition: int) -> int:
         return (

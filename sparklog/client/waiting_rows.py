@@ -83,6 +83,11 @@ class WaitingRows:
         """What waits, as it was added."""
         return [one.piece for one in self._sorted]
 
+    @property
+    def partitions(self) -> int:
+        """How many have rows that wait."""
+        return int(np.count_nonzero(self._size_bytes))
+
     def at_least(self, size_bytes: int) -> list[int]:
         """Partitions of the piece that was added last that hold as much as that."""
         if not self._sorted:

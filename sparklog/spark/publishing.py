@@ -64,9 +64,9 @@ def publish(
             error.code,
             f"{len(results)} tasks wrote {extents} extents, too many for one commit: {error.message}; "
             "nothing of the write is visible",
-            fix="write less at once: several writes, or for a stream a lower maxOffsetsPerTrigger of its "
-            "source; or let each task write to few partitions (a column partition, and repartition by it); "
-            "see docs/tuning.md",
+            fix="write with fewer tasks (coalesce), or less at once: several writes, or for a stream a lower "
+            "maxOffsetsPerTrigger of its source; or let each task write to few partitions (a column "
+            "partition, and repartition by it); give tasks more room in TMPDIR; see docs/tuning.md",
         ) from None
     except RetriableError as error:
         if error.code != "STAGING_EXPIRED":
