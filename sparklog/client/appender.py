@@ -169,6 +169,7 @@ class PartitionedAppender:
         self._usable = False
         self._flush_all()
         self._write_spooled()
+        self._close_spool()
         drafts = tuple(draft for drafts in self._drafts.values() for draft in drafts)
         if drafts:
             self._writer.sync(drafts)
@@ -186,8 +187,7 @@ class PartitionedAppender:
         self._waiting.clear()
         self._drafts.clear()
         self._held_bytes = 0
-        if self._spool is not None:
-            self._spool.close()
+        self._close_spool()
 
     def _add_to_topic(self, target: TopicTarget, rows: Rows) -> None:
         now_ms = self._clock.now_ms()
@@ -324,6 +324,10 @@ class PartitionedAppender:
                 target = self._waiting[topic_id].target
                 records = spooled.batches.record_count
                 self._append(target, partition, records, spooled.counting_from)
+
+    def _close_spool(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
 
     def _sequence(self, target: TopicTarget, partition: int) -> int:
         return (
