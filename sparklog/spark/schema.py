@@ -5,9 +5,10 @@ Apart from rows.py, which makes them, because what only plans a query need not l
 
 from sparklog.errors import InvalidRequestError
 
+# TIMESTAMP alone would be one without a zone where spark.sql.timestampType is TIMESTAMP_NTZ: another type.
 SCHEMA_SQL = (
     "key binary, value binary, topic string, partition int, offset bigint, "
-    "timestamp timestamp, timestampType int"
+    "timestamp timestamp_ltz, timestampType int"
 )
 HEADERS_SQL = "headers array<struct<key:string,value:binary>>"
 _NAMES = [column.split()[0] for column in SCHEMA_SQL.split(", ")]

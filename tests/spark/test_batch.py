@@ -10,6 +10,7 @@ from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 import sparklog
 from sparklog.format.murmur2 import partition_for_keys
@@ -134,6 +135,12 @@ def test_a_rerun_with_the_same_txn_writes_nothing(spark: SparkSession, write: Wr
         (("'x' value", "id AS key"), {"topic": "t"}, "key is bigint"),
         (("'x' value", "id AS partition"), {"topic": "t"}, "partition is bigint, expected int"),
         (("'x' value", "array(id) AS headers"), {"topic": "t"}, "headers is array<bigint>"),
+        (("'x' value", "'k' Key"), {"topic": "t"}, "found column Key, expected it in lower case"),
+        (
+            ("'x' value", "struct(id) AS key"),
+            {"topic": "t"},
+            "key is struct<id:bigint>, expected string or binary",
+        ),
         (("'x' value", "1 AS topic"), {}, "topic is int, expected string"),
         (("'x' value",), {}, "neither an option topic nor a column topic"),
         (("'x' value",), {"topic": "a/b"}, "SPARKLOG_INVALID_TOPIC_NAME.*a/b"),
@@ -192,6 +199,23 @@ def test_a_schema_of_ones_own_is_refused(spark: SparkSession, root: str, write: 
     write(numbered(spark, 1), topic="t")
     with pytest.raises(PySparkException, match=r"SPARKLOG_INVALID_COLUMN.*fixed schema"):
         spark.read.format("sparklog").schema("a int").option("subscribe", "t").load(root).count()
+
+
+def test_a_session_whose_timestamps_have_no_zone_reads_and_writes_all_the_same(
+    spark: SparkSession, write: Write, read: Read
+) -> None:
+    """There the name TIMESTAMP in our schema would mean another type than the one that we hand over."""
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        write(numbered(spark, 3, "'x' value", "timestamp_millis(1767225600000 + id) timestamp"), topic="t")
+        rows = read(subscribe="t").selectExpr("unix_millis(timestamp) AS ms", "timestamp", "value")
+        assert isinstance(rows.schema["timestamp"].dataType, TimestampType)
+        assert sorted(row.ms for row in rows.collect()) == [1767225600000, 1767225600001, 1767225600002]
+        write(rows.select("value", "timestamp"), topic="copy")
+        with pytest.raises(PySparkException, match=r"timestamp is timestamp_ntz.*TIMESTAMP_LTZ"):
+            write(numbered(spark, 1, "'x' value", "TIMESTAMP'2026-01-01 00:00:00' timestamp"), topic="t")
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 def test_codecs_by_option_and_by_topic(spark: SparkSession, write: Write, read: Read, root: str) -> None:
