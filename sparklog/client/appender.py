@@ -10,8 +10,8 @@ Invariants: rows of a partition keep the order in which they were added; nothing
 Memory: rows that wait point into the caller's batches and keep them alive, whole, however few rows of a
     batch are left. So it is batches that are counted: above `buffer_bytes` everything is written out. What
     encoding takes comes on top: of one partition, or of some that are small together (waiting_rows.py).
-Extents: one for each partition that has rows, each time that everything is written out. Once they are many,
-    what comes later waits on the local disk until `finish`, and goes by partition (partition_spool.py).
+Extents: one for each partition that has rows, each time that everything is written out; once they are many,
+    what comes later waits on the local disk, and goes by partition in the end (partition_spool.py).
 Not here: visibility (publish.py).
 Concurrency: one thread; the LogWriter may be shared.
 Sources: docs/design.md; Kafka RecordAccumulator.
@@ -169,10 +169,11 @@ class PartitionedAppender:
         self._usable = False
         self._flush_all()
         self._write_spooled()
-        self._close_spool()
         drafts = tuple(draft for drafts in self._drafts.values() for draft in drafts)
         if drafts:
             self._writer.sync(drafts)
+        if self._spool is not None:
+            self._spool.close()
         failpoint("task.staged")
         return StagedAppend(drafts=drafts, planned=self.topics.planned() if drafts else ())
 
@@ -187,7 +188,8 @@ class PartitionedAppender:
         self._waiting.clear()
         self._drafts.clear()
         self._held_bytes = 0
-        self._close_spool()
+        if self._spool is not None:
+            self._spool.close()
 
     def _add_to_topic(self, target: TopicTarget, rows: Rows) -> None:
         now_ms = self._clock.now_ms()
@@ -301,9 +303,7 @@ class PartitionedAppender:
             raise InvalidRequestError(error.code, f"{where}: {error.message}", fix=error.fix) from error
 
     def _new_spool(self) -> PartitionSpool | None:
-        """If writing all rows now, and more later, makes many small extents. Not in a transaction, whose
-        batches have sequence numbers: an extent is one batch of them.
-        """
+        """If there would be many extents. Not in a transaction: each of its extents is a batch."""
         extents = sum(map(len, self._drafts.values()))
         extents += sum(waiting.rows.partitions for waiting in self._waiting.values())
         return PartitionSpool() if self._sequencer is None and extents > SCATTERED_EXTENTS else None
@@ -324,10 +324,6 @@ class PartitionedAppender:
                 target = self._waiting[topic_id].target
                 records = spooled.batches.record_count
                 self._append(target, partition, records, spooled.counting_from)
-
-    def _close_spool(self) -> None:
-        if self._spool is not None:
-            self._spool.close()
 
     def _sequence(self, target: TopicTarget, partition: int) -> int:
         return (
