@@ -14,15 +14,17 @@ Not here: when it is worth while (appender.py).
 Concurrency: one thread.
 """
 
+import dataclasses
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from sparklog.closing import Closing
 from sparklog.errors import StorageError
@@ -84,7 +86,7 @@ class PartitionSpool(Closing):
         except OSError:  # the disk is full, or there is none: as if there had never been room
             self._limit_bytes = 0
             return False
-        kept = replace(encoded, batches=replace(encoded.batches, data=[]))
+        kept = dataclasses.replace(encoded, batches=replace(encoded.batches, data=[]))
         one = _Added(self._end, np.array(partitions, np.int64), kept)
         self._added.setdefault(topic_id, []).append(one)
         self._end += size

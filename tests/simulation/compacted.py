@@ -9,8 +9,9 @@ not, must be one that may have gone by then:
 
 A round can see what was published before it asked for the time, and was older than min.compaction.lag.ms
 then: so what is noted of rounds is when they asked, and what their clock said, which may be wrong by hours.
-A record whose send has an unknown outcome, and that nobody has read, may be anywhere: a tombstone that has
-come and gone explains what is missing of its key.
+A record whose send has an unknown outcome lies where it was read, or beside another one of its send; if
+nobody has read any of them, it may be anywhere: a tombstone that has come and gone explains what is missing
+of its key.
 And no record is seen again after it was gone. In the end besides, when one process sees one state of all:
 
     what has gone, and what it went for, lies below the point up to which the partition says it is compacted
@@ -24,7 +25,7 @@ Not here: what the history checker finds in any topic (offsets that hold two val
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -132,20 +133,28 @@ class _Logs:
 
     def _note(self, done: Iterable[Event]) -> None:
         possible: dict[str, str] = {}
+        unknown: list[tuple[str, list[str]]] = []
+        sent = Counter[str]()
         for event in done:
             assert event.key is not None
-            if event.f == "truncate" and event.type != "fail":
+            if event.type == "fail":
+                continue
+            if event.f == "truncate":
                 self._truncated[event.key].append(event)
-            if event.f != "send" or event.type == "fail":
+            if event.f != "send":
                 continue
             offsets = event.offset if isinstance(event.offset, list) and event.type == "ok" else None
+            sent.update(event.value)
+            if offsets is None:
+                unknown.append((event.key, event.value))
             for number, text in enumerate(event.value):
                 self._sent_us[text] = min(self._sent_us.get(text, NEVER_US), event.t_inv)
                 possible[text] = event.key
                 if offsets is not None:
                     self.records[event.key][offsets[number]] = parsed(text)
-        for look in (*self._witness.looks, *(state.look for state in self._witness.last)):
-            self.records[look.key].update({offset: parsed(text) for offset, text in look.found.items()})
+        self._note_looks()
+        for key, texts in unknown:
+            self._note_whole(key, texts, sent)
         for key, records in self.records.items():
             for offset in sorted(records):
                 self._of_key[key, records[offset].key].append(offset)
@@ -154,6 +163,26 @@ class _Logs:
             record = parsed(text)
             if record.is_tombstone and text in self._witness.stamps:  # else it was never written
                 self._astray[key, record.key].append(text)
+
+    def _note_looks(self) -> None:
+        for look in (*self._witness.looks, *(state.look for state in self._witness.last)):
+            self.records[look.key].update({offset: parsed(text) for offset, text in look.found.items()})
+
+    def _note_whole(self, key: str, texts: Sequence[str], sent: Mapping[str, int]) -> None:
+        """Where one record of a send was seen, the others are beside it, also those that nobody has seen; if
+        none was in another send.
+        """
+        numbers = {text: number for number, text in enumerate(texts) if sent[text] == 1}
+        if len(numbers) < len(texts):
+            return
+        for offset, record in self.records[key].items():
+            if record.text in numbers:
+                first = offset - numbers[record.text]
+                break
+        else:
+            return
+        for number, text in enumerate(texts):
+            self.records[key].setdefault(first + number, parsed(text))
 
     # --- when a record may go --------------------------------------------------------------------------
 

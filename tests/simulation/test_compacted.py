@@ -124,6 +124,28 @@ def test_a_key_is_never_gone_without_a_later_record() -> None:
     assert told.problems() == {"lost"}
 
 
+def test_what_was_sent_together_lies_together() -> None:
+    """One record of a send of unknown outcome was read, the other one superseded an older one meanwhile."""
+    for later_key, found in (("k", set()), ("other", {"lost"})):
+        told = Told()
+        told.put("k", at=10)
+        read, unread = (
+            text_of("w", 1, "l", is_tombstone=False),
+            text_of("w", 2, later_key, is_tombstone=False),
+        )
+        told.witness.stamps |= {read: 20, unread: 20}
+        told.events.append(
+            Event(
+                i=len(told.events), proc="w", f="send", type="info", key=KEY, value=[read, unread],
+                t_inv=20, t_done=21,
+            )
+        )  # fmt: skip
+        told.sent = 3
+        told.round(25)
+        told.look(30, {1: read}, end=2)
+        assert told.problems() == found
+
+
 def test_a_tombstone_that_nobody_knows_the_place_of_explains_what_is_missing() -> None:
     for outcome, found in (("info", set()), ("fail", {"lost"})):
         told = Told()
