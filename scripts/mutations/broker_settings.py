@@ -202,7 +202,7 @@ MUTANTS = (
         "sparklog_server/maintenance/service.py",
         "        if _of_rounds(settings) != _of_rounds(before):\n            self._break_off()\n",
         "",
-        "tests/server/maintenance/test_service.py",
+        "tests/server/maintenance/test_breaking_off.py",
     ),
     Mutant(
         "a week of retention that was asked for is not taken for that of Kafka's own file",

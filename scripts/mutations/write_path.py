@@ -45,4 +45,25 @@ MUTANTS = (
         "    if oldest is None or oldest >= -1:\n",
         "tests/client/test_rows.py",
     ),
+    Mutant(
+        "what one topic is past, and another one lacks, is refused as a whole",
+        "sparklog/metadata/model/writers.py",
+        "if left and later is not None:",
+        "if False:",
+        "tests/metadata/test_writer_txns.py tests/spark/test_writers.py",
+    ),
+    Mutant(
+        "a topic remembers a bounded number of applications",
+        "sparklog/metadata/model/writers.py",
+        "if len(writer_txns) > MAX_WRITER_TXNS:",
+        "if False:",
+        "tests/metadata/test_writer_txns.py",
+    ),
+    Mutant(
+        "versions of topics are in documents that older versions refuse",
+        "sparklog/metadata/model/writers.py",
+        "return FIRST_VERSION if self.topics is None and not self.content else 4",
+        "return FIRST_VERSION",
+        "tests/metadata/test_document.py tests/metadata/test_writer_txns.py",
+    ),
 )

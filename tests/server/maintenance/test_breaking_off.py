@@ -1,0 +1,136 @@
+"""A round of maintenance that a broker breaks off, since something else is to be done."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparklog.client.round_process import RoundRequest, encode_request
+from sparklog.maintenance.choose_compactions import Dirtiness
+from sparklog_server.maintenance import service
+from sparklog_server.metrics import Metrics
+from sparklog_server.settings.config import ServerConfig
+from tests.server.maintenance.test_service import SOON, Membership, Root, maintained
+
+
+class Urgent(Root):
+    """Has nothing else to do until somebody says so."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: (("optimize",), "", Dirtiness()))
+        self.is_urgent = False
+
+    async def run(self, function: Callable[..., Any], *arguments: object) -> Any:
+        if function.__name__ == "_rewrites_due":
+            return ("compact", "optimize") if self.is_urgent else ()
+        return await super().run(function, *arguments)
+
+
+def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is done at once, at the broker's own priority; if in vain, not again for a while."""
+    requests: list[RoundRequest] = []
+    begun, again = asyncio.Event(), asyncio.Event()
+
+    def noted(request: RoundRequest) -> bytes:
+        requests.append(request)
+        return encode_request(request)
+
+    def command(*, is_urgent: bool = False) -> list[str]:
+        """One that can wait goes on until it is told to end; an urgent one finds nothing to do."""
+        kinds.append(is_urgent)
+        (again if len(kinds) == 3 else begun).set()
+        return ["true"] if is_urgent else ["cat"]
+
+    kinds: list[bool] = []
+    monkeypatch.setattr(service, "encode_request", noted)
+    monkeypatch.setattr(service, "command", command)
+    monkeypatch.setattr(service, "urgent_topics", lambda _image: ("__consumer_offsets",))
+
+    async def run() -> None:
+        root = Urgent()
+        maintenance = maintained(lambda: None, Membership(), root=root)
+        await maintenance.start()
+        await asyncio.wait_for(begun.wait(), 30)
+        root.is_urgent = True
+        await asyncio.wait_for(again.wait(), 30)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert kinds == [False, True, False]
+    assert [(one.steps, one.topics) for one in requests[:2]] == [
+        (("optimize",), None),
+        (("compact", "optimize"), ("__consumer_offsets",)),
+    ]
+
+
+def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep that one's rounds from this machine."""
+    metrics, begun = Metrics(), asyncio.Event()
+    leads = True
+
+    def command() -> list[str]:
+        begun.set()
+        return ["cat"]  # goes on until it is told to end
+
+    monkeypatch.setattr(service, "command", command)
+    ended = asyncio.Event()
+
+    async def is_over(process: asyncio.subprocess.Process) -> int:
+        code = await process.wait()
+        ended.set()
+        return code
+
+    monkeypatch.setattr(service, "_ended", is_over)
+
+    async def run() -> None:
+        nonlocal leads
+        maintenance = maintained(lambda: (("optimize",), "", Dirtiness()), Membership(), metrics)
+        maintenance._is_controller = lambda: leads
+        await maintenance.start()
+        await asyncio.wait_for(begun.wait(), 30)
+        leads = False
+        await asyncio.wait_for(ended.wait(), 30)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert metrics.maintenance.failed_rounds == 0
+
+
+def test_a_round_that_was_begun_with_other_settings_is_broken_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At a byte a second it would go on for years, and the rate that puts it right would never count."""
+    asked: list[int | None] = []
+    metrics = Metrics()
+
+    def noted(request: RoundRequest) -> bytes:
+        asked.append(request.bytes_per_second)
+        return encode_request(request)
+
+    monkeypatch.setattr(service, "encode_request", noted)
+    monkeypatch.setattr(service, "command", lambda: ["cat"])  # until its input ends
+
+    def of_rate(rate: int) -> Any:
+        return ServerConfig.parse({**SOON, "log.cleaner.io.max.bytes.per.second": str(rate)}).maintenance
+
+    async def run() -> None:
+        maintenance = maintained(lambda: (("merge",), "", Dirtiness()), Membership(), metrics)
+        maintenance.change(of_rate(1))
+        await maintenance.start()
+        async with asyncio.timeout(30):
+            while not asked:  # noqa: ASYNC110 - there is no event for what tests look at
+                await asyncio.sleep(0.001)
+            maintenance.change(replace(of_rate(1), sparklog_maintenance_delay_max_ms=7))
+            await asyncio.sleep(0.01)
+            assert asked == [1], "of no concern to a round"
+            maintenance.change(of_rate(1_000_000))
+            while len(asked) < 2:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.001)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert asked == [1, 1_000_000]
+    assert metrics.maintenance.failed_rounds == 0
+    assert "without a report" not in caplog.text
