@@ -133,6 +133,7 @@ def test_exports() -> None:
         "Store",
         "StoreTraits",
         "StoredFile",
+        "Turn",
         "open_store",
         "validate_name",
     ]

@@ -100,7 +100,7 @@ REQUESTS: dict[str, tuple[int, int, Callable[[int], Fields], int]] = {
     "create topics with the default of partitions": (
         19, 5, lambda count: created(count, configs=[], partitions=-1), 90),
     "create topics with a setting": (
-        19, 5, lambda count: created(count, configs=[config("retention.ms", "1000")]), 90),
+        19, 5, lambda count: created(count, configs=[config("retention.ms", "1000")]), 95),
     "create topics with a misspelt setting": (
         19, 5, lambda count: created(count, configs=[config("retention.mx", "1000")]), 150),
     "alter topics that there are not": (44, 1, lambda count: altered(count, "a", 0), 80),

@@ -64,13 +64,14 @@ def maintained(
     metrics: Metrics | None = None,
     root: Any = None,
     settings: dict[str, str] = SOON,
+    is_controller: Callable[[], bool] = lambda: True,
 ) -> Any:
     root = root or Root(look)
     return MaintenanceService(
         root,
         membership,  # type: ignore[arg-type]
         ServerConfig.parse(settings),
-        is_controller=lambda: True,
+        is_controller=is_controller,
         clock=ManualClock(),
         metrics=metrics or Metrics(),
     )
