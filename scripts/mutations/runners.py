@@ -123,6 +123,35 @@ MUTANTS = (
         "tests/server/maintenance/test_breaking_off.py",
     ),
     Mutant(
+        "a stop that comes as a round's process ends is not lost",
+        "sparklog_server/maintenance/running_round.py",
+        "        await asyncio.wait([self.ended], timeout=seconds)\n",
+        "        with contextlib.suppress(TimeoutError):\n"
+        "            await asyncio.wait_for(asyncio.shield(self.ended), seconds)\n",
+        "tests/server/maintenance/test_running_round.py",
+    ),
+    Mutant(
+        "a round that is broken off before it has begun ends",
+        "sparklog_server/maintenance/running_round.py",
+        "                self._orders.append(order)\n",
+        "",
+        "tests/server/maintenance/test_running_round.py",
+    ),
+    Mutant(
+        "a round that does not break off is killed",
+        "sparklog_server/maintenance/running_round.py",
+        "        self._have(RoundProcess.kill)\n",
+        "",
+        "tests/server/maintenance/test_running_round.py",
+    ),
+    Mutant(
+        "a round's process that cannot be killed keeps no broker from stopping",
+        "sparklog_server/maintenance/running_round.py",
+        "        if not await self.has_ended_within(END_SECONDS):\n            _log",
+        "        if not await self.has_ended_within(60):\n            _log",
+        "tests/server/maintenance/test_running_round.py",
+    ),
+    Mutant(
         "urgent maintenance that does nothing is not repeated at once",
         "sparklog_server/maintenance/service.py",
         "self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS",

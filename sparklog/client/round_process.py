@@ -143,10 +143,10 @@ def guardian() -> Iterator[int | None]:
 class RoundProcess:
     """See the module's docstring."""
 
-    def __init__(self, request: RoundRequest) -> None:
+    def __init__(self, request: RoundRequest, *, is_urgent: bool = False) -> None:
         """Start it. OSError: there can be no process."""
         self._process = subprocess.Popen(  # noqa: S603 - our own Python
-            command(),
+            command(is_urgent=is_urgent),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(),
@@ -163,11 +163,13 @@ class RoundProcess:
 
     def answer(self) -> RoundAnswer | None:
         """What came of it; None while it runs. It is gone, and its pipes are closed, once there is one."""
-        exit_code = self._process.poll()
-        if exit_code is None:
-            return None
+        return None if self._process.poll() is None else self.wait()
+
+    def wait(self) -> RoundAnswer:
+        """What came of it, once it has ended, and is gone."""
         assert self._process.stdout is not None
         data = self._process.stdout.read()
+        exit_code = self._process.wait()
         self._process.stdout.close()
         self._close_stdin()
         return decode_answer(data, exit_code)
@@ -180,6 +182,10 @@ class RoundProcess:
     def leave(self) -> None:
         """Say nothing more to it, as if we had ended."""
         self._close_stdin()
+
+    def kill(self) -> None:
+        """End it now, if it has not ended."""
+        self._process.kill()
 
     def stop(self, timeout_seconds: float) -> None:
         """Let it break off, and end it if it does not in time."""

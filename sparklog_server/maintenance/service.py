@@ -9,28 +9,19 @@ Invariants: one round at a time; only while this broker is in charge, and of sev
     image that the broker holds, in a storage thread. A failure is logged, once until another one comes, and
     never harms requests. With the broker's stop, or its death, the round breaks off: nothing is lost, it is
     due again.
-Not here: what is due, and doing it (sparklog/maintenance); the process (sparklog/client/round_process.py).
-Concurrency: one task on the event loop; the process's pipes are read and closed by it alone.
+Not here: what is due, and doing it (sparklog/maintenance); the process (running_round.py).
+Concurrency: one task on the event loop.
 After a crash: the process hears the end of its pipe, and breaks off.
 Sources: Kafka LogCleaner (backoff, one line a round in its log), LogManager (retention).
 """
 
 import asyncio
-import asyncio.subprocess
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
 from sparklog.client.round_pace import Pace
-from sparklog.client.round_process import (
-    RoundAnswer,
-    RoundRequest,
-    command,
-    decode_answer,
-    encode_request,
-    environment,
-)
+from sparklog.client.round_process import RoundAnswer, RoundRequest
 from sparklog.clock import Clock
 from sparklog.errors import SparklogError
 from sparklog.maintenance import (
@@ -46,12 +37,12 @@ from sparklog.maintenance.steps import dirtiness_of
 from sparklog.storage.filesystems import OPTION as ALLOW_UNSAFE
 from sparklog_server.cluster.membership import Membership
 from sparklog_server.maintenance.idle_moments import IdleMoments
+from sparklog_server.maintenance.running_round import RunningRound
 from sparklog_server.metrics import Metrics
 from sparklog_server.root.live_root import LiveRoot
 from sparklog_server.settings.config import ServerConfig
 from sparklog_server.settings.maintenance import MaintenanceSettings
 
-END_SECONDS = 2.0
 BREAK_OFF_SECONDS = 10.0  # it takes five at most, if it can do anything at all
 _EXPIRE = "expire"
 # Also without log.cleaner.enable, as in Kafka; and whether the broker is busy or not: it is one commit.
@@ -90,7 +81,7 @@ class MaintenanceService:
         self._moments = IdleMoments(config.maintenance.sparklog_maintenance_delay_max_ms, clock=clock)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._round: asyncio.StreamWriter | None = None  # of the round that runs; closed, it breaks off
+        self._round: RunningRound | None = None
         self._is_broken_off = False
 
     async def start(self) -> None:
@@ -256,48 +247,29 @@ class MaintenanceService:
             dedupe_buffer_bytes=terms.dedupe_buffer_bytes,
             but=tuple(terms.but),
         )
-        process = await asyncio.create_subprocess_exec(
-            *(command(is_urgent=True) if is_urgent else command()),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=environment(),
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
+        running = self._round = RunningRound(request, is_urgent=is_urgent)
         try:
-            process.stdin.write(encode_request(request))
-            self._round = process.stdin
-            if _of_rounds(self._settings) != _of_rounds(settings):  # while the process was being made
-                self._break_off()
-            data = await self._heard(process.stdout, is_urgent=is_urgent)
-            exit_code = await _ended(process)
+            await self._hear(running, is_urgent=is_urgent)
+            return running.answer()
         finally:
             self._round = None
-            process.stdin.close()  # its end, if it is still at work
-            if process.returncode is None:
-                await _ended(process)
-        return decode_answer(data, exit_code)
+            await running.end()
 
-    async def _heard(self, stdout: asyncio.StreamReader, *, is_urgent: bool) -> bytes:
-        """What a round says at its end, which we bring about if another is to be done; empty: nothing."""
-        reading = asyncio.ensure_future(stdout.read())
+    async def _hear(self, running: RunningRound, *, is_urgent: bool) -> None:
+        """Until the round ends, which we bring about if another is to be done."""
         looks = 0  # in a row at which it was not ours: a storage that is slow for a moment ends nothing
-        try:
-            while not (await asyncio.wait([reading], timeout=self._usual_ms / 1000))[0]:
-                looks = 0 if self._is_ours else looks + 1
-                if looks > 1 or (not is_urgent and await self._urgent() is not None):
-                    self._break_off()
-                    await asyncio.wait([reading], timeout=BREAK_OFF_SECONDS)
-                    return reading.result() if reading.done() else b""
-        finally:
-            reading.cancel()
-        return reading.result()
+        while not await running.has_ended_within(self._usual_ms / 1000):
+            looks = 0 if self._is_ours else looks + 1
+            if looks > 1 or (not is_urgent and await self._urgent() is not None):
+                self._break_off()
+                await running.has_ended_within(BREAK_OFF_SECONDS)
+                return
 
     def _break_off(self) -> None:
         """Have the round that runs come to its end: what it has not done is due again."""
         if self._round is not None:
             self._is_broken_off = True
-            self._round.close()
+            self._round.break_off()
 
     def _note(self, answer: RoundAnswer) -> None:
         report = answer.report
@@ -338,16 +310,6 @@ def _of_rounds(settings: MaintenanceSettings) -> tuple[object, ...]:
         settings.sparklog_vacuum_max_files_per_second,
         settings.log_cleaner_dedupe_buffer_size,
     )
-
-
-async def _ended(process: asyncio.subprocess.Process) -> int:
-    """Wait for a process that is at its end, or was told to end, and make it end if it does not."""
-    try:
-        return await asyncio.wait_for(process.wait(), END_SECONDS)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        return await process.wait()
 
 
 def line_of(report: RoundReport) -> str:

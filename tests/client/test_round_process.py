@@ -154,7 +154,7 @@ def test_it_gives_way_to_everybody(log: SparkLog) -> None:
 
 
 def test_what_is_urgent_gives_way_to_nobody(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.client.round_process.command", lambda: command(is_urgent=True))
+    monkeypatch.setattr("sparklog.client.round_process.command", lambda **_: command(is_urgent=True))
     process = RoundProcess(request(log, bytes_per_second=SLOW, topics=("t",)))
     try:
         until(lambda: is_at_work(log))

@@ -13,6 +13,7 @@ import pytest
 from sparklog_server.main import main
 from tests.server.fuzzing import fuzzed_frames
 from tests.server.settings.test_sources import KAFKAS_OWN
+from tests.support import broker_process
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
 
@@ -168,3 +169,17 @@ def test_a_thousand_clients_that_announce_much_cost_little(start_process: Start)
     assert grown < 64 << 20  # 1,000 x (10 KB that arrived, a task, a buffer)
     assert answers(probe)
     probe.close()
+
+
+def test_one_that_does_not_end_says_where_it_stands(
+    start_process: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no test waits for it for ever: what a hanging broker does comes once in a hundred runs."""
+    broker = start_process()
+    monkeypatch.setattr(broker_process, "END_SECONDS", 0.1)
+    with pytest.raises(AssertionError, match="the broker did not end") as told:
+        broker.wait()  # nobody has asked it to end
+    assert "publisher.py" in str(told.value)
+    assert "serve:" in str(told.value)
+    assert "> Lifecycle.wait_for_stop:" in str(told.value)
+    assert broker.process.returncode == -signal.SIGKILL

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import psutil
 
 from tests.support.ports import lasting_port
 
-END_SECONDS = 60
+END_SECONDS, TELL_SECONDS = 60, 2
+_TOLD_BROKER = Path(__file__).with_name("told_broker.py")
+STANDS = signal.SIGUSR2  # have it say where it stands (told_broker.py)
 
 
 def until(
@@ -64,7 +67,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start, on the port of the last time."""
-        words = [sys.executable, "-m", "sparklog_server", "--root", str(self.root)]
+        words = [sys.executable, "-P", str(_TOLD_BROKER), "--root", str(self.root)]
         if "--listeners" not in self._words:
             words += ["--listeners", f"PLAINTEXT://{self.host}:{self.port}"]
         for key, value in self.settings.items():
@@ -129,8 +132,22 @@ class BrokerProcess:
         return socket.create_connection((self.host, self.port), timeout=timeout_seconds)
 
     def _collect(self) -> int:
-        with self.process:
-            return self.process.wait(END_SECONDS)
+        """One that does not end says where it stands, and is killed: a test must not wait for ever."""
+        try:
+            code = self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(STANDS)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(TELL_SECONDS)
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(
+                f"the broker did not end in {END_SECONDS} s\n{self.errors()[-20_000:]}"
+            ) from None
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+        return code
 
 
 @contextlib.contextmanager

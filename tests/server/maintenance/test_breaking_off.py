@@ -1,12 +1,14 @@
 """A round of maintenance that a broker breaks off, since something else is to be done."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sparklog.client import round_process
 from sparklog.client.round_process import RoundRequest, encode_request
 from sparklog.maintenance.choose_compactions import Dirtiness
 from sparklog_server.maintenance import service
@@ -32,7 +34,7 @@ class Urgent(Root):
 def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is done at once, at the broker's own priority; if in vain, not again for a while."""
     requests: list[RoundRequest] = []
-    begun, again = asyncio.Event(), asyncio.Event()
+    begun, again = threading.Event(), threading.Event()
 
     def noted(request: RoundRequest) -> bytes:
         requests.append(request)
@@ -45,17 +47,17 @@ def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.Monke
         return ["true"] if is_urgent else ["cat"]
 
     kinds: list[bool] = []
-    monkeypatch.setattr(service, "encode_request", noted)
-    monkeypatch.setattr(service, "command", command)
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", command)
     monkeypatch.setattr(service, "urgent_topics", lambda _image: ("__consumer_offsets",))
 
     async def run() -> None:
         root = Urgent()
         maintenance = maintained(lambda: None, Membership(), root=root)
         await maintenance.start()
-        await asyncio.wait_for(begun.wait(), 30)
+        assert await asyncio.to_thread(begun.wait, 30)
         root.is_urgent = True
-        await asyncio.wait_for(again.wait(), 30)
+        assert await asyncio.to_thread(again.wait, 30)
         await maintenance.stop()
 
     asyncio.run(run())
@@ -68,14 +70,15 @@ def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.Monke
 
 def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would keep that one's rounds from this machine."""
-    metrics, begun = Metrics(), asyncio.Event()
+    metrics, begun = Metrics(), threading.Event()
     leads = True
 
-    def command() -> list[str]:
+    def command(*, is_urgent: bool) -> list[str]:
+        assert not is_urgent
         begun.set()
         return ["cat"]  # goes on until it is told to end
 
-    monkeypatch.setattr(service, "command", command)
+    monkeypatch.setattr(round_process, "command", command)
 
     async def run() -> None:
         nonlocal leads
@@ -83,9 +86,9 @@ def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.
             lambda: (("optimize",), "", Dirtiness()), Membership(), metrics, is_controller=lambda: leads
         )
         await maintenance.start()
+        assert await asyncio.to_thread(begun.wait, 30)
+        leads = False
         async with asyncio.timeout(30):
-            await begun.wait()
-            leads = False
             while not metrics.maintenance.rounds:  # noqa: ASYNC110 - there is no event for what tests look at
                 await asyncio.sleep(0.001)
         await maintenance.stop()
@@ -105,8 +108,8 @@ def test_a_round_that_was_begun_with_other_settings_is_broken_off(
         asked.append(request.bytes_per_second)
         return encode_request(request)
 
-    monkeypatch.setattr(service, "encode_request", noted)
-    monkeypatch.setattr(service, "command", lambda: ["cat"])  # until its input ends
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["cat"])  # until its input ends
 
     def of_rate(rate: int) -> Any:
         return ServerConfig.parse({**SOON, "log.cleaner.io.max.bytes.per.second": str(rate)}).maintenance

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import sparklog
-from sparklog.client import SparkLog
+from sparklog.client import SparkLog, round_process
 from sparklog.client.round_pace import Pace
 from sparklog.log.root_config import AUTOMATIC_REMOVAL_KEY
 from sparklog.maintenance import ROUND, alone
@@ -190,7 +190,7 @@ def test_rounds_that_come_to_nothing_become_rare(
             return waits[-1]
 
     monkeypatch.setattr(service, "Pace", Recorded)
-    monkeypatch.setattr(service, "command", lambda: [sys.executable, "-c", ""])
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: [sys.executable, "-c", ""])
     start_broker(SOON, root=root_of(log))
     until(lambda: len(waits) >= 4)
     assert waits[:4] == [50, 100, 200, 400]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import sparklog
+from sparklog.client import round_process
 from sparklog.client.round_process import RoundRequest, encode_request
 from sparklog.clock import ManualClock
 from sparklog.maintenance import Budget, due_steps
 from sparklog.maintenance.choose_compactions import Dirtiness
 from sparklog.metadata import METADATA_VERSION_KEY, VERSION, Transaction, TransactionPhase, empty_image
 from sparklog.metadata.model.transaction_values import transactions_of
-from sparklog_server.maintenance import service
 from sparklog_server.maintenance.idle_moments import IdleMoments
 from sparklog_server.maintenance.service import MaintenanceService
 from sparklog_server.metrics import Metrics
@@ -134,7 +135,7 @@ def test_stopping_is_no_fault() -> None:
 def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes one commit does not; and the rest does not wait for ever."""
     asked: list[tuple[str, ...]] = []
-    over = asyncio.Event()
+    over = threading.Event()
 
     def noted(request: RoundRequest) -> bytes:
         asked.append(request.steps)
@@ -144,14 +145,14 @@ def test_what_can_wait_waits_while_the_broker_is_busy(monkeypatch: pytest.Monkey
 
     answers = iter([False, False, True])
     monkeypatch.setattr(IdleMoments, "may_begin", lambda _: next(answers))
-    monkeypatch.setattr(service, "encode_request", noted)
-    monkeypatch.setattr(service, "command", lambda: ["true"])
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
     looks = iter([("expire", "merge"), ("merge",), ("merge", "vacuum")])
 
     async def run() -> None:
         maintenance = maintained(lambda: (next(looks, ()), "", Dirtiness()), Membership())
         await maintenance.start()
-        await asyncio.wait_for(over.wait(), 30)
+        assert await asyncio.to_thread(over.wait, 30)
         await maintenance.stop()
 
     asyncio.run(run())
@@ -181,8 +182,8 @@ def test_transactions_are_no_rounds_matter_where_a_broker_looks(monkeypatch: pyt
         asked.append(request.steps)
         return encode_request(request)
 
-    monkeypatch.setattr(service, "encode_request", noted)
-    monkeypatch.setattr(service, "command", lambda: ["true"])
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
     looks: list[object] = []
 
     async def run() -> None:
@@ -225,15 +226,15 @@ def test_it_stops_also_while_settings_change() -> None:
 def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the next look was to be in a day, and for what is asked of the round."""
     asked: list[RoundRequest] = []
-    over = asyncio.Event()
+    over = threading.Event()
 
     def noted(request: RoundRequest) -> bytes:
         asked.append(request)
         over.set()
         return encode_request(request)
 
-    monkeypatch.setattr(service, "encode_request", noted)
-    monkeypatch.setattr(service, "command", lambda: ["true"])
+    monkeypatch.setattr(round_process, "encode_request", noted)
+    monkeypatch.setattr(round_process, "command", lambda *, is_urgent: ["true"])
     waits = {**SOON, "log.cleaner.backoff.ms": "86400000", "log.retention.check.interval.ms": "86400000"}
     changed = {
         **SOON,
@@ -246,7 +247,7 @@ def test_other_settings_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         await maintenance.start()
         await asyncio.sleep(0)
         maintenance.change(ServerConfig.parse(changed).maintenance)
-        await asyncio.wait_for(over.wait(), 30)
+        assert await asyncio.to_thread(over.wait, 30)
         await maintenance.stop()
 
     asyncio.run(run())
@@ -274,7 +275,7 @@ def test_a_round_is_asked_for_as_the_settings_say(
         asked.append(request)
         return encode_request(request)
 
-    monkeypatch.setattr(service, "encode_request", noted)
+    monkeypatch.setattr(round_process, "encode_request", noted)
     with sparklog.open(directory) as log:
         log.create_topic("t", 1)
         for number in range(256):
