@@ -53,6 +53,13 @@ MUTANTS = (
         "tests/client/test_offsets_topic.py",
     ),
     Mutant(
+        "admin: __consumer_offsets loses records by compaction only",
+        "sparklog_server/admin/config_changes.py",
+        "    validate_settings(image, name, changes)\n",
+        "",
+        "tests/server/api/test_incremental_alter_configs.py",
+    ),
+    Mutant(
         "admin: __consumer_offsets keeps its number of partitions",
         "sparklog_server/admin/partitions.py",
         "    if topic.name == OFFSETS_TOPIC:\n",

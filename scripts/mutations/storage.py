@@ -325,4 +325,11 @@ MUTANTS = (
         "        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)\n",
         "tests/server/cluster/test_alone.py",
     ),
+    Mutant(
+        "a turn that cannot be given back keeps nobody from publishing",
+        "sparklog/storage/holding.py",
+        "            with contextlib.suppress(OSError):\n                fcntl.flock(",
+        "            if True:\n                fcntl.flock(",
+        "tests/storage/test_local_faults.py",
+    ),
 )

@@ -66,4 +66,18 @@ MUTANTS = (
         "return FIRST_VERSION",
         "tests/metadata/test_document.py tests/metadata/test_writer_txns.py",
     ),
+    Mutant(
+        "what waits on a local disk leaves it to others as they fill it",
+        "sparklog/client/partition_spool.py",
+        "min(self._limit_bytes, _share(self._end))",
+        "self._limit_bytes",
+        "tests/client/test_partition_spool.py",
+    ),
+    Mutant(
+        "what has waited on a local disk is given back at once",
+        "sparklog/client/partition_spool.py",
+        "            os.ftruncate(self._file.fileno(), 0)",
+        "            pass",
+        "tests/client/test_partition_spool.py",
+    ),
 )

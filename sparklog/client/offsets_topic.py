@@ -78,5 +78,5 @@ def _validate_policy(name: str, overrides: Mapping[str, str], root: Mapping[str,
             "INVALID_CONFIG_VALUE",
             f"topic {name!r}: found cleanup.policy={','.join(policy)}, expected compact: groups' committed "
             "offsets would be lost",
-            fix="leave cleanup.policy out",
+            fix="leave it at cleanup.policy=compact",
         )

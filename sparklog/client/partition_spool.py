@@ -9,7 +9,8 @@ Invariants: what comes out are the bytes that went in, but for base offsets: of 
     which they were added, counting from where the caller says. Nothing is durable here.
     The file has no name: it belongs to this process alone, and goes with it.
 Memory: 40 bytes a batch, and 48 for each partition of each `add`; GROUP_BYTES while batches are taken out.
-Disk: SPOOL_BYTES at most, and a quarter of what is free where temporary files lie (TMPDIR).
+Disk: SPOOL_BYTES at most, and a sixteenth of what is free where temporary files lie (TMPDIR), asked for with
+    each `add`: other tasks fill the same disk, and what waits has to be written once more, maybe there.
 Not here: when it is worth while (appender.py).
 Concurrency: one thread.
 """
@@ -36,7 +37,7 @@ from sparklog.storage.local_files import write_all
 SPOOL_BYTES = 1 << 30
 GROUP_BYTES = 4 << 20
 _GROUP_PIECES = 1024
-_FREE_SHARE = 4
+_FREE_SHARE = 16
 _Int64Array = npt.NDArray[np.int64]
 
 
@@ -68,8 +69,8 @@ class PartitionSpool(Closing):
     """See the module's docstring."""
 
     def __init__(self, *, limit_bytes: int | None = None) -> None:
-        """`limit_bytes`: by default what the module's docstring says."""
-        self._limit_bytes = _room() if limit_bytes is None else limit_bytes
+        """`limit_bytes`: by default SPOOL_BYTES."""
+        self._limit_bytes = SPOOL_BYTES if limit_bytes is None else limit_bytes
         self._file: IO[bytes] | None = None
         self._end = 0
         self._added: dict[str, list[_Added]] = {}  # by topic id
@@ -77,7 +78,7 @@ class PartitionSpool(Closing):
     def add(self, topic_id: str, partitions: Sequence[int], encoded: EncodedPartitions) -> bool:
         """Keep batches, after what these partitions have; False: there is no room, and nothing was kept."""
         size = encoded.batches.size_bytes
-        if self._end + size > self._limit_bytes:
+        if self._end + size > min(self._limit_bytes, _share(self._end)):
             return False
         try:
             if self._file is None:
@@ -101,6 +102,8 @@ class PartitionSpool(Closing):
             for partition, group in _by_partition(added):
                 yield topic_id, partition, SpooledBatches(self._read(group))
         self._added, self._end = {}, 0
+        if self._file is not None:
+            os.ftruncate(self._file.fileno(), 0)  # others have use for the space
 
     def close(self) -> None:
         """Forget everything."""
@@ -178,8 +181,9 @@ def _unreadable(problem: str) -> StorageError:
     )
 
 
-def _room() -> int:
+def _share(own_bytes: int) -> int:
+    """Of what the disk has left beside the files of others."""
     try:
-        return min(SPOOL_BYTES, shutil.disk_usage(tempfile.gettempdir()).free // _FREE_SHARE)
+        return (shutil.disk_usage(tempfile.gettempdir()).free + own_bytes) // _FREE_SHARE
     except OSError:
         return 0

@@ -109,12 +109,15 @@ class DirectoryTurn:
     def release(self) -> None:
         if self._descriptor:
             # Unlock explicitly: a child forked meanwhile has a copy of the descriptor, and closing ours
-            # would leave the lock with it.
-            fcntl.flock(self._descriptor[0], fcntl.LOCK_UN)
+            # would leave the lock with it. Of a file system that is away for a moment others wait for it, for
+            # a while (turns.py); the commit is made.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor[0], fcntl.LOCK_UN)
             self._close()
 
     def _close(self) -> None:
-        os.close(self._descriptor.pop())
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor.pop())
 
     def __del__(self) -> None:
         """In a forked child that forgets its parent's turn: the copy only."""

@@ -12,6 +12,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
+from sparklog.client.offsets_topic import validate_settings
 from sparklog.log.broker_keys import broker_configs
 from sparklog.log.config import validate_topic_configs
 from sparklog.metadata import Action, Image, plan_set_configs
@@ -150,5 +151,6 @@ def _part(config: ServerConfig, resource_type: int, name: str, target: Target) -
 
 def _plan_topic(image: Image, name: str, target: Target) -> Action | None:
     changes = target(image, image.topic(name).configs)
+    validate_settings(image, name, changes)
     validate_topic_configs({key: value for key, value in changes.items() if value is not None})
     return plan_set_configs(image, name, that_matter(changes, image.topic(name).configs))

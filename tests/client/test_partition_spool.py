@@ -1,9 +1,11 @@
 """Where extents would be many, an appender writes by partition: the same rows, in fewer extents."""
 
 import os
+import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +111,30 @@ def test_without_a_place_for_temporary_files_it_is_done_without(
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     assert max(write(log).values()) > 1
     assert values(log) == expected(6)
+
+
+def test_a_disk_that_others_fill_is_left_to_them(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits has to be written once more, maybe there: each task takes a sixteenth of what is left."""
+    free = iter([16 * 30_000, *[16 * 10_000] * 1000])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free)))
+    monkeypatch.setattr(os, "ftruncate", noted := Truncated())
+    assert max(write(log).values()) > 1
+    assert values(log) == expected(6)
+    assert next(free) == 16 * 10_000
+    assert noted.sizes
+    assert set(noted.sizes) == {0}, "what it has taken is given back at once"
+
+
+class Truncated:
+    """Notes to how many bytes files are cut."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._cut = os.ftruncate
+
+    def __call__(self, descriptor: int, size: int) -> None:
+        self.sizes.append(size)
+        self._cut(descriptor, size)
 
 
 def test_a_disk_that_fails_fails_the_write(log: SparkLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Full disks, short writes, read-only mounts, forks: refused with a reason, and usable afterwards."""
 
 import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -222,6 +223,28 @@ def test_forked_append_file_refuses_to_write(local: LocalStore) -> None:
     file.sync()
     file.close()
     assert local.read("a") == b"parent"
+
+
+def test_a_turn_that_cannot_be_given_back_keeps_nobody_from_publishing(
+    local: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system is away for a moment: neither the commit that was made fails, nor the next turn."""
+    flock, failed = fcntl.flock, list[int]()
+
+    def failing(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_UN and not failed:
+            failed.append(descriptor)
+            raise OSError(errno.EIO, "Input/output error")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    turn = local.turn("")
+    assert turn.take()
+    turn.release()
+    assert failed
+    assert turn.take()
+    turn.release()
+    assert local.turn("").take()
 
 
 def test_turn_is_free_again_though_a_forked_child_lives(local: LocalStore) -> None:

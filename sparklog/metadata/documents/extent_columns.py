@@ -309,7 +309,7 @@ def _column(numbers: Sequence[int], default: int | None = None) -> msgspec.Raw:
     first = numbers[0]
     if numbers.count(first) < len(numbers):
         return _array(numbers)
-    if first == default:
+    if default is not None and first == default:
         return _LEFT_OUT
     data = msgspec.json.encode(first)
     _read(_number_decoder, data)

@@ -60,6 +60,22 @@ def test_appending_to_nothing_adds_nothing_else(asker: WireClient, log: sparklog
     assert log.refresh().configs["cleanup.policy"] == "compact"
 
 
+@pytest.mark.parametrize("change", [(SET, "delete"), (APPEND, "delete"), (DELETE, None)])
+def test_committed_offsets_stay_compacted(
+    asker: WireClient, log: sparklog.SparkLog, change: tuple[int, str | None]
+) -> None:
+    """Under a retention those of groups that are quiet would be lost."""
+    log.create_topic("__consumer_offsets")
+    ((code, text),) = alter(asker, resource(TOPIC, "__consumer_offsets", ("cleanup.policy", *change)))
+    assert (code, "expected compact" in str(text)) == ("invalid_config", True)
+    others = resource(TOPIC, "__consumer_offsets", ("segment.bytes", SET, "1000000"))
+    assert alter(asker, others) == [("none", None)]
+    assert log.describe_topic("__consumer_offsets").configs == {
+        "cleanup.policy": "compact",
+        "segment.bytes": "1000000",
+    }
+
+
 @pytest.mark.parametrize(
     ("configs", "code", "text"),
     [
