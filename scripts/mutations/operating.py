@@ -103,4 +103,18 @@ MUTANTS = (
         "",
         "tests/server/http/test_scrapes.py",
     ),
+    Mutant(
+        "a log file that may not be renamed is written on",
+        LOG_FILES,
+        "            except OSError as error:\n                self._say(",
+        "            except ZeroDivisionError as error:\n                self._say(",
+        OF_LOG_FILES,
+    ),
+    Mutant(
+        "a port is one broker's also where connections of another are left",
+        "sparklog_server/network/listener.py",
+        "        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)\n",
+        "",
+        "tests/server/network/test_listener.py",
+    ),
 )

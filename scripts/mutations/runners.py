@@ -123,6 +123,22 @@ MUTANTS = (
         "tests/server/maintenance/test_breaking_off.py",
     ),
     Mutant(
+        "maintenance that can wait has its turn where something is always urgent",
+        "sparklog_server/maintenance/service.py",
+        "        await self._do_what_is_urgent()\n        now_ms",
+        "        if await self._urgent():\n"
+        "            return await self._do_what_is_urgent()\n"
+        "        now_ms",
+        "tests/server/maintenance/test_breaking_off.py",
+    ),
+    Mutant(
+        "a moment without threads does not end maintenance",
+        "sparklog_server/maintenance/running_round.py",
+        "        except RuntimeError as error:  # as many",
+        "        except ZeroDivisionError as error:  # as many",
+        "tests/server/maintenance/test_running_round.py",
+    ),
+    Mutant(
         "a stop that comes as a round's process ends is not lost",
         "sparklog_server/maintenance/running_round.py",
         "        await asyncio.wait([self.ended], timeout=seconds)\n",

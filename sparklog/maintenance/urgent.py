@@ -9,7 +9,8 @@ Not here: who does it at once (sparklog_server/maintenance/service.py).
 
 from sparklog.metadata import Image, is_internal
 
-# Four times what makes a partition due: maintenance that is given any time at all never gets there.
+# Four times what makes a partition due: maintenance that is given any time at all never gets there, unless
+# groups commit so often that an interval of it (log.cleaner.backoff.ms) is enough for as many.
 MOST_EXTENTS = 1_024
 
 

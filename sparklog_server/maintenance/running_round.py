@@ -12,6 +12,7 @@ After a crash: the process hears the end of its pipe, and breaks off.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import threading
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class RunningRound:
     """See the module's docstring."""
 
     def __init__(self, request: RoundRequest, *, is_urgent: bool) -> None:
-        """Begin it. That there can be no process is told by `answer`."""
+        """Begin it. That there can be no process is told by `answer`; OSError: there can be no thread."""
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[RoundAnswer] = self._loop.create_future()
         self._lock = threading.Lock()
@@ -39,7 +40,10 @@ class RunningRound:
         thread = threading.Thread(
             target=self._run, args=(request, is_urgent), name="maintenance-round", daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # as many as the system allows, for now
+            raise OSError(errno.EAGAIN, f"a round of maintenance cannot begin: {error}") from error
 
     async def has_ended_within(self, seconds: float) -> bool:
         """Wait for its end, for so long."""

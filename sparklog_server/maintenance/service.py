@@ -3,7 +3,8 @@
 A process, not a thread: merging takes the interpreter's lock for milliseconds at a time, which the event loop
 would wait for; and the scheduler and the disk can put a process behind the broker. While the broker is busy,
 what can wait does (idle_moments.py). What groups wait for cannot (sparklog/maintenance/urgent.py): a round
-for those topics alone, at the broker's own priority, breaks off one that has the machine's idle time only.
+for those topics alone, at the broker's own priority, breaks off one that has the machine's idle time only,
+and has had it for one interval at least: what can wait gets its turn after each that cannot.
 Invariants: one round at a time; only while this broker is in charge, and of several brokers the controller:
     else it breaks off, since it keeps the next controller's from this machine. What is due is told from the
     image that the broker holds, in a storage thread. A failure is logged, once until another one comes, and
@@ -149,15 +150,8 @@ class MaintenanceService:
         return True
 
     async def _look(self) -> None:
+        await self._do_what_is_urgent()
         now_ms = self._clock.monotonic_ms()
-        urgent = await self._urgent()
-        if urgent is not None:
-            answer = await self._run_round(*urgent, is_urgent=True)
-            self._note(answer)
-            is_in_vain = answer.report is None or not answer.report.has_done_anything
-            if is_in_vain and not self._is_broken_off:
-                self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS
-            return
         due, withheld, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
         self._metrics.maintenance.dirty_ratio = dirt.ratio
         self._metrics.maintenance.compaction_overdue_ms = dirt.overdue_ms
@@ -173,6 +167,17 @@ class MaintenanceService:
         if not due:
             return
         self._note(await self._run_round(due))
+
+    async def _do_what_is_urgent(self) -> None:
+        """And then all else: of groups that commit all the time something is urgent at each look."""
+        urgent = await self._urgent()
+        if urgent is None:
+            return
+        answer = await self._run_round(*urgent, is_urgent=True)
+        self._note(answer)
+        is_in_vain = answer.report is None or not answer.report.has_done_anything
+        if is_in_vain and not self._is_broken_off:
+            self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS
 
     async def _urgent(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """The steps of an urgent round, and its topics."""

@@ -111,7 +111,7 @@ class Listener:
 def _bind(sock: socket.socket, address: tuple[str, int]) -> None:
     """For this socket alone: two may share a port with SO_REUSEADDR for as long as neither listens.
 
-    So without it, unless connections of a process that has ended are left: those need it.
+    So without it, unless connections of a process that has ended are left: those need it, at this moment.
     """
     try:
         sock.bind(address)
@@ -120,3 +120,4 @@ def _bind(sock: socket.socket, address: tuple[str, int]) -> None:
             raise
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

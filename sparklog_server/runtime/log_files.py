@@ -91,8 +91,9 @@ class RolledFile(logging.handlers.TimedRotatingFileHandler):
     """A file that is rolled at midnight.
 
     logging's own replaces the file of the day before by nothing if the new one could not be begun (a full
-    disk), for it rolls again with the next line; where the directory is gone it never writes again; and it
-    has a traceback of each line that is lost for stderr.
+    disk), for it rolls again with the next line; where the directory is gone, or may not be written to, it
+    never writes again; and it has a traceback of each line that is lost for stderr. This one tries once a
+    day, and goes on with the file that there is.
     """
 
     _is_told = _is_lost = False
@@ -101,8 +102,12 @@ class RolledFile(logging.handlers.TimedRotatingFileHandler):
         path = Path(self.baseFilename)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            super().doRollover()
-            return
+            try:
+                super().doRollover()
+            except OSError as error:
+                self._say(f"it could not be rolled: {error!r}")
+            else:
+                return
         stream, self.stream = self.stream, None  # FileHandler.emit opens it anew
         self.rolloverAt = self.computeRollover(self.rolloverAt)
         if stream is not None:
@@ -116,10 +121,13 @@ class RolledFile(logging.handlers.TimedRotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Told once, until a line is written again."""
         self._is_lost = True
-        if not self._is_told and sys.stderr is not None:
-            told = f"a line of {record.name} is lost, and others may be: {sys.exception()!r}"
+        if not self._is_told:
+            self._say(f"a line of {record.name} is lost, and others may be: {sys.exception()!r}")
+
+    def _say(self, text: str) -> None:
+        if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"sparklog-server: {self.baseFilename}: {told}\n")
+                sys.stderr.write(f"sparklog-server: {self.baseFilename}: {text}\n")
 
 
 class Throttle(logging.Filter):

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from sparklog.client import round_process
-from sparklog.client.round_process import RoundRequest, encode_request
+from sparklog.client.round_process import RoundAnswer, RoundRequest, encode_request
 from sparklog.maintenance.choose_compactions import Dirtiness
 from sparklog_server.maintenance import service
 from sparklog_server.metrics import Metrics
 from sparklog_server.settings.config import ServerConfig
+from tests.client.test_round_pace import answer
 from tests.server.maintenance.test_service import SOON, Membership, Root, maintained
 from tests.support.told import Told
 
@@ -66,6 +67,38 @@ def test_what_groups_wait_for_breaks_off_what_can_wait(monkeypatch: pytest.Monke
         (("optimize",), None),
         (("compact", "optimize"), ("__consumer_offsets",)),
     ]
+
+
+def test_what_can_wait_has_its_turn_where_something_is_always_urgent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Groups that commit all the time would keep retention from ever running, and fill the disk."""
+    kinds: list[bool] = []
+    enough = threading.Event()
+
+    def command(*, is_urgent: bool) -> list[str]:
+        kinds.append(is_urgent)
+        if len(kinds) == 6:
+            enough.set()
+        return ["true"]
+
+    def something_done(_data: bytes, _exit_code: int) -> RoundAnswer:
+        return answer("done")
+
+    monkeypatch.setattr(round_process, "command", command)
+    monkeypatch.setattr(round_process, "decode_answer", something_done)
+    monkeypatch.setattr(service, "urgent_topics", lambda _image: ("__consumer_offsets",))
+
+    async def run() -> None:
+        root = Urgent()
+        root.is_urgent = True
+        maintenance = maintained(lambda: None, Membership(), root=root)
+        await maintenance.start()
+        assert await asyncio.to_thread(enough.wait, 30)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert kinds[:6] == [True, False] * 3
 
 
 def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,21 @@ def test_that_there_can_be_no_process_is_told(monkeypatch: pytest.MonkeyPatch) -
         asyncio.run(run())
 
 
+def test_a_moment_without_threads_is_a_moment_without_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else is raised would end maintenance for good."""
+
+    def none_left(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", none_left)
+            RunningRound(REQUEST, is_urgent=False)
+
+    with pytest.raises(OSError, match="cannot begin: can't start new thread"):
+        asyncio.run(run())
+
+
 def test_a_round_that_is_broken_off_before_it_has_begun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no process yet to be told."""
     command_of(monkeypatch, "cat")  # until its input ends

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -181,7 +182,7 @@ def said_of(path: Path) -> list[str]:
 def test_a_day_is_kept_where_the_next_one_cannot_be_begun(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The disk is full when the file is rolled: the second try put nothing in its place."""
+    """The disk is full when the file is rolled: a second try would put nothing in its place."""
 
     def full(source: str, destination: str) -> None:
         Path(source).rename(destination)
@@ -189,28 +190,49 @@ def test_a_day_is_kept_where_the_next_one_cannot_be_begun(
 
     with rolling(tmp_path) as handler:
         handler.rotator = full
-        for text in ("lost", "today", "evening"):
+        for text in ("night", "today", "evening"):
             say(text)
     (day,) = tmp_path.glob("server.log.*")
-    assert (said_of(day), said_of(tmp_path / "server.log")) == (["yesterday"], ["today", "evening"])
+    assert (said_of(day), said_of(tmp_path / "server.log")) == (["yesterday"], ["night", "today", "evening"])
     told = capsys.readouterr().err
     assert (told.count("No space left"), told.count("\n")) == (1, 1)
 
 
-def test_lines_that_are_lost_are_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_may_not_be_renamed_is_written_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is ours, its directory is not: told once a night."""
+
     def refused(_source: str, _destination: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with rolling(tmp_path) as handler:
+        handler.rotator = refused
         for _ in range(2):
-            handler.rotator = refused
+            for _ in range(3):
+                say("kept")
+            handler.rolloverAt -= 24 * 3600
+    assert said_of(tmp_path / "server.log") == ["yesterday", *["kept"] * 6]
+    told = capsys.readouterr().err
+    assert (told.count("could not be rolled: PermissionError"), told.count("\n")) == (2, 2)
+
+
+def test_lines_that_are_lost_are_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(_text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with rolling(tmp_path) as handler:
+        say("today")
+        file = handler.stream
+        for _ in range(2):
+            handler.stream = SimpleNamespace(write=full)  # type: ignore[assignment]
             for _ in range(3):
                 say("lost")
-            handler.rotator = None
+            handler.stream = file
             say("kept")
-            handler.rolloverAt -= 24 * 3600
+    assert said_of(tmp_path / "server.log") == ["today", "kept", "kept"]
     told = capsys.readouterr().err
-    assert (told.count("Permission denied"), told.count("\n")) == (2, 2)
+    assert (told.count("No space left"), told.count("\n")) == (2, 2)
 
 
 def test_a_directory_that_is_gone_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
