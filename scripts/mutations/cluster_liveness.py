@@ -10,6 +10,8 @@ OF_UNREGISTERING = "tests/server/cluster/test_unregistering.py"
 OF_JOINING_AGAIN = "tests/server/cluster/test_joining_again.py"
 OBSERVER = f"{CLUSTER}/observer.py"
 OF_LOOKING = "tests/server/cluster/test_looking.py"
+OF_LOOKING_THREADS = "tests/server/cluster/test_looking_threads.py"
+OF_OBSERVER = "tests/server/cluster/test_observer.py"
 OF_TAKEN = "tests/server/cluster/test_taken_node_ids.py"
 OF_LISTENER = "tests/server/network/test_listener.py"
 LISTENER = "sparklog_server/network/listener.py"
@@ -165,16 +167,79 @@ MUTANTS = (
     Mutant(
         "looks: so many requests for one object hang at most",
         f"{CLUSTER}/looking.py",
-        "        if not free.acquire(blocking=False):\n            return None\n",
-        "        free.acquire(blocking=False)\n",
+        "        if self._under_way[node_id] >= self._most:\n            return None\n",
+        "",
         OF_LOOKING,
     ),
     Mutant(
         "looks: one at a time would be held up by one that hangs",
         f"{CLUSTER}/looking.py",
-        "ThreadPoolExecutor(_THREADS,",
-        "ThreadPoolExecutor(1,",
+        "_MOST_UNDER_WAY: Final = 4 ",
+        "_MOST_UNDER_WAY: Final = 1 ",
         OF_LOOKING,
+    ),
+    Mutant(
+        "looks: however many objects hang the others are looked at",
+        f"{CLUSTER}/looking.py",
+        "        if self._under_way[node_id] >= self._most:\n",
+        "        if self._under_way[node_id] >= self._most or self._under_way.total() >= 16:\n",
+        OF_LOOKING_THREADS,
+    ),
+    Mutant(
+        "looks: a moment without threads is no fault of ours",
+        f"{CLUSTER}/looking.py",
+        "            except BlockingIOError as error:\n                problems.append(error)\n",
+        "            except ZeroDivisionError as error:\n                problems.append(error)\n",
+        OF_LOOKING_THREADS,
+    ),
+    Mutant(
+        "looks: what gets no thread takes no place",
+        f"{CLUSTER}/looking.py",
+        "        loop = asyncio.get_running_loop()\n        future:",
+        "        self._under_way[node_id] += 1\n        loop = asyncio.get_running_loop()\n        future:",
+        OF_LOOKING_THREADS,
+    ),
+    Mutant(
+        "looks: a replacing without a thread is tried again",
+        f"{CLUSTER}/looking.py",
+        "            self._failures[registration] -= 1  # the next failure tries it again\n",
+        "            pass\n",
+        OF_LOOKING_THREADS,
+    ),
+    Mutant(
+        "looks: a replacing without a thread stops no broker",
+        f"{CLUSTER}/looking.py",
+        "        with contextlib.suppress(BlockingIOError):  #",
+        "        with contextlib.suppress(ZeroDivisionError):  #",
+        OF_LOOKING_THREADS,
+    ),
+    Mutant(
+        "looks: one replacing hangs at most",
+        f"{CLUSTER}/looking.py",
+        "_MOST_REPLACING: Final = 1\n",
+        "_MOST_REPLACING: Final = 2\n",
+        OF_LOOKING_THREADS,
+    ),
+    Mutant(
+        "looks: our own sign of life arrives before anybody is asked for",
+        f"{CLUSTER}/looking.py",
+        "        if not found or number <",
+        "        beats = self._beats()\n        if not found or number <",
+        OF_LOOKING_THREADS,
+    ),
+    Mutant(
+        "looks: one that was begun before an answer came is no later one",
+        OBSERVER,
+        "        return self._looked_ms is None or began_ms >= self._looked_ms\n",
+        "        return True\n",
+        f"{OF_LOOKING_THREADS} {OF_OBSERVER}",
+    ),
+    Mutant(
+        "looks: the times of one are those of its answers",
+        f"{CLUSTER}/looking.py",
+        "            answered_ms={node_id: said.answered_ms for node_id, said in found.items()},\n",
+        "",
+        OF_LOOKING_THREADS,
     ),
     Mutant(
         "looks: a fault of ours stops the broker",
@@ -214,8 +279,8 @@ MUTANTS = (
     Mutant(
         "looks: an object that stays unreadable is replaced, once",
         f"{CLUSTER}/looking.py",
-        "                if self._failures[registration] == _FAILURES:\n",
-        "                if self._failures[registration] >= 2:\n",
+        "        if self._failures[registration] != _FAILURES:\n",
+        "        if self._failures[registration] < 2:\n",
         OF_LOOKING,
     ),
     Mutant(

@@ -87,6 +87,38 @@ def test_looks_are_an_interval_apart() -> None:
     assert watch.look(observed, {1: Beat(1, 1)}) == [1]
 
 
+def test_looks_that_were_answered_together_are_one() -> None:
+    """The storage was away, and all that hung was answered before anybody could write."""
+    observer, observed = Observer(interval_ms=INTERVAL_MS, looks=2), brokers(1)
+    beat, end_ms = {1: Beat(1, 1)}, 10 * INTERVAL_MS
+    assert observer.look(observed, beat, now_ms=0) == []
+    for number in range(1, 5):
+        answered = {1: end_ms + number}
+        assert observer.look(observed, beat, now_ms=number * INTERVAL_MS, answered_ms=answered) == []
+    assert observer.look(observed, beat, now_ms=end_ms + 4) == [], "it has had no time to write since"
+    assert observer.look(observed, beat, now_ms=end_ms + 4 + INTERVAL_MS) == [1]
+
+
+def test_a_look_counts_that_was_begun_after_the_answer_before() -> None:
+    """However late answers come: what was read is in the order of looks, and an interval lies between."""
+    observer, observed = Observer(interval_ms=INTERVAL_MS, looks=2), brokers(1)
+    late_ms, beat = INTERVAL_MS + INTERVAL_MS // 2, {1: Beat(1, 1)}
+    dead = []
+    for number in range(5):
+        began = number * INTERVAL_MS
+        dead.append(observer.look(observed, beat, now_ms=began, answered_ms={1: began + late_ms}))
+    assert dead == [[], [], [], [], [1]], "every second one"
+
+
+def test_who_is_slow_to_be_read_delays_nobody_else() -> None:
+    observer, observed = Observer(interval_ms=INTERVAL_MS, looks=2), brokers(1, 2)
+    beats = {1: Beat(1, 1), 2: Beat(2, 1)}
+    for number in range(3):
+        answered = {1: number * INTERVAL_MS + 2 * INTERVAL_MS}
+        dead = observer.look(observed, beats, now_ms=number * INTERVAL_MS, answered_ms=answered)
+    assert dead == [2]
+
+
 def test_an_older_sign_that_lands_late_is_none() -> None:
     watch, observed = Watch(looks=2), brokers(1)
     assert watch.look(observed, {1: Beat(1, 7)}) == []
