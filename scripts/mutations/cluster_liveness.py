@@ -325,4 +325,11 @@ MUTANTS = (
         "write(Beat(broker_epoch, 1 << 40))",
         OF_LOOKING,
     ),
+    Mutant(
+        "a moment without threads ends no signs of life",
+        f"{CLUSTER}/heart.py",
+        "        except RuntimeError as error:  # as many",
+        "        except ZeroDivisionError as error:  # as many",
+        "tests/server/cluster/test_heart.py",
+    ),
 )

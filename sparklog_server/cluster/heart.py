@@ -82,10 +82,21 @@ class Heart:
                 due = time.monotonic()
             due = max(due + self._interval_seconds, time.monotonic())
             if heartbeat is not None and self._loop_comes_round() and len(self._under_way) < _MOST_UNDER_WAY:
-                beat = heartbeat.next()
-                thread = threading.Thread(target=self._write, args=(heartbeat, beat), daemon=True)
-                self._under_way.add(thread)
-                thread.start()
+                self._begin_to_write(heartbeat, heartbeat.next())
+
+    def _begin_to_write(self, heartbeat: Heartbeat, beat: Beat) -> None:
+        thread = threading.Thread(target=self._write, args=(heartbeat, beat), daemon=True)
+        self._under_way.add(thread)
+        try:
+            thread.start()
+        except RuntimeError as error:  # as many as the system allows, for now: as a write that fails
+            self._under_way.discard(thread)
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        if str(error) != self._problem:  # else at every beat
+            _log.warning("a sign of life could not be given: %s", error)
+        self._problem = str(error)
 
     def _loop_comes_round(self) -> bool:
         """Has the event loop had a turn within the last session? Asks it for the next one, too."""
@@ -105,9 +116,7 @@ class Heart:
         try:
             heartbeat.write(beat)
         except (SparklogError, OSError) as error:
-            if str(error) != self._problem:  # else at every beat
-                _log.warning("a sign of life could not be given: %s", error)
-            self._problem = str(error)
+            self._tell(error)
         else:
             self.arrived += 1
             self._problem = ""
