@@ -12,6 +12,7 @@ PAGES = "sparklog_server/api/describe_topic_partitions.py"
 OF_PAGES = "tests/server/api/test_describe_topic_partitions.py"
 
 OF_HELD_ANSWERS = "tests/server/dispatch/test_held_answers.py"
+OF_WAITING_ANSWERS = "tests/server/dispatch/test_waiting_answers.py"
 
 MUTANTS = (
     Mutant(
@@ -129,22 +130,73 @@ MUTANTS = (
     Mutant(
         "broker: a large answer counts until it is sent",
         "sparklog_server/dispatch/dispatcher.py",
-        "                await context.answer.hold(held_bytes(chunks))\n",
+        "                await context.answer.hold_made(held_bytes(chunks))\n",
         "",
         OF_HELD_ANSWERS,
     ),
     Mutant(
         "broker: what is told of the settings of new topics counts before it is made",
         "sparklog_server/api/create_topics.py",
-        "    await context.answer.hold(_size_of(outcomes.values(), context.types))\n",
+        "    await context.answer.hold(_size_of(outcomes, context.types))\n",
         "",
         OF_HELD_ANSWERS,
     ),
     Mutant(
-        "broker: what is told of topics by name counts until it is sent",
+        "broker: what is told of topics counts before it is made",
         "sparklog_server/api/metadata.py",
-        "        await context.answer.hold(held_bytes(chunks))\n",
+        "    await context.answer.hold(size)\n",
         "",
+        OF_WAITING_ANSWERS,
+    ),
+    Mutant(
+        "broker: Metadata that had to wait tells of the image of then",
+        "sparklog_server/api/metadata.py",
+        "    await context.answer.hold(size)\n"
+        "    # What is told is of one image, and not of one from before a wait for room.\n"
+        "    image, brokers = services.root.image,",
+        "    old = services.root.image\n    await context.answer.hold(size)\n    image, brokers = old,",
+        OF_WAITING_ANSWERS,
+    ),
+    Mutant(
+        "broker: who waits for room for its answer gives its slot back",
+        "sparklog_server/dispatch/dispatcher.py",
+        "HeldAnswer(self.answers, origin.peer_host, slot.give_back)",
+        "HeldAnswer(self.answers, origin.peer_host)",
+        OF_WAITING_ANSWERS,
+    ),
+    Mutant(
+        "broker: a slot is given back once",
+        "sparklog_server/dispatch/slots.py",
+        "            self._is_held = False\n",
+        "",
+        OF_WAITING_ANSWERS,
+    ),
+    Mutant(
+        "broker: what is encoded already counts, if nothing else counts it",
+        "sparklog_server/dispatch/dispatcher.py",
+        "isinstance(answer, Response) and answer.release is not None",
+        "isinstance(answer, Response)",
+        OF_WAITING_ANSWERS,
+    ),
+    Mutant(
+        "broker: an answer that was counted as less counts as it is",
+        "sparklog_server/protocol/answers.py",
+        "            self.raise_to(size)\n",
+        "            pass\n",
+        OF_WAITING_ANSWERS,
+    ),
+    Mutant(
+        "broker: names, and messages that quote them, count in the answer of CreateTopics",
+        "sparklog_server/api/create_topics.py",
+        '_TOPIC_BYTES + len(name) + len(one.message or "")',
+        "_TOPIC_BYTES",
         OF_HELD_ANSWERS,
+    ),
+    Mutant(
+        "broker: what waits for room keeps its bytes counted",
+        "sparklog_server/dispatch/dispatcher.py",
+        "                del answer\n",
+        "                del answer\n                self._leave_queue()\n",
+        OF_WAITING_ANSWERS,
     ),
 )

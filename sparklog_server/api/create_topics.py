@@ -8,7 +8,7 @@ Versions: 4 defaults by -1 (KIP-464; accepted before, too); 5 flexible, settings
     7 topic ids (KIP-516).
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 from sparklog.metadata import CreateTopic
@@ -39,19 +39,22 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
         validate_only=request.validate_only,
         completing=placements.complete,
     )
-    await context.answer.hold(_size_of(outcomes.values(), context.types))
+    await context.answer.hold(_size_of(outcomes, context.types))
     told: _Told = {}
     factors = _Factors(services, placements)
     pieces = (_result(context.types, services, name, outcomes[name], told, factors) for name in names)
     return make(context.types.CreateTopicsResponse, topics=await in_slices(pieces))
 
 
-def _size_of(outcomes: Collection[Outcome], types: Any) -> int:
-    """What the answer takes while it is made: settings that topics have in common are there once."""
-    size = _TOPIC_BYTES * len(outcomes)
+def _size_of(outcomes: Mapping[str, Outcome], types: Any) -> int:
+    """What the answer takes while it is made: settings that topics have in common are there once.
+
+    Names may have 32 KB each, and messages quote them.
+    """
+    size = sum(_TOPIC_BYTES + len(name) + len(one.message or "") for name, one in outcomes.items())
     if not hasattr(types, "CreatableTopicConfigs"):
         return size
-    created = (one.action for one in outcomes if isinstance(one.action, CreateTopic))
+    created = (one.action for one in outcomes.values() if isinstance(one.action, CreateTopic))
     return size + _SETTINGS_BYTES * len({tuple(sorted(one.configs.items())) for one in created})
 
 

@@ -14,7 +14,7 @@ import asyncio
 import uuid
 from typing import Any
 
-from sparklog.metadata import is_internal, why_illegal_topic_name
+from sparklog.metadata import Image, Topic, is_internal, why_illegal_topic_name
 from sparklog_server.admin.topic_creation import create_missing
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
@@ -31,38 +31,47 @@ from sparklog_server.protocol.metadata_response import (
     encode_topic,
     encode_topics,
 )
+from sparklog_server.protocol.nodes import Node
 from sparklog_server.protocol.wire import Response
 from sparklog_server.security.access import NOT_ASKED_FOR
 
 _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 _ASSIGNED_WITHIN_S = 0.5
+_TOPIC_BYTES = 40  # beside its name and its partitions
 
 
 @api(ApiKey.METADATA, versions=range(14))
 async def handle_metadata(request: Any, context: RequestContext, services: Services) -> Any:
     """Answer from the newest image."""
-    asked = request.topics
+    asked, version = request.topics, context.api_version
     # Somebody else may have changed topics just now; a client that is told "unknown" comes back in a second.
     await services.root.look()
     operations = services.access.topic_operations
     if not field(request, "include_topic_authorized_operations", False):
         operations = NOT_ASKED_FOR
-    if asked is None or (context.api_version == 0 and not asked):
-        chunks = services.topic_listing.of(services.root.image, context.api_version, operations)
+    listing = services.topic_listing
+    is_of_all = asked is None or (version == 0 and not asked)
+    errors: dict[str, ErrorCode] = {}
+    if is_of_all:
+        size = held_bytes(listing.of(services.root.image, version, operations))
     else:
-        errors: dict[str, ErrorCode] = {}
         if field(request, "allow_auto_topic_creation", True):
             names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
             errors = await create_missing(services.root, services.changes, names)
         await _until_assigned(asked, services)
-        version = context.api_version
-        pieces = (_answer(services, version, one, errors, operations) for one in dict.fromkeys(asked))
+        size = sum(await in_slices(_size_of(services, version, one) for one in dict.fromkeys(asked)))
+    await context.answer.hold(size)
+    # What is told is of one image, and not of one from before a wait for room.
+    image, brokers = services.root.image, nodes_of(services, context.listener)
+    if is_of_all:
+        chunks = listing.of(image, version, operations)
+    else:
+        pieces = (_answer(services, image, version, one, errors, operations) for one in dict.fromkeys(asked))
         chunks = encode_topics(await in_slices(pieces), version)
-        await context.answer.hold(held_bytes(chunks))
     cluster = field(request, "include_cluster_authorized_operations", False)
     return _response(
-        context, services, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
+        context, services, brokers, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
     )
 
 
@@ -81,20 +90,31 @@ async def _until_assigned(asked: Any, services: Services) -> None:
 def _is_unassigned(one: Any, services: Services) -> bool:
     if services.leadership.is_alone:
         return False
-    image, by_id = services.root.image, _topic_id(one)
-    topic = image.topics.get(one.name or "") if by_id is None else image.topic_by_id.get(topic_id_text(by_id))
+    topic = _found(services.root.image, one)
     return topic is not None and not topic.partitions[-1].leadership.replicas  # new ones are the last
 
 
-def _response(context: RequestContext, services: Services, topics: list[bytes], operations: int) -> Response:
+def _size_of(services: Services, version: int, one: Any) -> int:
+    """About what is told of a topic that is asked for."""
+    image = services.root.image
+    topic = _found(image, one)
+    size = _TOPIC_BYTES + len(one.name or "")
+    return size if topic is None else size + services.topic_listing.size_of(image, topic, version)
+
+
+def _found(image: Image, one: Any) -> Topic | None:
+    by_id = _topic_id(one)
+    return image.topics.get(one.name or "") if by_id is None else image.topic_by_id.get(topic_id_text(by_id))
+
+
+def _response(
+    context: RequestContext, services: Services, brokers: list[Node], topics: list[bytes], operations: int
+) -> Response:
     """The response, with these topics in the place of none."""
     types, version = context.types, context.api_version
     empty = make(
         types.MetadataResponse,
-        brokers=[
-            make(types.MetadataResponseBroker, **node._asdict())
-            for node in nodes_of(services, context.listener)
-        ],
+        brokers=[make(types.MetadataResponseBroker, **node._asdict()) for node in brokers],
         cluster_id=services.root.cluster_id,
         controller_id=services.leadership.controller_id,
         topics=(),
@@ -106,10 +126,14 @@ def _response(context: RequestContext, services: Services, topics: list[bytes], 
 
 
 def _answer(
-    services: Services, version: int, one: Any, errors: dict[str, ErrorCode], operations: int
+    services: Services,
+    image: Image,
+    version: int,
+    one: Any,
+    errors: dict[str, ErrorCode],
+    operations: int,
 ) -> list[bytes]:
     """The topic that one entry of a request asks for, or why not."""
-    image = services.root.image
     by_id = _topic_id(one)
     if one.__version__ < _BY_ID_SINCE and (by_id is not None or one.name is None):
         return _error(version, ErrorCode.invalid_request, one.name or "")

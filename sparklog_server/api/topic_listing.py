@@ -17,6 +17,7 @@ from sparklog_server.protocol.metadata_response import (
     Replicas,
     encode_topic,
     encode_topics,
+    partition_bytes,
     partitions_alike,
     partitions_led,
 )
@@ -65,6 +66,12 @@ class TopicListing:
             partitions=partitions,
             operations=operations,
         )
+
+    def size_of(self, image: Image, topic: Topic, version: int) -> int:
+        """About how many bytes its partitions take, as the first one is led."""
+        self._look_at(image)
+        led = self._told(topic.partitions[0]) if image.brokers else self._alone
+        return len(topic.partitions) * partition_bytes(version, led.replicas)
 
     def _told(self, partition: PartitionState) -> Led:
         led = self._led.get(partition.leadership)

@@ -5,7 +5,10 @@
 3. the body is read, and the request waits for one of queued.max.requests slots, unless it is of those that
    wait for something to happen anyway (ApiEntry, `waits`);
 4. its handler is called, and the answer encoded; a large one that the handler has not counted waits until
-   there is room for it; what a handler does not catch is a bug, logged, and closes that connection only;
+   there is room for it, and one that it has counted as less counts as it is; whoever waits for room gives its
+   slot back first, and keeps its bytes and its work, which have shares for each address, as its body, or an
+   answer that quotes it, is there; what a handler does not catch is a bug, logged, and closes that
+   connection only;
 5. when the answer is sent, everything that was taken has been given back, and the request is counted.
 
 Here is the place to ask whether a client may do what it asks for, before 3, and whether now, before 4;
@@ -21,6 +24,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from sparklog_server.dispatch.slots import HeldSlot
 from sparklog_server.dispatch.work import WORK_BYTES, HeldWork, Turns
 from sparklog_server.metrics import Gauge, Metrics
 from sparklog_server.network.exchange import Answer, Origin, Times
@@ -80,6 +84,7 @@ class Dispatcher:
         data = frame.data
         examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
         work = HeldWork(self.work, origin.peer_host)
+        slot = HeldSlot(self.slots)
         if not entry.waits:
             await work.reserve(examined.elements)
         wants_news = header.api_key not in _NO_NEWS
@@ -91,7 +96,7 @@ class Dispatcher:
                 frame.release()
             else:
                 frame.data = memoryview(b"")  # kio has copied what it needs; the bytes still count as held
-                await self._take_slot()
+                await self._wait_for(slot)
         except BaseException:
             work.release()
             if wants_news:
@@ -106,14 +111,16 @@ class Dispatcher:
             peer_host=origin.peer_host,
             listener=origin.listener,
             types=codec.types,
-            answer=HeldAnswer(self.answers, origin.peer_host),
+            answer=HeldAnswer(self.answers, origin.peer_host, slot.give_back),
         )
-        return DispatchedRequest(self, entry, codec, context, body, frame, work, origin, received, wants_news)
+        return DispatchedRequest(
+            self, entry, codec, context, body, frame, work, slot, origin, received, wants_news
+        )
 
-    async def _take_slot(self) -> None:
+    async def _wait_for(self, slot: HeldSlot) -> None:
         self._queued += 1
         try:
-            await self.slots.acquire()
+            await slot.take()
         finally:
             self._queued -= 1
 
@@ -127,9 +134,9 @@ class DispatchedRequest:
         "_context",
         "_dispatcher",
         "_frame",
-        "_has_slot",
         "_origin",
         "_received",
+        "_slot",
         "_wants_news",
         "_work",
         "entry",
@@ -144,6 +151,7 @@ class DispatchedRequest:
         body: Any,
         frame: Frame,
         work: HeldWork,
+        slot: HeldSlot,
         origin: Origin,
         received: float,
         wants_news: bool,
@@ -154,8 +162,8 @@ class DispatchedRequest:
         self._context = context
         self._body = body
         self._frame = frame
-        self._has_slot = not entry.waits
         self._work = work
+        self._slot = slot
         self._origin = origin
         self._received = received  # seconds of the loop's clock
         self._wants_news = wants_news
@@ -173,13 +181,12 @@ class DispatchedRequest:
             if answer is None:
                 return Answer()
             chunks = encode_response(self._codec, context.correlation_id, answer)
-            if isinstance(answer, Response):
-                return Answer(chunks=chunks, release=answer.release)
+            if isinstance(answer, Response) and answer.release is not None:
+                return Answer(chunks=chunks, release=answer.release)  # records, which count elsewhere
             error = int(getattr(answer, "error_code", 0))
             if not self.entry.pipelined:  # else it would wait for one that has to wait for its turn behind it
                 del answer
-                self._leave_queue()
-                await context.answer.hold(held_bytes(chunks))
+                await context.answer.hold_made(held_bytes(chunks))
             return Answer(chunks=chunks, error=error)
         except asyncio.CancelledError:
             context.answer.release()
@@ -206,9 +213,7 @@ class DispatchedRequest:
     def _leave_queue(self) -> None:
         """Its bytes and its slot are others'; may be called again."""
         self._frame.release()
-        if self._has_slot:
-            self._has_slot = False
-            self._dispatcher.slots.release()
+        self._slot.give_back()
 
     def release(self) -> None:
         """It is answered, or never will be, handled or not; may be called again."""

@@ -71,6 +71,10 @@ class ByteBudget:
                 self._grant()
             raise
 
+    def overdraw(self, size: int, owner: str = "") -> None:
+        """Count what is there already, room or not: others wait for it, too."""
+        self._add(size, owner)
+
     def give_back(self, holder: object, size: int, owner: str = "") -> None:
         """Return all that a frame took."""
         self._add(-size, owner)

@@ -4,7 +4,10 @@ A request of 900 bytes may name a group whose members hold megabytes, or a thous
 takes is estimated from what is in memory already; beyond MAX_ANSWER_BYTES the rest is refused, and what is
 large waits until the answers to others have been sent (`sparklog.queued.max.response.bytes`).
 
-Whatever is not counted by its handler counts when it is encoded, until it is sent (dispatch/dispatcher.py).
+Whatever is not counted by its handler counts when it is encoded, until it is sent (dispatch/dispatcher.py):
+it is there while it waits, one for each connection. What was counted as less than it is counts as it is then.
+Invariant: who waits for room holds nothing that has no share for each address, as slots (dispatch/slots.py),
+and nothing that they need to end who have room; those have all else already.
 Not here: fetched records, which have limits of their own (fetch/service.py); what is said beside them counts.
 Concurrency: event loop only.
 """
@@ -28,8 +31,10 @@ class HeldAnswer(HeldRoom):
 
     __slots__ = ("_left",)
 
-    def __init__(self, budget: Budget, owner: str = "") -> None:
-        super().__init__(budget, owner)
+    def __init__(
+        self, budget: Budget, owner: str = "", before_waiting: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(budget, owner, before_waiting)
         self._left = MAX_ANSWER_BYTES
 
     def fits(self, size: int) -> bool:
@@ -47,6 +52,13 @@ class HeldAnswer(HeldRoom):
         """Wait until there is room for so much, which is never refused: it is what the request named."""
         if size > SMALL_BYTES and not self.is_held:
             await self.take(size)
+
+    async def hold_made(self, size: int) -> None:
+        """It is made, and takes so much: wait as `hold` does, or make good what was counted as less."""
+        if self.is_held:
+            self.raise_to(size)
+        else:
+            await self.hold(size)
 
 
 def held_bytes(chunks: Iterable[Chunk]) -> int:

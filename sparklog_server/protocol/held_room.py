@@ -3,25 +3,38 @@
 Concurrency: event loop only.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 
 class Budget(Protocol):
     """network/limits.py ByteBudget."""
 
+    def try_take(self, size: int, owner: str = "") -> bool: ...
+
     async def take(self, holder: object, size: int, owner: str = "") -> None: ...
+
+    def overdraw(self, size: int, owner: str = "") -> None: ...
 
     def give_back(self, holder: object, size: int, owner: str = "") -> None: ...
 
 
 class HeldRoom:
-    """See the module's docstring; `owner`: an address, which has a share of the budget."""
+    """See the module's docstring.
 
-    __slots__ = ("_budget", "_owner", "_taken")
+    Args:
+        owner: an address, which has a share of the budget.
+        before_waiting: is called where there is no room at once.
+    """
 
-    def __init__(self, budget: Budget, owner: str = "") -> None:
+    __slots__ = ("_before_waiting", "_budget", "_owner", "_taken")
+
+    def __init__(
+        self, budget: Budget, owner: str = "", before_waiting: Callable[[], None] | None = None
+    ) -> None:
         self._budget = budget
         self._owner = owner
+        self._before_waiting = before_waiting
         self._taken = 0
 
     @property
@@ -30,9 +43,18 @@ class HeldRoom:
         return self._taken > 0
 
     async def take(self, size: int) -> None:
-        """Wait until there is so much."""
-        await self._budget.take(self, size, self._owner)
+        """Wait until there is so much; who has to, first gives back what others must not wait for."""
+        if not self._budget.try_take(size, self._owner):
+            if self._before_waiting is not None:
+                self._before_waiting()
+            await self._budget.take(self, size, self._owner)
         self._taken = size
+
+    def raise_to(self, size: int) -> None:
+        """It has turned out to be more than was taken; it is there already, so it does not wait."""
+        if size > self._taken:
+            self._budget.overdraw(size - self._taken, self._owner)
+            self._taken = size
 
     def release(self) -> None:
         """It is answered, or never will be; may be called again."""

@@ -126,6 +126,11 @@ def partitions_led(version: int, partitions: Iterable[Led]) -> bytes:
     return _count(len(rows) // 2, flexible=version >= FLEXIBLE_FROM) + b"".join(rows)
 
 
+def partition_bytes(version: int, replicas: Replicas) -> int:
+    """How many bytes a partition takes that is led by one of these."""
+    return (_ROW if version >= _EPOCHS_FROM else _OLD_ROW).size + len(replicas_block(version, replicas))
+
+
 def _around_number(version: int, led: Led) -> tuple[bytes, bytes]:
     epoch = _INT32.pack(led.leader_epoch) if version >= _EPOCHS_FROM else b""
     leader = _INT32.pack(led.node_id) + epoch

@@ -46,6 +46,14 @@ def created(count: int, *, differ: bool = False) -> Fields:
     return {"topics": topics, "timeout": 30_000, "validate_only": True}
 
 
+def misnamed(count: int) -> Fields:
+    """Which is quoted in the answer, as the name and in what is wrong with it."""
+    fields = created(count)
+    for topic in fields["topics"]:
+        topic["name"] += "!" * 3_000
+    return fields
+
+
 def configs(number: int) -> list[Fields]:
     return [{"_": "CreatableTopicConfig", "name": "retention.ms", "value": str(1_000 + number)}]
 
@@ -68,6 +76,7 @@ def named(count: int) -> Fields:
 ASKED: dict[str, tuple[ApiKey, int, Callable[[int], Fields]]] = {
     "create topics": (ApiKey.CREATE_TOPICS, 5, created),
     "create topics that differ": (ApiKey.CREATE_TOPICS, 5, lambda count: created(count, differ=True)),
+    "create topics that are misnamed": (ApiKey.CREATE_TOPICS, 5, misnamed),
     "alter settings": (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, altered),
     "topics by name": (ApiKey.METADATA, 9, named),
 }

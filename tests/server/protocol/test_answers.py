@@ -48,6 +48,47 @@ def test_large_answers_wait_for_each_other_and_small_ones_for_nobody() -> None:
     asyncio.run(main())
 
 
+def test_who_has_to_wait_gives_back_first_and_only_who_has_to() -> None:
+    async def main() -> None:
+        given: list[str] = []
+        budget = ByteBudget(1 << 20)
+        held = [HeldAnswer(budget, "", lambda name=name: given.append(name)) for name in "abc"]  # type: ignore[misc]
+        await held[0].hold(1 << 20)
+        assert given == []
+        await held[1].hold(1 << 20)  # one may overdraw
+        third = asyncio.ensure_future(held[2].hold(100_000))
+        await asyncio.sleep(0)
+        assert "c" in given
+        assert not third.done()
+        for one in held:
+            one.release()
+        await third
+        held[2].release()
+        assert "a" not in given
+        assert budget.used_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_what_is_made_counts_as_it_is() -> None:
+    async def main() -> None:
+        budget = ByteBudget(1 << 20)
+        counted, not_counted = HeldAnswer(budget), HeldAnswer(budget)
+        await counted.hold(100_000)
+        await counted.hold_made(90_000)  # what it took while it was made
+        assert budget.used_bytes == 100_000
+        await counted.hold_made(3 << 20)
+        assert budget.used_bytes == 3 << 20
+        await HeldAnswer(budget).hold_made(60_000)  # small
+        await not_counted.hold_made(100_000)  # one may overdraw
+        assert budget.used_bytes == (3 << 20) + 100_000
+        counted.release()
+        not_counted.release()
+        assert budget.used_bytes == 0
+
+    asyncio.run(main())
+
+
 def test_others_have_turns_while_many_pieces_are_made() -> None:
     turns: list[int] = []
     made: list[int] = []

@@ -19,6 +19,7 @@ from sparklog_server.protocol.metadata_response import (
     count_bytes,
     encode_topic,
     encode_topics,
+    partition_bytes,
     partitions_alike,
     partitions_led,
 )
@@ -111,6 +112,13 @@ def test_a_topic_without_a_name() -> None:
     topic_id = uuid.UUID(int=7)
     (array,) = encode_topics([encode_topic(12, name=None, topic_id=topic_id, error_code=100)], 12)
     assert array == b"\x02\x00\x64\x00" + topic_id.bytes + b"\x00\x01" + bytes(4) + b"\x00"
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_what_a_partition_takes_is_known_before(version: int) -> None:
+    led = Led(0, 1, 1, Replicas((1, 2, 3), (1, 2), (3,)))
+    two, three = (len(partitions_led(version, repeated(led, count))) for count in (2, 3))
+    assert partition_bytes(version, led.replicas) == three - two
 
 
 def test_partitions_are_encoded_once_for_all_who_ask() -> None:
