@@ -39,11 +39,13 @@ MUTANTS = (
         "tests/server/network/test_receiving.py",
     ),
     Mutant(
-        "broker: a request that waits behind one that closes the connection gives its slot back",
+        "broker: a request that waits for its turn has no slot",
         "sparklog_server/network/connection.py",
-        "        except BaseException:  # closed meanwhile\n            request.release()\n",
-        "        except BaseException:\n",
-        "tests/server/network/test_dropped_requests.py",
+        "self._origin, self._wait_for_turn)\n        except BaseException:\n"
+        "            frame.release()\n            raise\n",
+        "self._origin, lambda _: asyncio.sleep(0))\n        except BaseException:\n"
+        "            frame.release()\n            raise\n        await self._wait_for_turn(request.entry)\n",
+        "tests/server/network/test_turns_of_a_connection.py",
     ),
     Mutant(
         "broker: a pipelined request that is cancelled before it begins gives its slot back",

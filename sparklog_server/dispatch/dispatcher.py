@@ -1,7 +1,8 @@
 """Requests as they come from connections: decoded, let in, handled, encoded, counted.
 
 1. the header says which API and version, and with that how to read the rest;
-2. the bytes are walked over, and what will come of them is counted: who names thousands waits (work.py);
+2. once it is its turn on its connection, the bytes are walked over, and what will come of them is counted: who
+   names thousands waits (work.py);
 3. the body is read, and the request waits for one of queued.max.requests slots, unless it is of those that
    wait for something to happen anyway (ApiEntry, `waits`);
 4. its handler is called, and the answer encoded; a large one that the handler has not counted waits until
@@ -27,7 +28,7 @@ from typing import Any
 from sparklog_server.dispatch.slots import HeldSlot
 from sparklog_server.dispatch.work import WORK_BYTES, HeldWork, Turns
 from sparklog_server.metrics import Gauge, Metrics
-from sparklog_server.network.exchange import Answer, Origin, Times
+from sparklog_server.network.exchange import Answer, Origin, Times, WaitForTurn
 from sparklog_server.network.frames import Frame
 from sparklog_server.network.limits import SHARES, ByteBudget
 from sparklog_server.protocol.answers import HeldAnswer, held_bytes
@@ -74,13 +75,15 @@ class Dispatcher:
         self._queued = 0  # wait for a slot
         metrics.gauge(Gauge.REQUEST_QUEUE_SIZE, lambda: self._queued)
 
-    async def begin(self, frame: Frame, origin: Origin) -> "DispatchedRequest":
+    async def begin(self, frame: Frame, origin: Origin, wait_for_turn: WaitForTurn) -> "DispatchedRequest":
         """Read a request, and wait until there is room for it; see network/exchange.py, `Dispatch`."""
         received = asyncio.get_running_loop().time()
         header = parse_header(frame.data)
         entry = self.apis.get(header.api_key)
         codec = codec_for(entry, header)
         assert entry is not None
+        # First: it may wait for a client that does not read its answers, and must hold nothing of others' then.
+        await wait_for_turn(entry)
         data = frame.data
         examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
         work = HeldWork(self.work, origin.peer_host)

@@ -137,14 +137,9 @@ class Connection:
 
     async def _serve(self, frame: Frame) -> None:
         try:
-            request = await self._shared.dispatch(frame, self._origin)
+            request = await self._shared.dispatch(frame, self._origin, self._wait_for_turn)
         except BaseException:
             frame.release()
-            raise
-        try:
-            await self._wait_for_turn(request.entry)
-        except BaseException:  # closed meanwhile
-            request.release()
             raise
         if not request.entry.pipelined:
             self._entry = request.entry

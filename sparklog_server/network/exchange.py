@@ -67,6 +67,7 @@ class Request(Protocol):
         """Its answer was sent."""
 
 
-# From a frame, which is the request's from then on; waits where there is no room. Raises what ends the
-# connection: MalformedRequestError, UnsupportedRequestError.
-Dispatch = Callable[[Frame, Origin], Awaitable[Request]]
+WaitForTurn = Callable[[ApiEntry], Awaitable[None]]
+# From a frame, which is the request's from then on; waits until it is its connection's turn, and then where
+# there is no room. Raises what ends the connection: MalformedRequestError, UnsupportedRequestError.
+Dispatch = Callable[[Frame, Origin, WaitForTurn], Awaitable[Request]]
