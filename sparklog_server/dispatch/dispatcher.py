@@ -1,8 +1,8 @@
 """Requests as they come from connections: decoded, let in, handled, encoded, counted.
 
 1. the header says which API and version, and with that how to read the rest;
-2. once it is its turn on its connection, the bytes are walked over, and what will come of them is counted: who
-   names thousands waits (work.py);
+2. once it is its turn on its connection, the bytes are walked over, and what will come of them is counted:
+   who names thousands waits (work.py);
 3. the body is read, and the request waits for one of queued.max.requests slots, unless it is of those that
    wait for something to happen anyway (ApiEntry, `waits`);
 4. its handler is called, and the answer encoded; a large one that the handler has not counted waits until
@@ -82,7 +82,7 @@ class Dispatcher:
         entry = self.apis.get(header.api_key)
         codec = codec_for(entry, header)
         assert entry is not None
-        # First: it may wait for a client that does not read its answers, and must hold nothing of others' then.
+        # First: it may wait for a client that does not read its answers, and holds nothing of others' then.
         await wait_for_turn(entry)
         data = frame.data
         examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
