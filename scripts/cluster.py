@@ -11,9 +11,10 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
+
+from sparklog.cli.stopping import Stop
 
 BINARIES = Path(sys.executable).parent
 STOP_SECONDS = 60
@@ -106,9 +107,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if "://" not in arguments.root:
         arguments.root = str(Path(arguments.root).absolute())
-    told = threading.Event()
+    told = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: told.ask())
     brokers: list[Broker] = []
     try:
         brokers.append(start(1, arguments))  # alone at first, so that it is the controller
@@ -125,7 +126,7 @@ def main() -> None:
     print("stopped", flush=True)
 
 
-def watch(brokers: list[Broker], told: threading.Event) -> None:
+def watch(brokers: list[Broker], told: Stop) -> None:
     """Until we are told to stop, or nobody is left."""
     running = list(brokers)
     while running and not told.wait(0.2):

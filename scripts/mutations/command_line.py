@@ -73,4 +73,11 @@ MUTANTS = (
         "    if False:  # a variable",
         "tests/cli/test_scripts.py -k empty",
     ),
+    Mutant(
+        "a signal wakes who waits for long",
+        "sparklog/cli/stopping.py",
+        '            os.write(self._writer, b"\\0")\n',
+        "            pass\n",
+        "tests/cli/test_stopping.py",
+    ),
 )

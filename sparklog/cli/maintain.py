@@ -22,6 +22,7 @@ from sparklog.cli.output import Column, human_bytes, show_json, show_rows, tell
 from sparklog.cli.plain_text import json_text
 from sparklog.cli.progress import byte_bar
 from sparklog.cli.settings import common_options, current
+from sparklog.cli.stopping import Stop
 
 if TYPE_CHECKING:
     from sparklog.client import SparkLog
@@ -113,10 +114,11 @@ def maintain(
         click.get_current_context().exit(1)
 
 
-def _round(
-    log: SparkLog, terms: Terms, budget: Budget, stop: threading.Event, *, dry_run: bool = False
-) -> RoundReport:
+def _round(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, *, dry_run: bool = False) -> RoundReport:
     from sparklog.maintenance import maintain as run_round
+
+    def rest(ms: float) -> None:
+        stop.wait(ms / 1000)
 
     with byte_bar("rewriting") as show:
         return run_round(
@@ -125,24 +127,18 @@ def _round(
             terms,
             budget=budget,
             dry_run=dry_run,
-            is_stopped=stop.is_set,
-            rest_ms=lambda ms: _rest(stop, ms / 1000),
+            is_stopped=stop.is_asked,
+            rest_ms=rest,
             progress=lambda progress: show(progress.done_bytes, progress.total_bytes),
         )
 
 
-def _rest(stop: threading.Event, seconds: float) -> None:
-    stop.wait(seconds)
-
-
-def _watch(
-    log: SparkLog, terms: Terms, budget: Budget, stop: threading.Event, interval_seconds: float
-) -> None:
+def _watch(log: SparkLog, terms: Terms, budget: Budget, stop: Stop, interval_seconds: float) -> None:
     """Round after round; what fails is told once, until something else does."""
     from sparklog.errors import CorruptLogError, FatalStorageError, SparklogError, UnknownTopicError
 
     told = ""
-    while not stop.is_set():
+    while not stop.is_asked():
         try:
             report = _round(log, _without_uncleanable(log, terms), budget, stop)
         except (FatalStorageError, CorruptLogError, UnknownTopicError):
@@ -187,27 +183,26 @@ def _without_uncleanable(log: SparkLog, terms: Terms) -> Terms:
 
 
 @contextlib.contextmanager
-def _until_signalled() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the next one finds what was there before."""
-    stop = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT)
+def _until_signalled() -> Iterator[Stop]:
+    """What SIGTERM and SIGINT ask to stop; the next one finds what was there before."""
+    with contextlib.closing(Stop()) as stop:
+        if threading.current_thread() is not threading.main_thread():
+            yield stop  # only the main thread may take signals
+            return
 
-    def ask(_number: int, _frame: object) -> None:
-        stop.set()
-        restore()
+        def ask(_number: int, _frame: object) -> None:
+            stop.ask()
+            restore()
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may take signals
-        return
-    before = {number: signal.signal(number, ask) for number in numbers}
-    try:
-        yield stop
-    finally:
-        restore()
+        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield stop
+        finally:
+            restore()
 
 
 def _document(report: RoundReport, *, dry_run: bool = False) -> dict[str, object]:
