@@ -125,10 +125,15 @@ MUTANTS = (
     Mutant(
         "maintenance that can wait has its turn where something is always urgent",
         "sparklog_server/maintenance/service.py",
-        "        await self._do_what_is_urgent()\n        now_ms",
-        "        if await self._urgent():\n"
-        "            return await self._do_what_is_urgent()\n"
-        "        now_ms",
+        "if await self._has_done_what_is_urgent() and not self._is_ours:",
+        "if await self._has_done_what_is_urgent():",
+        "tests/server/maintenance/test_breaking_off.py",
+    ),
+    Mutant(
+        "after what is urgent, too, only who is in charge goes on",
+        "sparklog_server/maintenance/service.py",
+        "if await self._has_done_what_is_urgent() and not self._is_ours:",
+        "if await self._has_done_what_is_urgent() and False:",
         "tests/server/maintenance/test_breaking_off.py",
     ),
     Mutant(

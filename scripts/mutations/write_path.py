@@ -76,8 +76,8 @@ MUTANTS = (
     Mutant(
         "what has waited on a local disk is given back at once",
         "sparklog/client/partition_spool.py",
-        "            os.ftruncate(self._file.fileno(), 0)",
-        "            pass",
+        "                os.ftruncate(self._file.fileno(), 0)",
+        "                pass",
         "tests/client/test_partition_spool.py",
     ),
 )

@@ -198,8 +198,10 @@ def _until_signalled() -> Iterator[Stop]:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
+            for number in before:  # known by now: the first may come before the last is taken
+                signal.signal(number, ask)
             yield stop
         finally:
             restore()

@@ -15,6 +15,7 @@ Not here: when it is worth while (appender.py).
 Concurrency: one thread.
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -103,7 +104,8 @@ class PartitionSpool(Closing):
                 yield topic_id, partition, SpooledBatches(self._read(group))
         self._added, self._end = {}, 0
         if self._file is not None:
-            os.ftruncate(self._file.fileno(), 0)  # others have use for the space
+            with contextlib.suppress(OSError):  # others have use for the space; all of it was read
+                os.ftruncate(self._file.fileno(), 0)
 
     def close(self) -> None:
         """Forget everything."""

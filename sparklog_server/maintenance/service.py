@@ -150,7 +150,8 @@ class MaintenanceService:
         return True
 
     async def _look(self) -> None:
-        await self._do_what_is_urgent()
+        if await self._has_done_what_is_urgent() and not self._is_ours:
+            return  # it may have taken minutes
         now_ms = self._clock.monotonic_ms()
         due, withheld, dirt = await self._root.run(self._due, now_ms >= self._expiry_ms)
         self._metrics.maintenance.dirty_ratio = dirt.ratio
@@ -168,16 +169,19 @@ class MaintenanceService:
             return
         self._note(await self._run_round(due))
 
-    async def _do_what_is_urgent(self) -> None:
-        """And then all else: of groups that commit all the time something is urgent at each look."""
+    async def _has_done_what_is_urgent(self) -> bool:
+        """Was there anything? All else comes after it: of groups that commit all the time something is urgent
+        at each look.
+        """
         urgent = await self._urgent()
         if urgent is None:
-            return
+            return False
         answer = await self._run_round(*urgent, is_urgent=True)
         self._note(answer)
         is_in_vain = answer.report is None or not answer.report.has_done_anything
         if is_in_vain and not self._is_broken_off:
             self._next_urgent_ms = self._clock.monotonic_ms() + _IN_VAIN_MS
+        return True
 
     async def _urgent(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """The steps of an urgent round, and its topics."""

@@ -101,6 +101,36 @@ def test_what_can_wait_has_its_turn_where_something_is_always_urgent(
     assert kinds[:6] == [True, False] * 3
 
 
+def test_what_can_wait_is_another_brokers_once_that_is_in_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an urgent round ran, which may take minutes."""
+    kinds: list[bool] = []
+    leads = True
+
+    def command(*, is_urgent: bool) -> list[str]:
+        nonlocal leads
+        kinds.append(is_urgent)
+        leads = False
+        return ["true"]
+
+    metrics = Metrics()
+    monkeypatch.setattr(round_process, "command", command)
+    monkeypatch.setattr(service, "urgent_topics", lambda _image: ("__consumer_offsets",))
+
+    async def run() -> None:
+        root = Urgent()
+        root.is_urgent = True
+        maintenance = maintained(lambda: None, Membership(), metrics, root=root, is_controller=lambda: leads)
+        await maintenance.start()
+        async with asyncio.timeout(30):
+            while not metrics.maintenance.rounds:  # noqa: ASYNC110 - there is no event for what tests look at
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        await maintenance.stop()
+
+    asyncio.run(run())
+    assert kinds == [True]
+
+
 def test_a_round_breaks_off_once_another_broker_is_to_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would keep that one's rounds from this machine."""
     metrics, begun = Metrics(), threading.Event()
