@@ -55,6 +55,13 @@ class Looked:
         self.begin(beats=beats)
         await until(lambda: len(self.problems) > before or bool(self.fatal))
 
+    async def look_until_the_dead_are_due(self) -> None:
+        """And not before."""
+        for _ in range(LOOKS + 1):
+            assert self.dead == []
+            await self.look_to_its_end()
+        self.looking.stop()
+
     async def until_ended(self) -> None:
         async with asyncio.timeout(20):
             await self.has_ended.wait()

@@ -214,10 +214,7 @@ def test_objects_of_many_brokers_are_asked_for_together(store: MemoryStore, cloc
 
     async def main() -> None:
         store.hook = meet
-        for _ in range(LOOKS + 1):
-            assert looked.dead == []
-            await looked.look_to_its_end()
-        looked.looking.stop()
+        await looked.look_until_the_dead_are_due()
 
     asyncio.run(main())
     assert looked.dead == looked.watched

@@ -58,10 +58,7 @@ def test_a_moment_without_threads_is_as_if_nobody_had_looked(threads: Threads, l
             await looked.look_and_hear()
         assert looked.fatal == []
         threads.left = 1_000
-        for _ in range(LOOKS + 1):
-            assert looked.dead == []
-            await looked.look_to_its_end()
-        looked.looking.stop()
+        await looked.look_until_the_dead_are_due()
 
     asyncio.run(main())
     assert looked.dead == [SILENT]
@@ -108,10 +105,7 @@ def test_what_no_thread_could_replace_is_replaced_later(
         await looked.look_and_hear()
         await until(lambda: bool(written))
         threads.left = 1_000
-        for _ in range(LOOKS + 1):
-            assert looked.dead == []
-            await looked.look_to_its_end()
-        looked.looking.stop()
+        await looked.look_until_the_dead_are_due()
 
     asyncio.run(main())
     assert looked.dead == [SILENT]

@@ -112,19 +112,21 @@ def test_what_can_wait_is_another_brokers_once_that_is_in_charge(monkeypatch: py
         leads = False
         return ["true"]
 
-    metrics = Metrics()
+    metrics, membership = Metrics(), Membership()
     monkeypatch.setattr(round_process, "command", command)
     monkeypatch.setattr(service, "urgent_topics", lambda _image: ("__consumer_offsets",))
 
     async def run() -> None:
         root = Urgent()
         root.is_urgent = True
-        maintenance = maintained(lambda: None, Membership(), metrics, root=root, is_controller=lambda: leads)
+        maintenance = maintained(lambda: None, membership, metrics, root=root, is_controller=lambda: leads)
         await maintenance.start()
         async with asyncio.timeout(30):
             while not metrics.maintenance.rounds:  # noqa: ASYNC110 - there is no event for what tests look at
                 await asyncio.sleep(0.001)
-        await asyncio.sleep(0.05)
+            looked = membership.asked
+            while membership.asked < looked + 5:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.001)
         await maintenance.stop()
 
     asyncio.run(run())
