@@ -53,6 +53,20 @@ MUTANTS = (
         OF_DUTIES,
     ),
     Mutant(
+        "controller: one that is started again is it again with its join",
+        DUTIES,
+        "    if before.controller.node_id == NO_NODE and usable",
+        "    if usable",
+        OF_DUTIES,
+    ),
+    Mutant(
+        "controller: what a registration led is led with the join that ends it",
+        DUTIES,
+        "    yield lambda image, epoch: plan_takeover(image, controller_epoch=epoch)\n\n\n",
+        "\n\n",
+        OF_DUTIES,
+    ),
+    Mutant(
         "controller: what was refused is tried again",
         f"{CLUSTER}/controller.py",
         "        self._review_due = asyncio.get_running_loop().time() + _AGAIN_SECONDS\n",

@@ -3,6 +3,7 @@
 from scripts.mutations.mutant import Mutant
 
 OF_API = "tests/server/api/test_several_brokers.py"
+PRODUCE, OF_TOUCH = "sparklog_server/api/produce.py", "tests/server/api/test_out_of_touch.py"
 PUBLISH = "sparklog_server/publish"
 OF_PUBLISH = "tests/server/publish/test_leaderships.py"
 CHECKING, OF_CHECKING = "sparklog_server/fetch/checking.py", "tests/server/fetch/test_checking.py"
@@ -179,5 +180,47 @@ MUTANTS = (
         "    refusal = ErrorCode.none if failure is None else error_code(failure)\n",
         "    refusal = ErrorCode.none\n",
         OF_EPOCHS,
+    ),
+    Mutant(
+        "several brokers: who may be replaced without knowing it takes nothing",
+        PRODUCE,
+        "    may_lead = services.membership.is_in_charge or not services.leadership.has_others\n",
+        "    may_lead = True\n",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "several brokers: whom nobody could replace takes what he cannot publish yet",
+        PRODUCE,
+        "    may_lead = services.membership.is_in_charge or not services.leadership.has_others\n",
+        "    may_lead = services.membership.is_in_charge\n",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "several brokers: who may be replaced sends away who waits for him",
+        "sparklog_server/broker.py",
+        "        self.membership.on_resigned(let_go)\n",
+        "",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "several brokers: whom nobody could replace lets producers wait",
+        "sparklog_server/broker.py",
+        "            if self.leadership.has_others:\n",
+        "            if True:\n",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "several brokers: who is no leader does not name himself",
+        PRODUCE,
+        "    return None if hint.node_id == services.node_id else hint\n",
+        "    return hint\n",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "several brokers: what comes behind what was sent away waits for it",
+        PRODUCE,
+        "target.records, context.peer_host)\n        target.error = ErrorCode.not_leader_or_follower\n\n\n",
+        "b'', '')\n        target.error = ErrorCode.not_leader_or_follower\n\n\n",
+        OF_TOUCH,
     ),
 )

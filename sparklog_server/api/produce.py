@@ -5,7 +5,8 @@ Does: validate, append, acknowledge, partition by partition: an error in one lea
     acks 0: no answer; after an error the connection is closed, as Kafka does, so that the producer notices.
     Idempotent producers: duplicates get the offset of the first time, also over restarts.
     timeout: REQUEST_TIMED_OUT after so long; the records may be appended all the same.
-    Partitions that another broker leads, or nobody: NOT_LEADER_OR_FOLLOWER, now or when the commit is made.
+    Partitions that another broker leads, or nobody: NOT_LEADER_OR_FOLLOWER, now or when the commit is made;
+    all of them, also of what has been accepted, while others may lead them without this broker's knowing.
     Topics by id: UNKNOWN_TOPIC_ID when there is none of this id, so that what was meant for a topic that is
     deleted is never appended to one that has its name now.
     Transactions: batches are staged, durably, and have no offset before their transaction is committed: base
@@ -85,6 +86,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
         timeout_ms = field(request, "timeout", 0)
         # Cheaper than wait_for and shield; the publisher passes over futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
+        services.awaited.add(future)
         try:
             outcomes = await future
         except TimeoutError:
@@ -99,6 +101,7 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
                     target.message = str(outcome.error)
         finally:
             timer.cancel()
+            services.awaited.discard(future)
     _count(targets, services)
     if request.acks == 0:
         _close_on_error(targets, context)
@@ -118,6 +121,7 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
     transaction = None
     if refused is None and request.transactional_id is not None:
         refused, message, transaction = _transaction(request, context, services)
+    may_lead = services.membership.is_in_charge or not services.leadership.has_others
     targets = []
     parts = sum([len(topic.partition_data) for topic in request.topic_data])
     for topic in request.topic_data:
@@ -126,6 +130,8 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         targets += of_topic
         if refused is not None:
             _fail(of_topic, refused, message)
+        elif not may_lead:
+            _send_away(of_topic, context, services)
         else:
             _aim(of_topic, name, image, context, services, parts, transaction)
     return targets
@@ -208,6 +214,13 @@ def _aim(
         if terms is None:
             terms = _terms(topic, context, services, parts, transaction)
         target.part = unchecked_part(records, terms, target.partition, leader.epoch)
+
+
+def _send_away(targets: list[_Target], context: RequestContext, services: Services) -> None:
+    """Others may lead by now what this broker led when it last looked."""
+    for target in targets:
+        services.first_batches.refuse((target.key, target.partition), target.records, context.peer_host)
+        target.error = ErrorCode.not_leader_or_follower
 
 
 def _terms(
@@ -293,13 +306,14 @@ def _named(key: str | bytes) -> dict[str, Any]:
 
 
 def _hint(target: _Target, services: Services) -> LeaderHint | None:
-    """Who leads the partition, if that is why nothing was appended."""
+    """Who leads the partition, if that is why nothing was appended; None: nobody else is known."""
     if target.error is not ErrorCode.not_leader_or_follower:
         return None
     topic = services.root.image.topics.get(target.topic)
     if topic is None or target.partition >= len(topic.partitions):
         return None
-    return hint_of(services, topic.partitions[target.partition])
+    hint = hint_of(services, topic.partitions[target.partition])
+    return None if hint.node_id == services.node_id else hint
 
 
 def _needs_entities(target: _Target) -> bool:

@@ -11,7 +11,7 @@ Sources: the controller of Kafka before KRaft: onControllerFailover, and what el
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.errors import SparklogError
@@ -72,12 +72,7 @@ class Duties:
             if image.controller.node_id != NO_NODE and now not in self.dead:
                 return []
             planned.add([plan_elect_controller(image, *self.registration)])
-        epoch = planned.image.controller.controller_epoch
-        for step in self._steps():
-            try:
-                planned.add(step(planned.image, epoch))
-            except (SparklogError, ActionRefusedError) as error:
-                on_refused(error)
+        planned.add_steps(self._steps(), on_refused)
         return planned.actions
 
     def _steps(self) -> Iterator[Step]:
@@ -93,20 +88,31 @@ class Duties:
         yield lambda image, epoch: plan_completions(image, controller_epoch=epoch)
 
 
-def plan_entering(image: Image, joined: Known, assigning: Assigning, *, is_new: bool) -> list[Action]:
-    """What goes with the commit by which a broker joins; `image` is as after it.
+def plan_entering(before: Image, after: Image, joined: Known, assigning: Assigning) -> list[Action]:
+    """What goes with the commit by which a broker joins; the images without it, and with it.
 
-    Who finds nobody becomes the controller at once, and all is led with one commit. A broker that nobody knew
-    becomes a replica in the controller's name, as only this commit knows that it is new.
+    Who finds nobody becomes the controller at once, and all is led with one commit. So does the controller
+    that is started again, whose registration ends with this commit.
+
+    Else a broker that nobody knew becomes a replica in the controller's name, as only this commit knows that
+    it is new; and what nobody leads, as the registration that led it ends with this commit, is led again. So
+    no client sees it without a leader: aiokafka's producers give a batch up then that has waited for long.
     """
     node_id, _ = joined
-    if image.controller.node_id != NO_NODE:
-        epoch = image.controller.controller_epoch
-        return assigning.growth(image, epoch, node_id) if is_new else []
-    if usable_brokers(image) - {node_id}:
+    newcomer = NO_NODE if node_id in before.brokers else node_id
+    if after.controller.node_id != NO_NODE:
+        planned = _Planned(after)
+        planned.add_steps(_steps_of_entering(newcomer, assigning), tell_refused)
+        return planned.actions
+    if before.controller.node_id == NO_NODE and usable_brokers(after) - {node_id}:
         return []  # one of them has itself elected, without being disturbed
-    duties = Duties(registration=joined, assigning=assigning, newcomer=node_id if is_new else NO_NODE)
-    return duties.plan(image)
+    return Duties(registration=joined, assigning=assigning, newcomer=newcomer).plan(after)
+
+
+def _steps_of_entering(newcomer: int, assigning: Assigning) -> Iterator[Step]:
+    if newcomer != NO_NODE:
+        yield lambda image, epoch: assigning.growth(image, epoch, newcomer)
+    yield lambda image, epoch: plan_takeover(image, controller_epoch=epoch)
 
 
 class _Planned:
@@ -122,6 +128,15 @@ class _Planned:
             after = self.image.commit + 1
             self.image = apply_actions(self.image, actions, commit=after, commit_uuid="planned")
             self.actions += actions
+
+    def add_steps(self, steps: Iterable[Step], on_refused: Callable[[Exception], None]) -> None:
+        """Those that are not refused, in the epoch of the controller."""
+        epoch = self.image.controller.controller_epoch
+        for step in steps:
+            try:
+                self.add(step(self.image, epoch))
+            except (SparklogError, ActionRefusedError) as error:
+                on_refused(error)
 
 
 def _stands(image: Image, registration: Known) -> bool:

@@ -34,11 +34,11 @@ from sparklog.metadata import (
 
 Completing = Callable[[Image, Sequence[Action]], Sequence[Action]]
 
+# From the images before and after the join, and the registration: node id, and broker epoch.
+Entering = Callable[[Image, Image, tuple[int, int]], Sequence[Action]]
 
-Entering = Callable[[Image, tuple[int, int], bool], Sequence[Action]]
 
-
-def nothing_else(_image: Image, _joined: tuple[int, int], _is_new: bool) -> Sequence[Action]:
+def nothing_else(_before: Image, _after: Image, _joined: tuple[int, int]) -> Sequence[Action]:
     """Whoever has to do something about it finds out by itself."""
     return ()
 
@@ -100,7 +100,7 @@ class Joined:
             )
             actions: list[Action] = [join] if fence is None else [fence, join]
             after = apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
-            return [*actions, *entering(after, (node_id, join.broker_epoch), known is None)]
+            return [*actions, *entering(image, after, (node_id, join.broker_epoch))]
 
         metadata.publish(plan)
         failpoint("broker.registered")

@@ -79,7 +79,7 @@ async def join(
             incarnation_id=incarnation_id,
             rack=settings.broker_rack,
             replaces=replaces,
-            entering=lambda image, joined, is_new: plan_entering(image, joined, assigning, is_new=is_new),
+            entering=lambda before, after, joined: plan_entering(before, after, joined, assigning),
             completing=assigning.assignments,
         )
     )

@@ -66,6 +66,12 @@ class Leadership:
         """All that may have replicas, fenced ones, too."""
         return (self.node_id,) if self.is_alone else tuple(sorted(self._images.image.brokers))
 
+    @property
+    def has_others(self) -> bool:
+        """Could another broker lead what this one leads? Else nobody has what producers wait for here."""
+        brokers = self._images.image.brokers.values()
+        return any(not one.is_fenced and one.node_id != self.node_id for one in brokers)
+
     def leader_of(self, partition: PartitionState) -> Leader:
         """Who leads a partition."""
         if self.is_alone:

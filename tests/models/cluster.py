@@ -5,8 +5,10 @@ for partitions that it takes itself for the leader of, publishes them in groups 
 coordinators (the offsets of groups) from memory. A commit is computed from the newest image, or does not
 happen; so a step that commits looks at the newest, and what matters is what it compares there. Controllers
 take themselves for the one until they see otherwise: they fence brokers, whether those are dead, slow or
-well, and move leaderships. A broker that sees that it is fenced registers again; and one that is started anew
-may take the place of an older process of its node, which does not know of it and goes on.
+well, and move leaderships. A broker that registers may have what nobody leads then led with the same commit,
+and be the controller with it, if that was its node. A broker that sees that it is fenced registers again;
+and one that is started anew may take the place of an older process of its node, which does not know of it and
+goes on.
 
 Promises:
     two leaders      in an epoch of a partition one registration acts: who was elected in it
@@ -31,7 +33,7 @@ brokers, which need no role.
 """
 
 from tests.models.bits import bit
-from tests.models.cluster_world import NOBODY, NONE, Broker, ClusterWorld, Part, State
+from tests.models.cluster_world import NOBODY, NONE, Broker, ClusterWorld, Image, Part, State
 from tests.models.explorer import Next, Violation, replaced, step, world
 
 LOG, MODEL = "sparklog.metadata.log:MetadataLog", "sparklog.metadata.model"
@@ -50,7 +52,9 @@ class Cluster(ClusterWorld):
 
     @step("registers", at="up", code=(f"{MODEL}.registry:join_broker", f"{MODEL}.registry:fence_broker"))
     def register(self, s: State, i: int, p: Broker) -> Next:
-        """In the place of an older one of its node, which it has reason to take for dead."""
+        """In the place of an older one of its node, which it has reason to take for dead. What nobody leads
+        then may be led with the same commit: in the controller's name, or in its own, if that was its node.
+        """
         if not p.joins or self.is_registered(p.image, p):
             return
         image = s.image
@@ -58,10 +62,31 @@ class Cluster(ClusterWorld):
             image = self.fenced(image, p.node)
         epoch = image.registrations + 1
         image = image._replace(registered=replaced(image.registered, p.node, epoch), registrations=epoch)
+        joined = p._replace(epoch=epoch, control=NONE, joins=p.joins - 1)
+        yield f" with epoch {epoch}", self.entered(s, i, joined, image)
+        leaderless = [q for q, (led, _) in enumerate(image.leaders) if led == NOBODY]
+        if not leaderless:
+            return
+        controls = s.controls
+        if s.image.controller == p.node:
+            term = image.controller_epoch + 1
+            image = image._replace(controller=p.node, controller_epoch=term)
+            joined, controls = joined._replace(control=term), (*controls, epoch)
+        elif image.controller == NOBODY:
+            return
+        for node, registration in enumerate(image.registered):
+            if registration != NONE:
+                leaders = image.leaders
+                for q in leaderless:
+                    leaders = replaced(leaders, q, (node, leaders[q][1] + self.rules.epoch_rises))
+                after = self.entered(
+                    s._replace(controls=controls), i, joined, image._replace(leaders=leaders)
+                )
+                yield f" with epoch {epoch}, and broker {node} leads what nobody leads", after
+
+    def entered(self, s: State, i: int, joined: Broker, image: Image) -> State | Violation:
         after = self.committed(s, image)
-        if not isinstance(after, Violation):
-            after = self.shown(after, i, p._replace(epoch=epoch, control=NONE, joins=p.joins - 1))
-        yield f" with epoch {epoch}", after
+        return after if isinstance(after, Violation) else self.shown(after, i, joined)
 
     # --- controllers --------------------------------------------------------------------------------------
 

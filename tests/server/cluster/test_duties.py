@@ -6,12 +6,14 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.log.root_config import RootConfig
 from sparklog.metadata import (
     NO_NODE,
+    Action,
     ElectLeaders,
     Image,
     empty_image,
     plan_add_partitions,
     plan_begin_controlled_shutdown,
     plan_create_topic,
+    plan_fence_broker,
 )
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.duties import Duties, Known, plan_entering
@@ -104,25 +106,64 @@ def test_what_brokers_in_controlled_shutdown_lead_goes_to_others() -> None:
     assert leaders(done(image, 1)) == [1, 1, 3]
 
 
+def entered(image: Image, node: int) -> Image:
+    """After the commit by which a broker joins, in the place of the registration that stands, if one does."""
+    without = image
+    known_one = image.brokers.get(node)
+    if known_one is not None and not known_one.is_fenced:
+        without = applied(image, plan_fence_broker(image, node, known_one.broker_epoch))
+    after = joined(without, node)
+    return applied(after, *plan_entering(image, after, known(after, node), ASSIGNING))
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 def test_the_first_broker_is_controller_with_its_join(is_new: bool) -> None:
-    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1))
-    after = applied(image, *plan_entering(image, known(image, 1), ASSIGNING, is_new=is_new))
+    image = with_topic(applied(empty_image("C" * 22), AGREED))
+    if not is_new:  # it was the only one, and not the controller yet
+        image = joined(image, 1)
+    after = entered(image, 1)
     assert (after.controller.node_id, leaders(after)) == (1, [1, 1, 1])
 
 
 def test_others_are_not_disturbed_by_a_join_while_there_is_no_controller() -> None:
-    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1, 2))
-    assert plan_entering(image, known(image, 2), ASSIGNING, is_new=True) == []
+    image = with_topic(joined(applied(empty_image("C" * 22), AGREED), 1))
+    after = joined(image, 2)
+    assert plan_entering(image, after, known(after, 2), ASSIGNING) == []
 
 
 def test_a_newcomer_is_a_replica_with_its_join_and_one_that_comes_back_is_not() -> None:
     image = elected(joined(applied(empty_image("C" * 22), AGREED), 1), 1)
-    image = joined(done(with_topic(image), 1), 2)
-    after = applied(image, *plan_entering(image, known(image, 2), ASSIGNING, is_new=True))
+    image = done(with_topic(image), 1)
+    after = entered(image, 2)
     assert {leadership(after, number).replicas for number in range(3)} == {(1, 2), (2, 1)}
     assert leaders(after) == [1, 1, 1]
-    assert plan_entering(image, known(image, 2), ASSIGNING, is_new=False) == []
+    once_more = joined(fenced(after, 2), 2)
+    assert plan_entering(fenced(after, 2), once_more, known(once_more, 2), ASSIGNING) == []
+
+
+def test_what_a_registration_led_is_led_with_the_join_that_ends_it() -> None:
+    image = led(cluster(), [2, 2, 3])
+    after = entered(image, 2)
+    assert (after.controller.node_id, after.controller.controller_epoch) == (1, 1)
+    assert leaders(after) == [1, 1, 3]
+    assert [leadership(after, number).leader_epoch for number in range(3)] == [3, 3, 1]
+
+
+def test_a_controller_that_is_started_again_is_it_with_its_join_and_nothing_is_without_a_leader() -> None:
+    image = led(cluster(), [1, 2, 1])
+    after = entered(image, 1)
+    assert (after.controller.node_id, after.controller.controller_epoch) == (1, 2)
+    assert after.controller.broker_epoch == epoch_of(after, 1)
+    assert leaders(after) == [1, 2, 1]
+
+
+def test_a_join_is_made_though_what_is_due_with_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_image: Image, *, controller_epoch: int) -> list[Action]:
+        raise InvalidRequestError("INVALID_ACTIONS", f"in epoch {controller_epoch}", fix="nothing")
+
+    monkeypatch.setattr("sparklog_server.cluster.duties.plan_takeover", refused)
+    image = led(cluster(), [2, 2, 3])
+    assert leaders(entered(image, 2)) == [NO_NODE, NO_NODE, 3]
 
 
 def test_partitions_that_a_broker_makes_are_led_in_the_same_commit() -> None:

@@ -1,0 +1,174 @@
+"""Produce at a broker that cannot follow the metadata log: others may lead what it takes for its own.
+
+Whoever waits for an answer of its, or comes to it, has to look for them, and not to wait for the storage.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparklog
+from sparklog.errors import StorageError
+from tests.server.api.producing import ONE, sequenced
+from tests.server.api.test_several_brokers import NOT_LEADER, ONE_COUNT, PATIENT, TOPIC, A, B, Two, error
+from tests.server.publish.asking import ProducingClient
+from tests.support.broker_process import until
+from tests.support.running_broker import RunningBroker, ShiftedClock
+
+PRODUCE = 0
+SETTINGS = {**PATIENT, "sparklog.metadata.poll.ms": "5"}
+SESSION_MS = int(PATIENT["broker.session.timeout.ms"])
+
+
+class Touch:
+    """Brokers' storage, which can go away for whoever follows the log, and hold up what is published."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = ShiftedClock()
+        self._monkeypatch = monkeypatch
+        self._is_lost = False
+        self._may_publish = threading.Event()
+        self._may_publish.set()
+
+    def watch(self, running: RunningBroker) -> None:
+        log = running.broker.root.log
+        exists, sync = log.store.exists, log.writer.sync
+
+        def asked(name: str) -> bool:
+            if self._is_lost:
+                raise StorageError("STORE_UNAVAILABLE", f"{name}: found no storage", fix="wait for it")
+            return exists(name)
+
+        def held_up(*words: Any) -> Any:
+            self._may_publish.wait()
+            return sync(*words)
+
+        self._monkeypatch.setattr(log.store, "exists", asked)
+        self._monkeypatch.setattr(log.writer, "sync", held_up)
+
+    def hold_up_publishing(self) -> None:
+        self._may_publish.clear()
+
+    def lose(self) -> None:
+        """For longer than a session."""
+        self._is_lost = True
+        self.clock.suspended_ms += SESSION_MS
+
+    def find(self) -> None:
+        self._is_lost = False
+        self._may_publish.set()
+
+
+@pytest.fixture
+def touch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Touch]:
+    made = Touch(monkeypatch)
+    yield made
+    made.find()
+
+
+@pytest.fixture
+def two(tmp_path: Path, start_broker: Callable[..., RunningBroker], touch: Touch) -> Iterator[Two]:
+    """A, which leads, is the one that loses touch."""
+    with ExitStack() as stack:
+        made = Two(str(tmp_path / "log"), partial(start_broker, clock=touch.clock), stack, SETTINGS)
+        touch.watch(made.brokers[A])
+        yield made
+
+
+def is_in_charge(running: RunningBroker) -> bool:
+    return running.broker.membership.is_in_charge
+
+
+def test_who_may_be_replaced_by_now_takes_nothing_and_names_nobody(two: Two, touch: Touch) -> None:
+    client = two.client(A)
+    touch.lose()
+    client.send_produce((TOPIC, 0, ONE), version=12)
+    _, response = client.receive(PRODUCE, 12)
+    (found,) = response.responses[0].partition_responses
+    assert (error(found), found.current_leader.leader_id) == (NOT_LEADER, -1)
+    assert not response.node_endpoints
+    assert two.controller.log.refresh(force=True).partition(TOPIC, 0).log_end_offset == 0
+    touch.find()
+    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    two.produce(A)
+
+
+def test_who_waits_is_sent_to_the_next_leader_and_doubles_nothing(two: Two, touch: Touch) -> None:
+    """The storage holds up what A has accepted; B, made the leader, has it from the producer's retry."""
+    producer_id = two.client(A).init_producer_id().producer_id
+    client, publisher = two.client(A), two.brokers[A].broker.publisher
+    touch.hold_up_publishing()
+    for sequence in (0, 2):
+        client.send_produce((TOPIC, 0, sequenced(producer_id, sequence)), version=12, timeout=600_000)
+    until(lambda: publisher.pending_submissions == 2, what="both are accepted")
+    touch.lose()
+    for _ in range(2):
+        _, response = client.receive(PRODUCE, 12)
+        (found,) = response.responses[0].partition_responses
+        assert (error(found), found.current_leader.leader_id) == (NOT_LEADER, -1)
+    two.controller.lead(B, TOPIC)
+    two.look(B)
+    answers = [two.client(B).produce((TOPIC, 0, sequenced(producer_id, one)))[0] for one in (0, 2)]
+    assert [(error(one), one.base_offset) for one in answers] == [(0, 0), (0, 2)]
+    touch.find()
+    until(lambda: publisher.pending_submissions == 0, what="what A had accepted is given up")
+    assert two.controller.log.refresh(force=True).partition(TOPIC, 0).log_end_offset == 4
+
+
+def test_what_was_accepted_before_is_found_when_nobody_has_taken_over(two: Two, touch: Touch) -> None:
+    """The storage was away for all: A leads still, and publishes what it had."""
+    producer_id = two.client(A).init_producer_id().producer_id
+    client, publisher = two.client(A), two.brokers[A].broker.publisher
+    touch.hold_up_publishing()
+    client.send_produce((TOPIC, 0, sequenced(producer_id, 0)), timeout=600_000)
+    until(lambda: publisher.pending_submissions == 1, what="it is accepted")
+    touch.lose()
+    assert error(client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]) == NOT_LEADER
+    touch.find()
+    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    answers = [client.produce((TOPIC, 0, sequenced(producer_id, one)))[0] for one in (0, 2)]
+    assert [(error(one), one.base_offset) for one in answers] == [(0, 0), (0, 2)]
+
+
+def test_what_comes_behind_what_was_refused_waits_for_it(two: Two, touch: Touch) -> None:
+    producer_id = two.client(A).init_producer_id().producer_id
+    client = two.client(A)
+
+    def send(sequence: int) -> int:
+        return error(client.produce((TOPIC, 0, sequenced(producer_id, sequence)))[0])
+
+    touch.lose()
+    assert send(0) == NOT_LEADER
+    touch.find()
+    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    assert (send(2), send(0), send(2)) == (NOT_LEADER, 0, 0)
+
+
+def test_whom_nobody_could_replace_lets_producers_wait(
+    tmp_path: Path, start_broker: Callable[..., RunningBroker], touch: Touch
+) -> None:
+    """Nobody else leads: what is accepted is published as soon as the storage is there."""
+    with sparklog.open(str(tmp_path / "log"), create=True) as log:
+        log.create_topic(TOPIC, 1)
+    running = start_broker(SETTINGS, clock=touch.clock)
+    touch.watch(running)
+    resigned = threading.Event()
+    running.call_soon(running.broker.membership.on_resigned, resigned.set)
+    with ProducingClient(running.host, running.port) as client:
+        publisher = running.broker.publisher
+        touch.hold_up_publishing()
+        client.send_produce((TOPIC, 0, ONE), timeout=600_000)
+        until(lambda: publisher.pending_submissions == 1, what="it is accepted")
+        touch.lose()
+        assert resigned.wait(60)
+        client.send_produce((TOPIC, 0, ONE), timeout=600_000)
+        until(lambda: publisher.pending_submissions == 2, what="it is accepted, too")
+        touch.find()
+        for offset in (0, ONE_COUNT):
+            (found,) = client.receive(PRODUCE, 9)[1].responses[0].partition_responses
+            assert (error(found), found.base_offset) == (0, offset)
