@@ -24,7 +24,9 @@ from tests.brokers.working import (
 from tests.history.recorder import HistoryWriter, Operation
 
 MOST_PENDING = 2_000
-Told = Callable[[BaseException | None, int], None]  # an error, or None and the offset
+# An error, or None and the offset. Of a batch whose answer was lost, and behind which a later one has arrived,
+# librdkafka knows only that it is there: None.
+Told = Callable[[BaseException | None, int | None], None]
 
 
 class Producer(Protocol):
@@ -183,14 +185,14 @@ class _Acknowledged:
         self.failures: list[str] = []
 
     def told(
-        self, operation: Operation, key: str, value: str, error: BaseException | None, offset: int
+        self, operation: Operation, key: str, value: str, error: BaseException | None, offset: int | None
     ) -> None:
         self.pending -= 1
         if error is not None:
             self.failures.append(f"{value}: {type(error).__name__}: {error}")
             operation.info(error)
         else:
-            operation.ok({key: ([value], [offset])})
+            operation.ok({key: ([value], None if offset is None else [offset])})
 
 
 def main(client: str, bootstrap: str, name: str, path: str) -> None:
