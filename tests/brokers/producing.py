@@ -24,7 +24,7 @@ from tests.brokers.working import (
 from tests.history.recorder import HistoryWriter, Operation
 
 MOST_PENDING = 2_000
-# An error, or None and the offset. Of a batch whose answer was lost, and behind which a later one has arrived,
+# An error, or None and the offset. Of a batch whose answer was lost, and behind which a later one arrived,
 # librdkafka knows only that it is there: None.
 Told = Callable[[BaseException | None, int | None], None]
 

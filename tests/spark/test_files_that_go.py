@@ -15,9 +15,9 @@ from sparklog.client import SparkLog
 from sparklog.errors import DataLossError
 from sparklog.spark import roots
 from sparklog.spark.batch_reader import SparklogBatchReader
+from sparklog.spark.features import FILTER_PUSHDOWN
 from sparklog.spark.options import parse_source_options
-from sparklog.spark.pushdown import SparklogPushdownReader
-from tests.spark.conftest import Read
+from tests.spark.conftest import Read, needs
 from tests.support.removing import dead_segments, expire_below, merge, remove, remove_dead
 
 APPENDS, RECORDS = 20, 30
@@ -159,9 +159,13 @@ def test_a_deleted_topic_is_data_loss_too(log: SparkLog, root: str, again: bool)
     assert going_on.rest() == []
 
 
+@needs(FILTER_PUSHDOWN)
 def test_a_plan_with_filters_stays_within_them(log: SparkLog, root: str) -> None:
     """Pruned ranges are of old extents; merged ones are larger."""
-    pushdown = pytest.importorskip("pyspark.sql.datasource")
+    from pyspark.sql import datasource as pushdown
+
+    from sparklog.spark.pushdown import SparklogPushdownReader
+
     parsed = parse_source_options({"path": root, "subscribe": "t", "filterPushdown": "true"}, streaming=False)
     reader = SparklogPushdownReader(parsed)
     filters = [
