@@ -32,7 +32,6 @@ from sparklog_server.maintenance.service import MaintenanceService
 from sparklog_server.metrics import Metrics
 from sparklog_server.network.server import Network
 from sparklog_server.observe.observation import Parts
-from sparklog_server.publish.awaited import Awaited
 from sparklog_server.publish.first_batches import FirstBatches
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
@@ -208,18 +207,13 @@ class Broker:
         )
         self.lifecycle.on_failed(groups.release)
         self.membership.on_resigned(groups.release)
+        self.membership.on_resigned(self._send_producers_away)
         self.membership.on_resumed(groups.resume)
         return groups
 
-    def _make_awaited(self) -> Awaited:
-        awaited = Awaited()
-
-        def let_go() -> None:
-            if self.leadership.has_others:
-                awaited.let_go()
-
-        self.membership.on_resigned(let_go)
-        return awaited
+    def _send_producers_away(self) -> None:
+        if self.leadership.has_others:
+            self.publisher.send_away()
 
     def _make_network(self) -> Network:
         return Network(
@@ -243,7 +237,6 @@ class Broker:
             controller=self.controller,
             access=Access(),
             publisher=self.publisher,
-            awaited=self._make_awaited(),
             topic_rules=self.topic_rules,
             producer_ids=ProducerIds(self.publisher),
             first_batches=FirstBatches(self.clock.monotonic_ms),

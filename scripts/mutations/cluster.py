@@ -292,8 +292,8 @@ MUTANTS = (
     Mutant(
         "controller: a join disturbs nobody who could have himself elected",
         DUTIES,
-        "NO_NODE and usable_brokers(after) - {node_id}:\n        return []",
-        "NO_NODE and False:\n        return []",
+        "    if usable_brokers(after) - {node_id}:\n        return []",
+        "    if False:\n        return []",
         OF_DUTIES,
     ),
     Mutant(

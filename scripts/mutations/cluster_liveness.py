@@ -53,10 +53,10 @@ MUTANTS = (
         OF_DUTIES,
     ),
     Mutant(
-        "controller: one that is started again is it again with its join",
+        "controller: what one led that is started again is led with its join",
         DUTIES,
-        "    if before.controller.node_id == NO_NODE and usable",
-        "    if usable",
+        "    if image.controller.node_id != node_id:\n        return []\n",
+        "    if image is not None:\n        return []\n",
         OF_DUTIES,
     ),
     Mutant(

@@ -41,7 +41,13 @@ from sparklog_server.protocol.produce_response import TOPIC_IDS_FROM, ProducedPa
 from sparklog_server.protocol.wire import CloseConnectionError, Response
 from sparklog_server.publish.first_batches import producer_of
 from sparklog_server.publish.part_checks import CheckTerms, is_transactional, unchecked_part
-from sparklog_server.publish.parts import InTransaction, PartOutcome, RefusedBatchError, UncheckedPart
+from sparklog_server.publish.parts import (
+    InTransaction,
+    PartOutcome,
+    RefusedBatchError,
+    SentAwayError,
+    UncheckedPart,
+)
 from sparklog_server.publish.produced_batches import why_no_batch
 
 _log = logging.getLogger("sparklog_server.publish")
@@ -77,21 +83,20 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
     targets = _targets(request, context, services)
     wanted = [target for target in targets if target.part is not None]
     if wanted:
-        future = services.publisher.submit([target.part for target in wanted if target.part is not None])
+        parts = [target.part for target in wanted if target.part is not None]
+        future = services.publisher.submit(parts, is_for_producer=True)
         if future.done():  # refused, and will come again: before what is behind is looked at
-            for target in wanted:
-                services.first_batches.refuse(
-                    (target.key, target.partition), target.records, context.peer_host
-                )
+            _will_come_again(wanted, context, services)
         timeout_ms = field(request, "timeout", 0)
         # Cheaper than wait_for and shield; the publisher passes over futures that are done.
         timer = asyncio.get_running_loop().call_later(max(timeout_ms, 1) / 1000, _time_out, future)
-        services.awaited.add(future)
         try:
             outcomes = await future
         except TimeoutError:
             _fail(wanted, ErrorCode.request_timed_out, f"not published within {timeout_ms} ms")
         except SparklogError as error:
+            if isinstance(error, SentAwayError):
+                _will_come_again(wanted, context, services)
             _fail(wanted, error_code(error), str(as_value(error)))
         else:
             for target, outcome in zip(wanted, outcomes, strict=True):
@@ -101,7 +106,6 @@ async def handle_produce(request: Any, context: RequestContext, services: Servic
                     target.message = str(outcome.error)
         finally:
             timer.cancel()
-            services.awaited.discard(future)
     _count(targets, services)
     if request.acks == 0:
         _close_on_error(targets, context)
@@ -121,7 +125,6 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
     transaction = None
     if refused is None and request.transactional_id is not None:
         refused, message, transaction = _transaction(request, context, services)
-    may_lead = services.membership.is_in_charge or not services.leadership.has_others
     targets = []
     parts = sum([len(topic.partition_data) for topic in request.topic_data])
     for topic in request.topic_data:
@@ -130,8 +133,6 @@ def _targets(request: Any, context: RequestContext, services: Services) -> list[
         targets += of_topic
         if refused is not None:
             _fail(of_topic, refused, message)
-        elif not may_lead:
-            _send_away(of_topic, context, services)
         else:
             _aim(of_topic, name, image, context, services, parts, transaction)
     return targets
@@ -184,6 +185,8 @@ def _aim(
     """Say where the records for one topic go, or why they cannot."""
     topic, first_batches, terms = image.topics.get(name), services.first_batches, None
     is_refused = is_internal(name) and context.client_id != ADMIN_CLIENT_ID
+    # Others may lead by now what this broker led when it last looked.
+    may_lead = services.membership.is_in_charge or not services.leadership.has_others
     for target in targets:
         key, records = (target.key, target.partition), target.records
         if topic is None or not 0 <= target.partition < len(topic.partitions):
@@ -197,7 +200,7 @@ def _aim(
             continue
         state = topic.partitions[target.partition]
         leader = services.leadership.leader_of(state)
-        if leader.node_id != services.node_id:  # also if nobody leads it: every client asks again who does
+        if leader.node_id != services.node_id or not may_lead:  # if nobody leads it, too: clients ask again
             first_batches.refuse(key, records, context.peer_host)
             target.error = ErrorCode.not_leader_or_follower
             continue
@@ -216,11 +219,10 @@ def _aim(
         target.part = unchecked_part(records, terms, target.partition, leader.epoch)
 
 
-def _send_away(targets: list[_Target], context: RequestContext, services: Services) -> None:
-    """Others may lead by now what this broker led when it last looked."""
+def _will_come_again(targets: list[_Target], context: RequestContext, services: Services) -> None:
+    """What is behind them must not take their place."""
     for target in targets:
         services.first_batches.refuse((target.key, target.partition), target.records, context.peer_host)
-        target.error = ErrorCode.not_leader_or_follower
 
 
 def _terms(

@@ -14,7 +14,6 @@ from sparklog_server.cluster.membership import Membership
 from sparklog_server.fetch.service import FetchService
 from sparklog_server.groups.coordinator import GroupCoordinator
 from sparklog_server.metrics import Metrics
-from sparklog_server.publish.awaited import Awaited
 from sparklog_server.publish.first_batches import FirstBatches
 from sparklog_server.publish.producer_ids import ProducerIds
 from sparklog_server.publish.publisher import Publisher
@@ -39,7 +38,6 @@ class Services:
     controller: Controller
     access: Access
     publisher: Publisher
-    awaited: Awaited
     topic_rules: TopicRules
     producer_ids: ProducerIds
     first_batches: FirstBatches

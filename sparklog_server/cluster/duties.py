@@ -25,6 +25,7 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.elections import (
+    elect_others,
     plan_failover,
     plan_hand_over,
     plan_takeover,
@@ -88,15 +89,26 @@ class Duties:
         yield lambda image, epoch: plan_completions(image, controller_epoch=epoch)
 
 
+def plan_ending(image: Image, node_id: int) -> list[Action]:
+    """What goes before the end of a registration, with which the node's next one begins.
+
+    If that was the controller, nobody could say afterwards who leads what it led; so that is said before, in
+    its name. It is not the controller again: one that crashes time and again would find nobody dead.
+    """
+    if image.controller.node_id != node_id:
+        return []
+    return elect_others(image, node_id, controller_epoch=image.controller.controller_epoch)
+
+
 def plan_entering(before: Image, after: Image, joined: Known, assigning: Assigning) -> list[Action]:
     """What goes with the commit by which a broker joins; the images without it, and with it.
 
-    Who finds nobody becomes the controller at once, and all is led with one commit. So does the controller
-    that is started again, whose registration ends with this commit.
+    Who finds nobody becomes the controller at once, and all is led with one commit. A broker that nobody knew
+    becomes a replica in the controller's name, as only this commit knows that it is new.
 
-    Else a broker that nobody knew becomes a replica in the controller's name, as only this commit knows that
-    it is new; and what nobody leads, as the registration that led it ends with this commit, is led again. So
-    no client sees it without a leader: aiokafka's producers give a batch up then that has waited for long.
+    What nobody leads, as the registration that led it ends with this commit, is led again, in the
+    controller's name, too. So no client sees it without a leader: aiokafka's producers give a batch up then
+    that has waited for long.
     """
     node_id, _ = joined
     newcomer = NO_NODE if node_id in before.brokers else node_id
@@ -104,7 +116,7 @@ def plan_entering(before: Image, after: Image, joined: Known, assigning: Assigni
         planned = _Planned(after)
         planned.add_steps(_steps_of_entering(newcomer, assigning), tell_refused)
         return planned.actions
-    if before.controller.node_id == NO_NODE and usable_brokers(after) - {node_id}:
+    if usable_brokers(after) - {node_id}:
         return []  # one of them has itself elected, without being disturbed
     return Duties(registration=joined, assigning=assigning, newcomer=newcomer).plan(after)
 

@@ -68,9 +68,8 @@ class Leadership:
 
     @property
     def has_others(self) -> bool:
-        """Could another broker lead what this one leads? Else nobody has what producers wait for here."""
-        brokers = self._images.image.brokers.values()
-        return any(not one.is_fenced and one.node_id != self.node_id for one in brokers)
+        """Could another broker that is known lead what this one leads? A fenced one may come back."""
+        return any(node_id != self.node_id for node_id in self._images.image.brokers)
 
     def leader_of(self, partition: PartitionState) -> Leader:
         """Who leads a partition."""

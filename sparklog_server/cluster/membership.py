@@ -123,7 +123,7 @@ class Membership:
         return None
 
     def on_resigned(self, callback: Callable[[], None]) -> None:
-        """Have `callback()` called when it must not answer for groups any more."""
+        """Have `callback()` called when it must not answer for groups any more; perhaps more than once."""
         self._resigned_callbacks.append(callback)
 
     def on_resumed(self, callback: Callable[[], None]) -> None:
@@ -141,7 +141,14 @@ class Membership:
             _log.error("the log could not be followed for %d ms: groups are resigned", self._max_age_ms)
         elif not has_resigned:
             _log.warning("the log can be followed, and the broker is registered: groups are loaded")
-        for callback in self._resigned_callbacks if has_resigned else self._resumed_callbacks:
+        if has_resigned:
+            self._resign()
+        else:
+            for callback in self._resumed_callbacks:
+                callback()
+
+    def _resign(self) -> None:
+        for callback in self._resigned_callbacks:
             callback()
 
     def _on_image(self, _old: Image, _new: Image) -> None:
@@ -165,6 +172,8 @@ class Membership:
         elif not self._lifecycle.has_failed:
             _log.error("this broker was fenced, and joins again: %s", lost)
             self._is_joining_again = True
+            if self._has_resigned:  # out of touch, it could not tell that others would have the place
+                self._resign()
             self.review()
             self._background.spawn(self._join_again())
 

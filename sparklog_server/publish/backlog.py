@@ -5,6 +5,13 @@ batches compressed anew (compression.type), a hundred bytes may have become a me
 is known only when they have been accepted. So those that may grow are not begun while there is no room, and
 when one request has become so large that it has its share, the rest of it has to come again.
 
+A publish may hang in the storage for as long as that is away from here, and a producer waits for its answer
+for as long as its request may take: half a minute by default, with all batches of a partition behind it.
+1. broker A is cut off from the storage; what producers have sent it is accepted, and not published;
+2. a session later others have taken A for dead, and lead what it led;
+3. producers would find out when their requests time out. A knows as soon that it may not lead any more
+   (cluster/membership.py), and sends them away.
+
 Invariants: what was added is removed once, as large as it has become. Nobody waits while the publisher has
     nothing to do: what it needs next may be what is waiting, and what takes the room may be behind that.
 Bounds: a request's share more than the limit, and what the checkers have begun. A request that comes again
@@ -19,7 +26,8 @@ import dataclasses
 import threading
 from collections.abc import Iterator
 
-from sparklog_server.publish.parts import AppendPart, PartOutcome, UncheckedPart
+from sparklog.errors import RetriableError
+from sparklog_server.publish.parts import AppendPart, PartOutcome, SentAwayError, UncheckedPart
 
 REQUESTS_AT_LEAST = 8  # that share the limit, if they grow
 PART_BYTES = 2000  # measured: what a part of one small batch takes beside the batch, in objects of Python
@@ -31,6 +39,8 @@ class Submission:
 
     Fields:
         size_bytes: of its batches, as far as they are validated those that will be stored.
+        is_for_producer: a client waits for it, who can find another leader.
+        is_begun, is_sent_away: the publisher has begun with it, or never will.
         has_grown, is_full: a part has become larger; one more would have become too large.
     """
 
@@ -43,6 +53,9 @@ class Submission:
     is_gone: bool = False  # published, or given up
     has_grown: bool = False
     is_full: bool = False
+    is_for_producer: bool = False
+    is_begun: bool = False
+    is_sent_away: bool = False
 
     @property
     def held_bytes(self) -> int:
@@ -64,6 +77,7 @@ class Backlog:
         self.submissions = 0
         self._changed = threading.Condition()
         self._is_idle = False
+        self._of_producers: set[Submission] = set()
 
     def has_room(self, submission: Submission) -> bool:
         """Would it fit? The only one always does."""
@@ -74,6 +88,8 @@ class Backlog:
         with self._changed:
             self.used_bytes += submission.held_bytes
             self.submissions += 1
+            if submission.is_for_producer:
+                self._of_producers.add(submission)
 
     def remove(self, submission: Submission) -> None:
         """Count it out, whatever it has become."""
@@ -81,7 +97,28 @@ class Backlog:
             submission.is_gone = True
             self.used_bytes -= submission.held_bytes
             self.submissions -= 1
+            self._of_producers.discard(submission)
             self._changed.notify_all()
+
+    def begin(self, submission: Submission) -> bool:
+        """The publisher is about to publish it; False: it was sent away."""
+        with self._changed:
+            submission.is_begun = not submission.is_sent_away
+            return submission.is_begun
+
+    def send_away(self) -> None:
+        """Have producers look for another leader, and not wait for a storage that is away from here.
+
+        What is begun may be published all the same: so it is as if the request had timed out. Nothing of the
+        rest is, so that it is there once, whoever leads. Concurrency: event loop.
+        """
+        with self._changed:
+            all_of_them, self._of_producers = self._of_producers, set()
+            for one in all_of_them:
+                one.is_sent_away = not one.is_begun
+        for one in all_of_them:
+            if not one.future.done():
+                one.future.set_exception(SentAwayError() if one.is_sent_away else _unresolved())
 
     def resize(self, submission: Submission, growth_bytes: int) -> bool:
         """A part of it is so much larger now; False: too large, and to be refused."""
@@ -113,3 +150,11 @@ class Backlog:
         finally:
             with self._changed:
                 self._is_idle = False
+
+
+def _unresolved() -> RetriableError:
+    return RetriableError(
+        "PUBLISH_UNRESOLVED",
+        "found the storage away, and expected it back within broker.session.timeout.ms",
+        fix="send it again, to whoever leads the partition now: it may have been published, or may still be",
+    )

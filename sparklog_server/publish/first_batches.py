@@ -49,15 +49,18 @@ class FirstBatches:
         return len(self._refused)
 
     def refuse(self, key: Key, records: bytes | None, client: str) -> None:
-        """A batch is refused, and will come again. `client`: the address that it comes from."""
+        """A batch is refused, and will come again; with each time from then on it is remembered for as long.
+
+        Args:
+            client: the address that it comes from.
+        """
         producer_id, epoch, sequence = producer_of(records)
         if producer_id <= NO_PRODUCER_ID or len(key[0]) > _MAX_NAME_LENGTH:
             return
-        known = self._refused.get((*key, producer_id))
-        if known is not None and known[0] == epoch and known[1] <= sequence:
+        known, now_ms = self._refused.get((*key, producer_id)), self._now_ms()
+        if known is not None and known[0] == epoch and known[1] < sequence and now_ms < known[2]:
             return
-        until_ms = self._now_ms() + REMEMBERED_MS
-        self._refused.remember((*key, producer_id), (epoch, sequence, until_ms), client)
+        self._refused.remember((*key, producer_id), (epoch, sequence, now_ms + REMEMBERED_MS), client)
 
     def is_behind(self, key: Key, records: bytes | None, state: PartitionState) -> bool:
         """Must a batch wait for one that was refused? Cheap while there are none."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sparklog.errors import InvalidRequestError, RetriableError
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError
 from sparklog.format.encode import EncodedBatches
 from sparklog.metadata import NEVER_OPENS, NO_NUMBER
 from sparklog_server.cluster.leadership import LEADER_EPOCH
@@ -129,6 +129,17 @@ class RefusedBatchError(InvalidRequestError):
         super().__init__(code, message, fix=fix)
         self.kafka_code = kafka_code
         self.record_errors = record_errors
+
+
+class SentAwayError(FencedError):
+    """What a producer has sent is never published here: others may lead by now."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "BROKER_FENCED",
+            "found this broker fenced, or without a look at the metadata log for broker.session.timeout.ms",
+            fix="send it to whoever leads the partition now; nothing of it was published",
+        )
 
 
 class OvertakenError(RetriableError):

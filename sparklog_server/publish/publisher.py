@@ -127,17 +127,21 @@ class Publisher:
 
     # --- handing in (event loop) ----------------------------------------------------------------------
 
-    def submit(self, parts: Sequence[AppendPart | UncheckedPart]) -> "asyncio.Future[list[PartOutcome]]":
+    def submit(
+        self, parts: Sequence[AppendPart | UncheckedPart], *, is_for_producer: bool = False
+    ) -> "asyncio.Future[list[PartOutcome]]":
         """Have parts appended, all or some of them: one outcome per part, in order.
 
         The future never fails on account of a part. It fails, and nothing was acknowledged, with
-        RetriableError PUBLISH_BACKLOG_FULL, FatalStorageError, FencedError BROKER_FENCED.
+        RetriableError PUBLISH_BACKLOG_FULL, FatalStorageError, FencedError BROKER_FENCED. `is_for_producer`:
+        or with what `send_away` says.
 
         Concurrency: event loop. Order of calls is order in each partition.
         """
         assert self._loop is not None
         future: asyncio.Future[list[PartOutcome]] = self._loop.create_future()
-        submission = Submission(list(parts), future, sum(part.size_bytes for part in parts))
+        size = sum(part.size_bytes for part in parts)
+        submission = Submission(list(parts), future, size, is_for_producer=is_for_producer)
         refused = self._why_not(submission)
         if refused is not None:
             _set_exception(future, refused)
@@ -149,6 +153,10 @@ class Publisher:
         self._checkers.submit(submission)
         self._inbox.put(submission)
         return future
+
+    def send_away(self) -> None:
+        """Others may lead: see Backlog.send_away."""
+        self._backlog.send_away()
 
     def submit_plan(self, plan: Plan) -> "asyncio.Future[PublishResult]":
         """Publish a change of metadata, fenced as all else. What the plan raises, the future raises.
@@ -253,6 +261,9 @@ class Publisher:
                 else:
                     rest.append(one)
                 break
+            if one.is_sent_away:
+                self._backlog.remove(one)
+                continue
             if one.unchecked and not one.in_checkers:
                 self._checkers.check(one)
             if one.unchecked or (blocked and not blocked.isdisjoint(one.partitions)):
@@ -266,6 +277,9 @@ class Publisher:
             if is_full:
                 rest.append(one)
                 break
+            if not self._backlog.begin(one):
+                self._backlog.remove(one)
+                continue
             bundle.append(one)
             size += one.size_bytes
             parts += len(one.parts)
@@ -348,10 +362,11 @@ class Publisher:
 
     def _resolve(self, bundle: list[Submission], results: list[list[PartOutcome]]) -> None:
         failpoint("broker.bundle.answering")
+        for one in bundle:
+            self._backlog.remove(one)  # first: what an image shows sends nobody away who has an answer
         self._root.show()
         metrics = self._metrics
         for one, outcomes in zip(bundle, results, strict=True):
-            self._backlog.remove(one)
             for part, outcome in zip(one.parts, outcomes, strict=True):
                 if outcome.error is None and isinstance(part, AppendPart) and not outcome.duplicate:
                     metrics.messages_in(part.topic, part.encoded.record_count, part.size_bytes)

@@ -5,10 +5,9 @@ for partitions that it takes itself for the leader of, publishes them in groups 
 coordinators (the offsets of groups) from memory. A commit is computed from the newest image, or does not
 happen; so a step that commits looks at the newest, and what matters is what it compares there. Controllers
 take themselves for the one until they see otherwise: they fence brokers, whether those are dead, slow or
-well, and move leaderships. A broker that registers may have what nobody leads then led with the same commit,
-and be the controller with it, if that was its node. A broker that sees that it is fenced registers again;
-and one that is started anew may take the place of an older process of its node, which does not know of it and
-goes on.
+well, and move leaderships. A broker that sees that it is fenced registers again; and one that is started anew
+may take the place of an older process of its node, which does not know of it and goes on. What its node led
+others may lead with the same commit.
 
 Promises:
     two leaders      in an epoch of a partition one registration acts: who was elected in it
@@ -52,37 +51,43 @@ class Cluster(ClusterWorld):
 
     @step("registers", at="up", code=(f"{MODEL}.registry:join_broker", f"{MODEL}.registry:fence_broker"))
     def register(self, s: State, i: int, p: Broker) -> Next:
-        """In the place of an older one of its node, which it has reason to take for dead. What nobody leads
-        then may be led with the same commit: in the controller's name, or in its own, if that was its node.
+        """In the place of an older one of its node, which it has reason to take for dead. What that one led
+        others may lead with the same commit: said in the controller's name, which is its own, if it was that.
         """
         if not p.joins or self.is_registered(p.image, p):
             return
-        image = s.image
-        if image.registered[p.node] != NONE:
-            image = self.fenced(image, p.node)
-        epoch = image.registrations + 1
-        image = image._replace(registered=replaced(image.registered, p.node, epoch), registrations=epoch)
-        joined = p._replace(epoch=epoch, control=NONE, joins=p.joins - 1)
-        yield f" with epoch {epoch}", self.entered(s, i, joined, image)
-        leaderless = [q for q, (led, _) in enumerate(image.leaders) if led == NOBODY]
-        if not leaderless:
-            return
-        controls = s.controls
+        joined = p._replace(epoch=s.image.registrations + 1, control=NONE, joins=p.joins - 1)
+        yield f" with epoch {joined.epoch}", self.entered(s, i, joined, self.replaced_by(s.image, joined))
+        others = [node for node, one in enumerate(s.image.registered) if one != NONE and node != p.node]
         if s.image.controller == p.node:
-            term = image.controller_epoch + 1
-            image = image._replace(controller=p.node, controller_epoch=term)
-            joined, controls = joined._replace(control=term), (*controls, epoch)
-        elif image.controller == NOBODY:
-            return
-        for node, registration in enumerate(image.registered):
-            if registration != NONE:
-                leaders = image.leaders
-                for q in leaderless:
-                    leaders = replaced(leaders, q, (node, leaders[q][1] + self.rules.epoch_rises))
-                after = self.entered(
-                    s._replace(controls=controls), i, joined, image._replace(leaders=leaders)
+            for node in others:
+                image = self.replaced_by(self.led_instead(s.image, p.node, node), joined)
+                yield (
+                    f" with epoch {joined.epoch}, and broker {node} leads",
+                    self.entered(s, i, joined, image),
                 )
-                yield f" with epoch {epoch}, and broker {node} leads what nobody leads", after
+        elif s.image.controller != NOBODY:
+            for node in (*others, p.node):
+                image = self.led_instead(self.replaced_by(s.image, joined), NOBODY, node)
+                yield (
+                    f" with epoch {joined.epoch}, and broker {node} leads",
+                    self.entered(s, i, joined, image),
+                )
+
+    def replaced_by(self, image: Image, joined: Broker) -> Image:
+        """The registration of a node is this one."""
+        if image.registered[joined.node] != NONE:
+            image = self.fenced(image, joined.node)
+        registered = replaced(image.registered, joined.node, joined.epoch)
+        return image._replace(registered=registered, registrations=joined.epoch)
+
+    def led_instead(self, image: Image, before: int, node: int) -> Image:
+        """What one led, or nobody, another one leads."""
+        leaders = image.leaders
+        for q, (led, epoch) in enumerate(leaders):
+            if led == before:
+                leaders = replaced(leaders, q, (node, epoch + self.rules.epoch_rises))
+        return image._replace(leaders=leaders)
 
     def entered(self, s: State, i: int, joined: Broker, image: Image) -> State | Violation:
         after = self.committed(s, image)

@@ -15,12 +15,22 @@ import pytest
 import sparklog
 from sparklog.errors import StorageError
 from tests.server.api.producing import ONE, sequenced
-from tests.server.api.test_several_brokers import NOT_LEADER, ONE_COUNT, PATIENT, TOPIC, A, B, Two, error
+from tests.server.api.test_several_brokers import (
+    NOT_LEADER,
+    ONE_COUNT,
+    PATIENT,
+    TOPIC,
+    UNKNOWN_TOPIC,
+    A,
+    B,
+    Two,
+    error,
+)
 from tests.server.publish.asking import ProducingClient
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker, ShiftedClock
 
-PRODUCE = 0
+PRODUCE, TIMED_OUT = 0, 7
 SETTINGS = {**PATIENT, "sparklog.metadata.poll.ms": "5"}
 SESSION_MS = int(PATIENT["broker.session.timeout.ms"])
 
@@ -34,6 +44,7 @@ class Touch:
         self._is_lost = False
         self._may_publish = threading.Event()
         self._may_publish.set()
+        self.is_held_up = threading.Event()
 
     def watch(self, running: RunningBroker) -> None:
         log = running.broker.root.log
@@ -45,7 +56,9 @@ class Touch:
             return exists(name)
 
         def held_up(*words: Any) -> Any:
-            self._may_publish.wait()
+            if not self._may_publish.is_set():
+                self.is_held_up.set()
+                self._may_publish.wait()
             return sync(*words)
 
         self._monkeypatch.setattr(log.store, "exists", asked)
@@ -80,18 +93,27 @@ def two(tmp_path: Path, start_broker: Callable[..., RunningBroker], touch: Touch
         yield made
 
 
+def resigned_of(running: RunningBroker) -> threading.Event:
+    """Set when it has noticed that it is out of touch."""
+    resigned = threading.Event()
+    running.call_soon(running.broker.membership.on_resigned, resigned.set)
+    return resigned
+
+
 def is_in_charge(running: RunningBroker) -> bool:
     return running.broker.membership.is_in_charge
 
 
 def test_who_may_be_replaced_by_now_takes_nothing_and_names_nobody(two: Two, touch: Touch) -> None:
-    client = two.client(A)
+    client, resigned = two.client(A), resigned_of(two.brokers[A])
     touch.lose()
+    assert resigned.wait(60)
     client.send_produce((TOPIC, 0, ONE), version=12)
     _, response = client.receive(PRODUCE, 12)
     (found,) = response.responses[0].partition_responses
     assert (error(found), found.current_leader.leader_id) == (NOT_LEADER, -1)
     assert not response.node_endpoints
+    assert two.brokers[A].broker.publisher.pending_submissions == 0
     assert two.controller.log.refresh(force=True).partition(TOPIC, 0).log_end_offset == 0
     touch.find()
     until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
@@ -103,14 +125,15 @@ def test_who_waits_is_sent_to_the_next_leader_and_doubles_nothing(two: Two, touc
     producer_id = two.client(A).init_producer_id().producer_id
     client, publisher = two.client(A), two.brokers[A].broker.publisher
     touch.hold_up_publishing()
-    for sequence in (0, 2):
-        client.send_produce((TOPIC, 0, sequenced(producer_id, sequence)), version=12, timeout=600_000)
-    until(lambda: publisher.pending_submissions == 2, what="both are accepted")
+    client.send_produce((TOPIC, 0, sequenced(producer_id, 0)), version=12, timeout=600_000)
+    assert touch.is_held_up.wait(60)
+    client.send_produce((TOPIC, 0, sequenced(producer_id, 2)), version=12, timeout=600_000)
+    until(lambda: publisher.pending_submissions == 2, what="the second one is accepted")
     touch.lose()
-    for _ in range(2):
+    for expected in (TIMED_OUT, NOT_LEADER):  # the first one may be published yet
         _, response = client.receive(PRODUCE, 12)
         (found,) = response.responses[0].partition_responses
-        assert (error(found), found.current_leader.leader_id) == (NOT_LEADER, -1)
+        assert (error(found), found.current_leader.leader_id) == (expected, -1)
     two.controller.lead(B, TOPIC)
     two.look(B)
     answers = [two.client(B).produce((TOPIC, 0, sequenced(producer_id, one)))[0] for one in (0, 2)]
@@ -120,19 +143,66 @@ def test_who_waits_is_sent_to_the_next_leader_and_doubles_nothing(two: Two, touc
     assert two.controller.log.refresh(force=True).partition(TOPIC, 0).log_end_offset == 4
 
 
-def test_what_was_accepted_before_is_found_when_nobody_has_taken_over(two: Two, touch: Touch) -> None:
-    """The storage was away for all: A leads still, and publishes what it had."""
+def test_what_was_begun_is_found_and_the_rest_never_there_when_nobody_has_taken_over(
+    two: Two, touch: Touch
+) -> None:
+    """The storage was away for all: A leads still, and publishes what it had begun with."""
     producer_id = two.client(A).init_producer_id().producer_id
     client, publisher = two.client(A), two.brokers[A].broker.publisher
     touch.hold_up_publishing()
     client.send_produce((TOPIC, 0, sequenced(producer_id, 0)), timeout=600_000)
-    until(lambda: publisher.pending_submissions == 1, what="it is accepted")
+    assert touch.is_held_up.wait(60)
+    client.send_produce((TOPIC, 0, ONE), timeout=600_000)  # which nobody could tell from a second one
+    until(lambda: publisher.pending_submissions == 2, what="the second one is accepted")
     touch.lose()
-    assert error(client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]) == NOT_LEADER
+    told = [error(client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]) for _ in range(2)]
+    assert told == [TIMED_OUT, NOT_LEADER]
     touch.find()
     until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
-    answers = [client.produce((TOPIC, 0, sequenced(producer_id, one)))[0] for one in (0, 2)]
-    assert [(error(one), one.base_offset) for one in answers] == [(0, 0), (0, 2)]
+    sent = (sequenced(producer_id, 0), ONE, sequenced(producer_id, 2))
+    answers = [client.produce((TOPIC, 0, one))[0] for one in sent]
+    assert [(error(one), one.base_offset) for one in answers] == [(0, 0), (0, 2), (0, 4)]
+
+
+def test_what_is_behind_what_was_accepted_and_sent_away_waits_for_it(two: Two, touch: Touch) -> None:
+    producer_id = two.client(A).init_producer_id().producer_id
+    client, publisher = two.client(A), two.brokers[A].broker.publisher
+
+    def send(sequence: int) -> int:
+        return error(client.produce((TOPIC, 0, sequenced(producer_id, sequence)))[0])
+
+    touch.hold_up_publishing()
+    client.send_produce((TOPIC, 0, ONE), timeout=600_000)
+    assert touch.is_held_up.wait(60)
+    client.send_produce((TOPIC, 0, sequenced(producer_id, 0)), timeout=600_000)
+    until(lambda: publisher.pending_submissions == 2, what="the first batch is accepted")
+    touch.lose()
+    for _ in range(2):
+        client.receive(PRODUCE, 9)
+    touch.find()
+    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    assert (send(2), send(0), send(2)) == (NOT_LEADER, 0, 0)
+
+
+def test_who_learns_that_it_was_replaced_after_it_was_out_of_touch_sends_away_again(
+    two: Two, touch: Touch
+) -> None:
+    """Those whom it had let wait, as it knew of nobody else."""
+    running, told = two.brokers[A], list[str]()
+    running.call_soon(running.broker.membership.on_resigned, lambda: told.append("resigned"))
+    touch.lose()
+    until(lambda: len(told) == 1, what="it is out of touch")
+    two.controller.fence(A)
+    touch.find()
+    until(lambda: len(told) == 2, what="it has seen that it is fenced")
+
+
+def test_a_negative_partition_does_not_exist_out_of_touch_either(two: Two, touch: Touch) -> None:
+    resigned = resigned_of(two.brokers[A])
+    touch.lose()
+    assert resigned.wait(60)
+    (found,) = two.client(A).produce((TOPIC, -5, ONE))
+    assert error(found) == UNKNOWN_TOPIC
 
 
 def test_what_comes_behind_what_was_refused_waits_for_it(two: Two, touch: Touch) -> None:
@@ -157,8 +227,7 @@ def test_whom_nobody_could_replace_lets_producers_wait(
         log.create_topic(TOPIC, 1)
     running = start_broker(SETTINGS, clock=touch.clock)
     touch.watch(running)
-    resigned = threading.Event()
-    running.call_soon(running.broker.membership.on_resigned, resigned.set)
+    resigned = resigned_of(running)
     with ProducingClient(running.host, running.port) as client:
         publisher = running.broker.publisher
         touch.hold_up_publishing()

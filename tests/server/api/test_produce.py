@@ -82,9 +82,9 @@ def test_parts_say_where_they_come_from(
     told: list[str] = []
     submit = publisher.submit
 
-    def note(parts: Any) -> Any:
+    def note(parts: Any, **options: Any) -> Any:
         told.extend(part.check().client for part in parts)
-        return submit(parts)
+        return submit(parts, **options)
 
     monkeypatch.setattr(publisher, "submit", note)
     client.produce(("orders", 0, ONE))
@@ -188,7 +188,7 @@ def test_a_batch_does_not_take_the_place_of_a_first_one_that_found_the_backlog_f
     publisher = broker.broker.publisher
     submit = publisher.submit
 
-    def full(parts: Any) -> "asyncio.Future[Any]":
+    def full(_parts: Any, **_options: Any) -> "asyncio.Future[Any]":
         refused: asyncio.Future[Any] = broker.loop.create_future()
         refused.set_exception(RetriableError("PUBLISH_BACKLOG_FULL", "too many", fix="wait"))
         monkeypatch.setattr(publisher, "submit", submit)  # the next one finds room

@@ -53,6 +53,27 @@ def test_an_earlier_one_that_is_refused_later_counts(first: FirstBatches, state:
     assert first.is_behind(KEY, sent(4), state)
 
 
+def test_it_is_remembered_for_as_long_after_each_refusal(
+    first: FirstBatches, state: PartitionState, clock: ManualClock
+) -> None:
+    """An outage may take longer: what is sent again and again has not been given up."""
+    for _ in range(3):
+        first.refuse(KEY, sent(0), CLIENT)
+        clock.sleep_ms(REMEMBERED_MS - 1)
+    assert first.is_behind(KEY, sent(2), state)
+    clock.sleep_ms(1)
+    assert not first.is_behind(KEY, sent(2), state)
+
+
+def test_one_that_was_given_up_makes_room_for_a_later_one(
+    first: FirstBatches, state: PartitionState, clock: ManualClock
+) -> None:
+    first.refuse(KEY, sent(0), CLIENT)
+    clock.sleep_ms(REMEMBERED_MS)
+    first.refuse(KEY, sent(2), CLIENT)
+    assert first.is_behind(KEY, sent(4), state)
+
+
 def test_others_do_not_wait(first: FirstBatches, state: PartitionState) -> None:
     first.refuse(KEY, sent(0), CLIENT)
     assert not first.is_behind(KEY, sent(2, producer_id=6), state)
