@@ -14,7 +14,7 @@ from sparklog.storage import MemoryStore
 from sparklog_server.publish.backlog import PART_BYTES, REQUESTS_AT_LEAST, Backlog, Submission
 from sparklog_server.publish.checkers import Checkers
 from sparklog_server.publish.part_checks import CheckTerms, unchecked_part
-from sparklog_server.publish.parts import AppendPart, UncheckedPart
+from sparklog_server.publish.parts import AppendPart, SentAwayError, UncheckedPart
 from tests.server.publish.batches import NOW_MS, batch, rules
 from tests.server.publish.surroundings import Surroundings
 from tests.server.publish.test_part_checks import part_of
@@ -214,3 +214,23 @@ def test_push_back_by_parts(log: SparkLog, store: MemoryStore) -> None:
         await first
 
     run(log, scenario, sparklog_publish_backlog_bytes=str(9 * PART_BYTES + 2000))
+
+
+def test_what_is_sent_away_is_begun_by_nobody_and_what_is_begun_is_told_that_it_may_be_there() -> None:
+    """Also in the moment between the publisher's look at it and its beginning with it."""
+    backlog = Backlog(1 << 20)
+    waiting, begun, of_a_coordinator = (submission_of(growing()) for _ in range(3))
+    waiting.is_for_producer = begun.is_for_producer = True
+    for one in (waiting, begun, of_a_coordinator):
+        backlog.add(one)
+    assert backlog.begin(begun)
+    backlog.send_away()
+    assert isinstance(waiting.future.exception(), SentAwayError)
+    error = begun.future.exception()
+    assert isinstance(error, RetriableError)
+    assert error.code == "PUBLISH_UNRESOLVED"
+    assert not of_a_coordinator.future.done()
+    assert [backlog.begin(one) for one in (waiting, of_a_coordinator)] == [False, True]
+    for one in (waiting, begun, of_a_coordinator):
+        backlog.remove(one)
+    assert (backlog.submissions, backlog.used_bytes) == (0, 0)

@@ -57,7 +57,7 @@ def test_it_is_remembered_for_as_long_after_each_refusal(
     first: FirstBatches, state: PartitionState, clock: ManualClock
 ) -> None:
     """An outage may take longer: what is sent again and again has not been given up."""
-    for _ in range(3):
+    for _ in range(2):
         first.refuse(KEY, sent(0), CLIENT)
         clock.sleep_ms(REMEMBERED_MS - 1)
     assert first.is_behind(KEY, sent(2), state)
