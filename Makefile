@@ -136,7 +136,7 @@ $(VENV)/.demo: $(INSTALL_INPUTS)
 	@echo "Installing sparklog[dev] with PySpark $(firstword $(subst -, ,$*)) into $(@D)."
 	@test -x $(@D)/bin/python || "$(or $(MATRIX_PYTHON),$$(sh scripts/preflight.sh))" -m venv $(@D)
 	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
-	$(@D)/bin/python -m pip install --disable-pip-version-check -c $(@D)/constraints.txt -e ".[dev]" "pyspark==$(firstword $(subst -, ,$*))"
+	$(@D)/bin/python -m pip install --disable-pip-version-check -c $(@D)/constraints.txt -e ".[dev]" "pyspark[connect]==$(firstword $(subst -, ,$*))"
 	@touch $@
 
 .PHONY: install
