@@ -53,13 +53,6 @@ MUTANTS = (
         OF_DUTIES,
     ),
     Mutant(
-        "controller: what one led that is started again is led with its join",
-        DUTIES,
-        "    if image.controller.node_id != node_id:\n        return []\n",
-        "    if image is not None:\n        return []\n",
-        OF_DUTIES,
-    ),
-    Mutant(
         "controller: what a registration led is led with the join that ends it",
         DUTIES,
         "    yield lambda image, epoch: plan_takeover(image, controller_epoch=epoch)\n\n\n",

@@ -233,8 +233,15 @@ MUTANTS = (
     Mutant(
         "several brokers: what may be published yet is not said to be nobody's",
         f"{PUBLISH}/backlog.py",
-        "                one.is_sent_away = not one.is_begun\n",
-        "                one.is_sent_away = True\n",
+        "                one.is_sent_away = not one.is_begun and",
+        "                one.is_sent_away =",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "several brokers: what has timed out is not sent away as well",
+        f"{PUBLISH}/backlog.py",
+        "not one.is_begun and not one.future.done()\n",
+        "not one.is_begun\n",
         OF_TOUCH,
     ),
     Mutant(

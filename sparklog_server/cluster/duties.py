@@ -25,7 +25,6 @@ from sparklog.metadata import (
 )
 from sparklog_server.cluster.assigning import Assigning
 from sparklog_server.cluster.elections import (
-    elect_others,
     plan_failover,
     plan_hand_over,
     plan_takeover,
@@ -89,17 +88,6 @@ class Duties:
         yield lambda image, epoch: plan_completions(image, controller_epoch=epoch)
 
 
-def plan_ending(image: Image, node_id: int) -> list[Action]:
-    """What goes before the end of a registration, with which the node's next one begins.
-
-    If that was the controller, nobody could say afterwards who leads what it led; so that is said before, in
-    its name. It is not the controller again: one that crashes time and again would find nobody dead.
-    """
-    if image.controller.node_id != node_id:
-        return []
-    return elect_others(image, node_id, controller_epoch=image.controller.controller_epoch)
-
-
 def plan_entering(before: Image, after: Image, joined: Known, assigning: Assigning) -> list[Action]:
     """What goes with the commit by which a broker joins; the images without it, and with it.
 
@@ -108,7 +96,9 @@ def plan_entering(before: Image, after: Image, joined: Known, assigning: Assigni
 
     What nobody leads, as the registration that led it ends with this commit, is led again, in the
     controller's name, too. So no client sees it without a leader: aiokafka's producers give a batch up then
-    that has waited for long.
+    that has waited for long. If the controller ends with the commit, whoever is elected next sees to it, in
+    a moment: nobody here knows which of the others are alive, and one that crashes time and again shall not
+    be it each time.
     """
     node_id, _ = joined
     newcomer = NO_NODE if node_id in before.brokers else node_id

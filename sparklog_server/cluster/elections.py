@@ -40,13 +40,6 @@ def plan_failover(image: Image, node_id: int, *, controller_epoch: int) -> list[
     broker = image.brokers.get(node_id)
     if broker is None or broker.is_fenced:
         return []
-    fence = plan_fence_broker(image, node_id, broker.broker_epoch, controller_epoch=controller_epoch)
-    elections = elect_others(image, node_id, controller_epoch=controller_epoch)
-    return [*elections, *([] if fence is None else [fence])]
-
-
-def elect_others(image: Image, node_id: int, *, controller_epoch: int) -> list[Action]:
-    """Others lead what a broker leads, as far as there are any."""
     usable = selectors.usable_brokers(image) - {node_id}
     chosen = {
         key: selectors.offline(partition, usable)
@@ -54,7 +47,8 @@ def elect_others(image: Image, node_id: int, *, controller_epoch: int) -> list[A
         if partition.leader == node_id
     }
     leaders = {key: leader for key, leader in chosen.items() if leader != NO_NODE}
-    return _elect(image, leaders, controller_epoch)
+    fence = plan_fence_broker(image, node_id, broker.broker_epoch, controller_epoch=controller_epoch)
+    return [*_elect(image, leaders, controller_epoch), *([] if fence is None else [fence])]
 
 
 def plan_takeover(image: Image, *, controller_epoch: int) -> list[Action]:

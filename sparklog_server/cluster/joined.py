@@ -43,14 +43,6 @@ def nothing_else(_before: Image, _after: Image, _joined: tuple[int, int]) -> Seq
     return ()
 
 
-Ending = Callable[[Image], Sequence[Action]]
-
-
-def nothing_before(_image: Image) -> Sequence[Action]:
-    """Whoever leads next is another's to say."""
-    return ()
-
-
 def nothing_more(_image: Image, _actions: Sequence[Action]) -> Sequence[Action]:
     """Whoever has to complete the change finds out by itself."""
     return ()
@@ -76,14 +68,12 @@ class Joined:
         incarnation_id: str | None = None,
         rack: str = "",
         replaces: int = NO_EPOCH,
-        ending: Ending = nothing_before,
         entering: Entering = nothing_else,
         completing: Completing = nothing_more,
     ) -> "Joined":
         """Serve the root beside others.
 
         Args:
-            ending: what is to be committed before a registration that `replaces` names ends (duties.py).
             entering: what is to be committed with the join (duties.py).
             completing: what is to be committed with a change of metadata (assigning.py).
             incarnation_id: the same at each try, for one that failed may have arrived; None: there is one.
@@ -108,7 +98,7 @@ class Joined:
                 listeners=listeners,
                 rack=rack,
             )
-            actions: list[Action] = [join] if fence is None else [*ending(image), fence, join]
+            actions: list[Action] = [join] if fence is None else [fence, join]
             after = apply_actions(image, actions, commit=image.commit + 1, commit_uuid="planned")
             return [*actions, *entering(image, after, (node_id, join.broker_epoch))]
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from sparklog.errors import FatalStorageError, SparklogError
 from sparklog.metadata import NO_EPOCH, BrokerListener, Image, RegisteredBroker
 from sparklog_server.cluster.assigning import Assigning
-from sparklog_server.cluster.duties import plan_ending, plan_entering
+from sparklog_server.cluster.duties import plan_entering
 from sparklog_server.cluster.heartbeats import NO_BEAT, Beat, read_heartbeats, say_nothing
 from sparklog_server.cluster.joined import Joined
 from sparklog_server.cluster.node_lock import NodeLock
@@ -79,7 +79,6 @@ async def join(
             incarnation_id=incarnation_id,
             rack=settings.broker_rack,
             replaces=replaces,
-            ending=lambda image: plan_ending(image, settings.node_id),
             entering=lambda before, after, joined: plan_entering(before, after, joined, assigning),
             completing=assigning.assignments,
         )

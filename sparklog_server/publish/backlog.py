@@ -115,7 +115,8 @@ class Backlog:
         with self._changed:
             all_of_them, self._of_producers = self._of_producers, set()
             for one in all_of_them:
-                one.is_sent_away = not one.is_begun
+                # Whoever was told that it timed out was not told that it must come again.
+                one.is_sent_away = not one.is_begun and not one.future.done()
         for one in all_of_them:
             if not one.future.done():
                 one.future.set_exception(SentAwayError() if one.is_sent_away else _unresolved())

@@ -6,8 +6,8 @@ coordinators (the offsets of groups) from memory. A commit is computed from the 
 happen; so a step that commits looks at the newest, and what matters is what it compares there. Controllers
 take themselves for the one until they see otherwise: they fence brokers, whether those are dead, slow or
 well, and move leaderships. A broker that sees that it is fenced registers again; and one that is started anew
-may take the place of an older process of its node, which does not know of it and goes on. What its node led
-others may lead with the same commit.
+may take the place of an older process of its node, which does not know of it and goes on. What nobody leads
+then may be led with the same commit.
 
 Promises:
     two leaders      in an epoch of a partition one registration acts: who was elected in it
@@ -51,24 +51,18 @@ class Cluster(ClusterWorld):
 
     @step("registers", at="up", code=(f"{MODEL}.registry:join_broker", f"{MODEL}.registry:fence_broker"))
     def register(self, s: State, i: int, p: Broker) -> Next:
-        """In the place of an older one of its node, which it has reason to take for dead. What that one led
-        others may lead with the same commit: said in the controller's name, which is its own, if it was that.
+        """In the place of an older one of its node, which it has reason to take for dead. What nobody leads
+        then somebody may lead with the same commit, in the controller's name.
         """
         if not p.joins or self.is_registered(p.image, p):
             return
         joined = p._replace(epoch=s.image.registrations + 1, control=NONE, joins=p.joins - 1)
         yield f" with epoch {joined.epoch}", self.entered(s, i, joined, self.replaced_by(s.image, joined))
-        others = [node for node, one in enumerate(s.image.registered) if one != NONE and node != p.node]
-        if s.image.controller == p.node:
-            for node in others:
-                image = self.replaced_by(self.led_instead(s.image, p.node, node), joined)
-                yield (
-                    f" with epoch {joined.epoch}, and broker {node} leads",
-                    self.entered(s, i, joined, image),
-                )
-        elif s.image.controller != NOBODY:
-            for node in (*others, p.node):
-                image = self.led_instead(self.replaced_by(s.image, joined), NOBODY, node)
+        if s.image.controller in (NOBODY, p.node):
+            return
+        for node, one in enumerate(s.image.registered):
+            if one != NONE or node == p.node:
+                image = self.led_instead(self.replaced_by(s.image, joined), node)
                 yield (
                     f" with epoch {joined.epoch}, and broker {node} leads",
                     self.entered(s, i, joined, image),
@@ -81,11 +75,11 @@ class Cluster(ClusterWorld):
         registered = replaced(image.registered, joined.node, joined.epoch)
         return image._replace(registered=registered, registrations=joined.epoch)
 
-    def led_instead(self, image: Image, before: int, node: int) -> Image:
-        """What one led, or nobody, another one leads."""
+    def led_instead(self, image: Image, node: int) -> Image:
+        """What nobody leads, one leads."""
         leaders = image.leaders
         for q, (led, epoch) in enumerate(leaders):
-            if led == before:
+            if led == NOBODY:
                 leaders = replaced(leaders, q, (node, epoch + self.rules.epoch_rises))
         return image._replace(leaders=leaders)
 

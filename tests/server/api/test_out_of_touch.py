@@ -184,6 +184,24 @@ def test_what_is_behind_what_was_accepted_and_sent_away_waits_for_it(two: Two, t
     assert (send(2), send(0), send(2)) == (NOT_LEADER, 0, 0)
 
 
+def test_what_has_timed_out_before_is_published_and_nothing_takes_its_place(two: Two, touch: Touch) -> None:
+    producer_id = two.client(A).init_producer_id().producer_id
+    client, other = two.client(A), two.client(A)
+
+    def send(sequence: int, **fields: Any) -> int:
+        return error(other.produce((TOPIC, 0, sequenced(producer_id, sequence)), **fields)[0])
+
+    touch.hold_up_publishing()
+    client.send_produce((TOPIC, 0, ONE), timeout=600_000)
+    assert touch.is_held_up.wait(60)
+    assert send(0, timeout=1) == TIMED_OUT
+    touch.lose()
+    assert error(client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]) == TIMED_OUT
+    touch.find()
+    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    assert (send(2), send(0), send(2)) == (0, 0, 0)
+
+
 def test_who_learns_that_it_was_replaced_after_it_was_out_of_touch_sends_away_again(
     two: Two, touch: Touch
 ) -> None:
