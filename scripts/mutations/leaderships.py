@@ -58,8 +58,8 @@ MUTANTS = (
     Mutant(
         "several brokers: only a leader accepts what is produced",
         "sparklog_server/api/produce.py",
-        "    if leader.node_id != services.node_id:  # also if nobody",
-        "    if False:  # also if nobody",
+        "        if leader.node_id != services.node_id or not may_lead:",
+        "        if not may_lead:",
         OF_API,
     ),
     Mutant(
