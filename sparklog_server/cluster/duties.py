@@ -96,9 +96,8 @@ def plan_entering(before: Image, after: Image, joined: Known, assigning: Assigni
 
     What nobody leads, as the registration that led it ends with this commit, is led again, in the
     controller's name, too. So no client sees it without a leader: aiokafka's producers give a batch up then
-    that has waited for long. If the controller ends with the commit, whoever is elected next sees to it, in
-    a moment: nobody here knows which of the others are alive, and one that crashes time and again shall not
-    be it each time.
+    that has waited for long. If the controller itself ends with the commit, whoever is elected next sees to
+    it, in a moment: nobody here knows which of the others are alive.
     """
     node_id, _ = joined
     newcomer = NO_NODE if node_id in before.brokers else node_id

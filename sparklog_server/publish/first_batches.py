@@ -49,7 +49,7 @@ class FirstBatches:
         return len(self._refused)
 
     def refuse(self, key: Key, records: bytes | None, client: str) -> None:
-        """A batch is refused, and will come again; with each time from then on it is remembered for as long.
+        """A batch is refused, and will come again. REMEMBERED_MS begin anew each time that it is refused.
 
         Args:
             client: the address that it comes from.

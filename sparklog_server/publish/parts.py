@@ -137,7 +137,8 @@ class SentAwayError(FencedError):
     def __init__(self) -> None:
         super().__init__(
             "BROKER_FENCED",
-            "found this broker fenced, or without a look at the metadata log for broker.session.timeout.ms",
+            "found this broker fenced, or without a look at the metadata log for broker.session.timeout.ms, "
+            "expected a registration that stands, as of an image that is newer",
             fix="send it to whoever leads the partition now; nothing of it was published",
         )
 

@@ -133,8 +133,8 @@ class Publisher:
         """Have parts appended, all or some of them: one outcome per part, in order.
 
         The future never fails on account of a part. It fails, and nothing was acknowledged, with
-        RetriableError PUBLISH_BACKLOG_FULL, FatalStorageError, FencedError BROKER_FENCED. `is_for_producer`:
-        or with what `send_away` says.
+        RetriableError PUBLISH_BACKLOG_FULL, FatalStorageError, FencedError BROKER_FENCED; `is_for_producer`:
+        by `send_away`, too, with SentAwayError or RetriableError PUBLISH_UNRESOLVED.
 
         Concurrency: event loop. Order of calls is order in each partition.
         """
@@ -155,7 +155,7 @@ class Publisher:
         return future
 
     def send_away(self) -> None:
-        """Others may lead: see Backlog.send_away."""
+        """End what was submitted for producers: others may lead by now (Backlog.send_away)."""
         self._backlog.send_away()
 
     def submit_plan(self, plan: Plan) -> "asyncio.Future[PublishResult]":
