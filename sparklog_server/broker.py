@@ -207,16 +207,21 @@ class Broker:
         )
         self.lifecycle.on_failed(groups.release)
         self.membership.on_resigned(groups.release)
-        self.membership.on_resigned(self._send_producers_away)
+        self.membership.on_resigned(self._send_clients_away)
         self.membership.on_resumed(groups.resume)
         return groups
 
-    def _send_producers_away(self) -> None:
+    def _send_clients_away(self) -> None:
+        """Others may lead what this broker led. Out of touch it knows no more who: like a dead one it refuses
+        clients, so that they ask others. Some ask nobody else for as long as it answers.
+        """
         if self.leadership.has_others:
             self.publisher.send_away()
+            if self.membership.left_ms <= 0:
+                self.network.refuse("the log cannot be followed, and other brokers may serve")
 
     def _make_network(self) -> Network:
-        return Network(
+        network = Network(
             self.config.network,
             self.dispatcher.begin,
             clock=self.clock,
@@ -224,6 +229,8 @@ class Broker:
             run_blocking=self.root.run,
             on_closed=self.fetches.sessions.end_of,
         )
+        self.membership.on_resumed(network.listen)
+        return network
 
     def _services(self) -> Services:
         return Services(

@@ -4,6 +4,8 @@ from scripts.mutations.mutant import Mutant
 
 OF_API = "tests/server/api/test_several_brokers.py"
 PRODUCE, OF_TOUCH = "sparklog_server/api/produce.py", "tests/server/api/test_out_of_touch.py"
+OF_REFUSING = "tests/server/network/test_refusing.py"
+OF_LISTENER = "tests/server/network/test_listener.py"
 PUBLISH = "sparklog_server/publish"
 OF_PUBLISH = "tests/server/publish/test_leaderships.py"
 CHECKING, OF_CHECKING = "sparklog_server/fetch/checking.py", "tests/server/fetch/test_checking.py"
@@ -13,6 +15,69 @@ EPOCHS, OF_EPOCHS = (
 )
 
 MUTANTS = (
+    Mutant(
+        "out of touch: a broker that others may have replaced goes on to answer clients",
+        "sparklog_server/broker.py",
+        "if self.membership.left_ms <= 0:",
+        "if False:",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "out of touch: a broker that is in touch, and fenced, refuses clients",
+        "sparklog_server/broker.py",
+        "if self.membership.left_ms <= 0:",
+        "if True:",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "out of touch: a broker that was out of touch refuses clients for ever",
+        "sparklog_server/broker.py",
+        "        self.membership.on_resumed(network.listen)\n",
+        "",
+        OF_TOUCH,
+    ),
+    Mutant(
+        "refusing: who has not begun to listen is not told",
+        "sparklog_server/network/server.py",
+        "        if not self._refuses:\n",
+        "        if True:\n",
+        OF_REFUSING,
+    ),
+    Mutant(
+        "refusing: clients that are there stay",
+        "sparklog_server/network/server.py",
+        "            connection.drain(why)\n            asyncio.get_running_loop()",
+        "            asyncio.get_running_loop()",
+        OF_REFUSING,
+    ),
+    Mutant(
+        "refusing: what is never answered keeps its connection",
+        "sparklog_server/network/server.py",
+        "            asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, connection.close, why)\n",
+        "",
+        OF_REFUSING,
+    ),
+    Mutant(
+        "refusing: what is answered at once is not told",
+        "sparklog_server/network/server.py",
+        "call_later(ANSWERED_WITHIN_S, connection.close, why)",
+        "call_soon(connection.close, why)",
+        OF_REFUSING,
+    ),
+    Mutant(
+        "refusing: another process may have the port",
+        "sparklog_server/network/listener.py",
+        "            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)\n            self",
+        "            self",
+        OF_LISTENER,
+    ),
+    Mutant(
+        "refusing: a port that the kernel chose is lost",
+        "sparklog_server/network/listener.py",
+        "    if port == 0:\n",
+        "    if False:\n",
+        OF_LISTENER,
+    ),
     Mutant(
         "several brokers: a bundle is judged by who leads",
         f"{PUBLISH}/bundle_plan.py",

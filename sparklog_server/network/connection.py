@@ -99,11 +99,11 @@ class Connection:
             self.receiver.close()
             self._sock.close()
 
-    def drain(self) -> None:
+    def drain(self, why: str) -> None:
         """No more requests: what is being worked on is answered, then the connection ends."""
         self._draining = True
         if self.is_waiting:
-            self.close("the broker is shutting down")
+            self.close(why)
         else:
             self._shutdown(socket.SHUT_RD)
 

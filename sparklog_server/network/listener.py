@@ -1,15 +1,17 @@
 """One listening socket: its port, and its connections, each counted in before it costs anything.
 
 A port is taken when the broker starts, so that one that is taken already is told before anything is written.
-It listens only when it can answer: until then clients are refused at once, and go on to another broker,
-instead of hanging in the kernel's queue for as long as the broker waits for its node id.
+It listens only while it can answer: else clients are refused at once, and go on to another broker, instead
+of hanging in the kernel's queue for as long as the broker waits for its node id, or coming back to one that
+is out of touch.
 
 Invariants: no more connections than the quota says, in all (then nobody is accepted: they queue in the
-    kernel) and per address (then the new one is closed).
+    kernel) and per address (then the new one is closed). The port is nobody else's from `bind` to `close`.
 Sources: Kafka SocketServer.Acceptor (opens its socket when requests are processed), ConnectionQuotas.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
@@ -34,6 +36,7 @@ class Listener:
         self.address = address
         self.advertised = AdvertisedListener(address.host, address.port)
         self._socket: socket.socket | None = None
+        self._listens = asyncio.Event()
 
     def bind(self) -> None:
         """Take the port; 0 takes any free one. Whoever connects is refused."""
@@ -55,8 +58,10 @@ class Listener:
         self.advertised = settings.advertised(self.address)
 
     def listen(self) -> None:
-        """Have the kernel take connections from now on."""
+        """Have the kernel take connections from now on; again, after `refuse`."""
         assert self._socket is not None
+        if self._listens.is_set():
+            return
         try:
             # The connections have it from here: what is left of them keeps no next process from the port.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,6 +69,21 @@ class Listener:
         except OSError as error:
             self._explain(error)
             raise
+        self._listens.set()
+
+    def refuse(self) -> None:
+        """Have the kernel refuse who connects, and who is not accepted yet, until `listen` is called again.
+
+        A system that cannot (Linux can) goes on to listen.
+        """
+        assert self._socket is not None
+        if not self._listens.is_set():
+            return
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+            # Nobody listens now, and who reuses addresses could have this one as well.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            self._listens.clear()
 
     async def accept(self) -> None:
         """Accept until cancelled."""
@@ -72,6 +92,7 @@ class Listener:
         quota = self._shared.quota
         while True:
             await quota.wait_for_room()
+            await self._listens.wait()
             try:
                 sock, peer = await loop.sock_accept(self._socket)
             except OSError as error:
@@ -112,12 +133,25 @@ def _bind(sock: socket.socket, address: tuple[str, int]) -> None:
     """For this socket alone: two may share a port with SO_REUSEADDR for as long as neither listens.
 
     So without it, unless connections of a process that has ended are left: those need it, at this moment.
+    A port that the kernel has chosen it would take back when the socket listens no more, one that it was
+    told to give it would not: so any port is asked for twice.
     """
+    host, port = address
+    if port == 0:
+        with socket.socket(sock.family, sock.type) as chosen:
+            chosen.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            chosen.bind(address)
+            _bind_beside(sock, (host, chosen.getsockname()[1]))
+        return
     try:
         sock.bind(address)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        _bind_beside(sock, address)
+
+
+def _bind_beside(sock: socket.socket, address: tuple[str, int]) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(address)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)

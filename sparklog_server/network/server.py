@@ -24,6 +24,7 @@ from sparklog_server.settings.network import NetworkSettings
 
 _log = logging.getLogger("sparklog_server.network")
 LOOK_MS = 1000
+ANSWERED_WITHIN_S = 1.0  # of whom clients are refused: what waits for nothing but its turn
 
 
 class Network:
@@ -57,6 +58,7 @@ class Network:
         self._on_closed = on_closed
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
+        self._refuses = False
         self.looks = 0  # how often all connections were looked at
         metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
 
@@ -74,12 +76,31 @@ class Network:
         )
 
     def start(self) -> None:
-        """Listen, and accept connections."""
-        for listener in self.listeners:
-            listener.listen()
+        """Listen, unless told to refuse, and accept connections."""
+        if not self._refuses:
+            self.listen()
         for listener in self.listeners:
             self._keep(asyncio.create_task(listener.accept()))
         self._keep(asyncio.create_task(self._look_after_connections()))
+
+    def listen(self) -> None:
+        """Have clients connect, from the start on or again."""
+        self._refuses = False
+        for listener in self.listeners:
+            listener.listen()
+
+    def refuse(self, why: str) -> None:
+        """As a broker that is dead: let go of all clients, and refuse new ones, until `listen` is called.
+
+        What is answered at once is answered still.
+        """
+        _log.warning("clients are refused, and %d connections ended: %s", len(self.connections), why)
+        self._refuses = True
+        for listener in self.listeners:
+            listener.refuse()
+        for connection in list(self.connections.values()):
+            connection.drain(why)
+            asyncio.get_running_loop().call_later(ANSWERED_WITHIN_S, connection.close, why)
 
     async def stop(self, timeout_ms: int) -> None:
         """Accept no more; let requests in progress be answered, for so long; close."""
@@ -89,7 +110,7 @@ class Network:
         for listener in self.listeners:
             listener.close()
         for connection in list(self.connections.values()):
-            connection.drain()
+            connection.drain("the broker is shutting down")
         if self._connection_tasks():
             await asyncio.wait(self._connection_tasks(), timeout=timeout_ms / 1000)
         for connection in list(self.connections.values()):

@@ -1,6 +1,7 @@
-"""Produce at a broker that cannot follow the metadata log: others may lead what it takes for its own.
+"""A broker that cannot follow the metadata log: others may lead what it takes for its own.
 
-Whoever waits for an answer of its, or comes to it, has to look for them, and not to wait for the storage.
+Whoever waits for an answer of its has to look for them, and not to wait for the storage. From then on it
+refuses clients as a dead one; until it has noticed, it tells producers that it leads nothing.
 """
 
 import threading
@@ -19,6 +20,7 @@ from tests.server.api.test_several_brokers import (
     NOT_LEADER,
     ONE_COUNT,
     PATIENT,
+    SELDOM,
     TOPIC,
     UNKNOWN_TOPIC,
     A,
@@ -30,9 +32,10 @@ from tests.server.publish.asking import ProducingClient
 from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker, ShiftedClock
 
-PRODUCE, TIMED_OUT = 0, 7
+PRODUCE, METADATA, TIMED_OUT = 0, 3, 7
 SETTINGS = {**PATIENT, "sparklog.metadata.poll.ms": "5"}
 SESSION_MS = int(PATIENT["broker.session.timeout.ms"])
+unnoticed = pytest.mark.parametrize("two", [SELDOM], indirect=True)  # it looks for nothing by itself
 
 
 class Touch:
@@ -42,8 +45,9 @@ class Touch:
         self.clock = ShiftedClock()
         self._monkeypatch = monkeypatch
         self._is_lost = False
-        self._may_publish = threading.Event()
+        self._may_publish, self._may_look = threading.Event(), threading.Event()
         self._may_publish.set()
+        self._may_look.set()
         self.is_held_up = threading.Event()
 
     def watch(self, running: RunningBroker) -> None:
@@ -51,6 +55,7 @@ class Touch:
         exists, sync = log.store.exists, log.writer.sync
 
         def asked(name: str) -> bool:
+            self._may_look.wait()
             if self._is_lost:
                 raise StorageError("STORE_UNAVAILABLE", f"{name}: found no storage", fix="wait for it")
             return exists(name)
@@ -67,14 +72,17 @@ class Touch:
     def hold_up_publishing(self) -> None:
         self._may_publish.clear()
 
-    def lose(self) -> None:
-        """For longer than a session."""
+    def lose(self, *, silently: bool = False) -> None:
+        """For longer than a session. Silently: who asks waits, and is not told."""
+        if silently:
+            self._may_look.clear()
         self._is_lost = True
         self.clock.suspended_ms += SESSION_MS
 
     def find(self) -> None:
         self._is_lost = False
         self._may_publish.set()
+        self._may_look.set()
 
 
 @pytest.fixture
@@ -85,10 +93,13 @@ def touch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Touch]:
 
 
 @pytest.fixture
-def two(tmp_path: Path, start_broker: Callable[..., RunningBroker], touch: Touch) -> Iterator[Two]:
+def two(
+    tmp_path: Path, start_broker: Callable[..., RunningBroker], touch: Touch, request: pytest.FixtureRequest
+) -> Iterator[Two]:
     """A, which leads, is the one that loses touch."""
+    settings = getattr(request, "param", SETTINGS)
     with ExitStack() as stack:
-        made = Two(str(tmp_path / "log"), partial(start_broker, clock=touch.clock), stack, SETTINGS)
+        made = Two(str(tmp_path / "log"), partial(start_broker, clock=touch.clock), stack, settings)
         touch.watch(made.brokers[A])
         yield made
 
@@ -100,14 +111,44 @@ def resigned_of(running: RunningBroker) -> threading.Event:
     return resigned
 
 
-def is_in_charge(running: RunningBroker) -> bool:
-    return running.broker.membership.is_in_charge
+def is_served(running: RunningBroker) -> bool:
+    """Could a client connect?"""
+    try:
+        ProducingClient(running.host, running.port).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
-def test_who_may_be_replaced_by_now_takes_nothing_and_names_nobody(two: Two, touch: Touch) -> None:
+def client_of_returned(two: Two) -> ProducingClient:
+    until(lambda: is_served(two.brokers[A]), what="the log is followed again")
+    return two.client(A)
+
+
+@pytest.mark.parametrize("silently", [False, True])
+def test_it_is_as_a_dead_broker_is_for_its_clients(two: Two, touch: Touch, silently: bool) -> None:
+    """They ask others then; its image names itself, and some would come back for as long as it answers."""
+    client = two.client(A)
+    touch.lose(silently=silently)
+    assert client.is_closed()
+    until(lambda: not is_served(two.brokers[A]), what="new ones are refused")
+    touch.find()
+    (found,) = client_of_returned(two).produce((TOPIC, 0, ONE))
+    assert error(found) == 0
+
+
+def test_who_is_fenced_and_sees_it_refuses_nobody(two: Two) -> None:
+    """It knows who leads, and joins again."""
     client, resigned = two.client(A), resigned_of(two.brokers[A])
-    touch.lose()
+    two.controller.fence(A)
     assert resigned.wait(60)
+    assert client.ask(METADATA, 9, topics=None).brokers
+
+
+@unnoticed
+def test_who_may_be_replaced_by_now_takes_nothing_and_names_nobody(two: Two, touch: Touch) -> None:
+    client = two.client(A)
+    touch.lose()
     client.send_produce((TOPIC, 0, ONE), version=12)
     _, response = client.receive(PRODUCE, 12)
     (found,) = response.responses[0].partition_responses
@@ -116,7 +157,7 @@ def test_who_may_be_replaced_by_now_takes_nothing_and_names_nobody(two: Two, tou
     assert two.brokers[A].broker.publisher.pending_submissions == 0
     assert two.controller.log.refresh(force=True).partition(TOPIC, 0).log_end_offset == 0
     touch.find()
-    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    two.look(A)
     two.produce(A)
 
 
@@ -136,6 +177,7 @@ def test_who_waits_is_sent_to_the_next_leader_and_doubles_nothing(two: Two, touc
         assert (error(found), found.current_leader.leader_id) == (expected, -1)
     two.controller.lead(B, TOPIC)
     two.look(B)
+    until(lambda: is_served(two.brokers[B]), what="B, which has the same clock, has looked")
     answers = [two.client(B).produce((TOPIC, 0, sequenced(producer_id, one)))[0] for one in (0, 2)]
     assert [(error(one), one.base_offset) for one in answers] == [(0, 0), (0, 2)]
     touch.find()
@@ -158,7 +200,7 @@ def test_what_was_begun_is_found_and_the_rest_never_there_when_nobody_has_taken_
     told = [error(client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]) for _ in range(2)]
     assert told == [TIMED_OUT, NOT_LEADER]
     touch.find()
-    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    client = client_of_returned(two)
     sent = (sequenced(producer_id, 0), ONE, sequenced(producer_id, 2))
     answers = [client.produce((TOPIC, 0, one))[0] for one in sent]
     assert [(error(one), one.base_offset) for one in answers] == [(0, 0), (0, 2), (0, 4)]
@@ -180,7 +222,7 @@ def test_what_is_behind_what_was_accepted_and_sent_away_waits_for_it(two: Two, t
     for _ in range(2):
         client.receive(PRODUCE, 9)
     touch.find()
-    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    client = client_of_returned(two)
     assert (send(2), send(0), send(2)) == (NOT_LEADER, 0, 0)
 
 
@@ -198,7 +240,7 @@ def test_what_has_timed_out_before_is_published_and_nothing_takes_its_place(two:
     touch.lose()
     assert error(client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]) == TIMED_OUT
     touch.find()
-    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    other = client_of_returned(two)
     assert (send(2), send(0), send(2)) == (0, 0, 0)
 
 
@@ -215,14 +257,14 @@ def test_who_learns_that_it_was_replaced_after_it_was_out_of_touch_sends_away_ag
     until(lambda: len(told) == 2, what="it has seen that it is fenced")
 
 
+@unnoticed
 def test_a_negative_partition_does_not_exist_out_of_touch_either(two: Two, touch: Touch) -> None:
-    resigned = resigned_of(two.brokers[A])
     touch.lose()
-    assert resigned.wait(60)
     (found,) = two.client(A).produce((TOPIC, -5, ONE))
     assert error(found) == UNKNOWN_TOPIC
 
 
+@unnoticed
 def test_what_comes_behind_what_was_refused_waits_for_it(two: Two, touch: Touch) -> None:
     producer_id = two.client(A).init_producer_id().producer_id
     client = two.client(A)
@@ -233,7 +275,7 @@ def test_what_comes_behind_what_was_refused_waits_for_it(two: Two, touch: Touch)
     touch.lose()
     assert send(0) == NOT_LEADER
     touch.find()
-    until(lambda: is_in_charge(two.brokers[A]), what="the log is followed again")
+    two.look(A)
     assert (send(2), send(0), send(2)) == (NOT_LEADER, 0, 0)
 
 

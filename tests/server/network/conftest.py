@@ -70,6 +70,7 @@ async def serving(
     pipelined: bool = False,
     waits: bool = False,
     clock: Clock | None = None,
+    starts: bool = True,
 ) -> AsyncIterator[Served]:
     """Serve Metadata requests with a handler."""
     config = ServerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", **(configs or {})})
@@ -104,7 +105,8 @@ async def serving(
         on_closed=lambda _: None,
     )
     network.bind()
-    network.start()
+    if starts:
+        network.start()
     served = Served(network, dispatcher)
     try:
         yield served

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from sparklog_server.network.listener import Listener
 from sparklog_server.network.server import Network
 from sparklog_server.settings.config import ServerConfig
 from tests.server.network.conftest import until
+from tests.server.network.test_connection import Run
 from tests.support.ports import lasting_port
 
 Make = Callable[[], Listener]
@@ -114,3 +115,93 @@ def test_a_port_is_one_listeners_also_where_connections_of_another_are_left(make
     with pytest.raises(OSError, match="in use"):
         make().bind()
     first.listen()
+
+
+# --- refusing, for a while --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def serving(make: Make, accepted: list[socket.socket], run: Run) -> "Serving":
+    return Serving(make(), accepted, run)
+
+
+class Serving:
+    """A listener that accepts, in a loop of its own."""
+
+    def __init__(self, listener: Listener, accepted: list[socket.socket], run: Run) -> None:
+        self.listener = listener
+        self.accepted = accepted
+        self._run = run
+
+    async def connects(self) -> None:
+        """Connect, and be accepted."""
+        count, port = len(self.accepted), self.listener.address.port
+        client = await asyncio.to_thread(connect, port)
+        try:
+            await until(lambda: len(self.accepted) > count)
+        finally:
+            client.close()
+
+    def run(self, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def accept() -> None:
+            self.listener.bind()
+            self.listener.listen()
+            accepting = asyncio.create_task(self.listener.accept())
+            try:
+                await act()
+            finally:
+                accepting.cancel()
+
+        self._run(accept)
+
+
+@pytest.mark.parametrize("port", [0, lasting_port()], ids=["any port", "a port"])
+def test_it_refuses_for_as_long_as_it_is_told_to(serving: Serving) -> None:
+    listener = serving.listener
+
+    async def act() -> None:
+        for _ in range(3):
+            await serving.connects()
+            listener.refuse()
+            for _ in range(3):
+                with pytest.raises(ConnectionRefusedError):
+                    await serving.connects()
+            listener.listen()
+        await serving.connects()
+
+    serving.run(act)
+
+
+@pytest.mark.parametrize("port", [0, lasting_port()], ids=["any port", "a port"])
+def test_nobody_else_has_the_port_while_it_refuses(serving: Serving) -> None:
+    async def act() -> None:
+        await serving.connects()
+        serving.listener.refuse()
+        for reuses in (0, 1):
+            with socket.socket() as other:
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuses)
+                with pytest.raises(OSError, match="in use"):
+                    other.bind(("127.0.0.1", serving.listener.address.port))
+
+    serving.run(act)
+
+
+def test_who_waits_to_be_accepted_is_refused_too(make: Make, port: int) -> None:
+    listener = make()
+    listener.bind()
+    listener.listen()
+    with connect(port) as client:
+        listener.refuse()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_telling_it_twice_changes_nothing(serving: Serving) -> None:
+    async def act() -> None:
+        serving.listener.listen()
+        serving.listener.refuse()
+        serving.listener.refuse()
+        serving.listener.listen()
+        await serving.connects()
+
+    serving.run(act)

@@ -1,0 +1,115 @@
+"""A network that refuses clients for a while: it lets go of those that it has, and comes back."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparklog_server.protocol.wire import Response
+from tests.server.network.conftest import Served, request, response, serving, until
+from tests.server.network.test_connection import Run
+
+WHY = "nothing can be answered"
+
+
+async def answered_at_once(*_: Any) -> Response:
+    return Response(chunks=[b"answer"])
+
+
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def is_refused(served: Served) -> bool:
+    try:
+        await served.connect()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_it_lets_go_of_clients_and_has_them_back(run: Run) -> None:
+    async def main() -> None:
+        async with serving(answered_at_once) as served:
+            reader, _ = await served.connect()
+            await until(lambda: len(served.network.connections) == 1)
+            served.network.refuse(WHY)
+            assert await is_ended(reader)
+            assert await is_refused(served)
+            served.network.listen()
+            reader, writer = await served.connect()
+            writer.write(request(1))
+            assert (await response(reader))[0] == 1
+
+    run(main)
+
+
+def test_what_comes_afterwards_is_not_answered(run: Run) -> None:
+    async def main() -> None:
+        async with serving(answered_at_once) as served:
+            reader, writer = await served.connect()
+            await until(lambda: len(served.network.connections) == 1)
+            served.network.refuse(WHY)
+            writer.write(request(1))
+            assert await is_ended(reader)
+
+    run(main)
+
+
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_what_is_answered_soon_is_still_told(run: Run, pipelined: bool) -> None:
+    async def main() -> None:
+        may_answer, has_begun = asyncio.Event(), asyncio.Event()
+
+        async def handle(*_: Any) -> Any:
+            has_begun.set()
+            await may_answer.wait()
+            return Response(chunks=[b"answer"])
+
+        async with serving(handle, pipelined=pipelined) as served:
+            reader, writer = await served.connect()
+            writer.write(request(1))
+            await has_begun.wait()
+            served.network.refuse(WHY)
+            may_answer.set()
+            assert (await response(reader))[0] == 1
+            assert await is_ended(reader)
+
+    run(main)
+
+
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_nobody_waits_for_what_is_never_answered(run: Run, pipelined: bool) -> None:
+    async def main() -> None:
+        may_end, has_begun = asyncio.Event(), asyncio.Event()
+
+        async def handle(*_: Any) -> Any:
+            has_begun.set()
+            await may_end.wait()
+
+        async with serving(handle, pipelined=pipelined) as served:
+            reader, writer = await served.connect()
+            writer.write(request(1))
+            await has_begun.wait()
+            served.network.refuse(WHY)
+            assert await is_ended(reader)
+            may_end.set()
+
+    run(main)
+
+
+def test_who_has_not_begun_to_listen_may_be_told_to_refuse(run: Run) -> None:
+    async def main() -> None:
+        async with serving(answered_at_once, starts=False) as served:
+            served.network.refuse(WHY)
+            served.network.start()
+            assert await is_refused(served)
+            served.network.listen()
+            reader, writer = await served.connect()
+            writer.write(request(1))
+            assert (await response(reader))[0] == 1
+
+    run(main)
