@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         "several brokers: who may be replaced sends away who waits for him",
         "sparklog_server/broker.py",
-        "        self.membership.on_resigned(self._send_producers_away)\n",
+        "        self.membership.on_resigned(self._send_clients_away)\n",
         "",
         OF_TOUCH,
     ),

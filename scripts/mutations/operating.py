@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "a port is one broker's also where connections of another are left",
         "sparklog_server/network/listener.py",
-        "        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)\n",
+        "    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)\n",
         "",
         "tests/server/network/test_listener.py",
     ),

@@ -113,13 +113,17 @@ async def serving(
     finally:
         await network.stop(1000)
         served.close()
+    await _nothing_is_held(network, dispatcher)
+
+
+async def _nothing_is_held(network: Network, dispatcher: Dispatcher) -> None:
     for _ in range(1000):  # pipelined requests end after their connection
-        if attention.is_paid:
+        if dispatcher.attention.is_paid:
             await asyncio.sleep(0)
     shared = network.shared
     assert shared.budget.used_bytes == dispatcher.work.used_bytes == dispatcher.answers.used_bytes == 0
-    assert not attention.is_paid
-    for _ in range(config.network.queued_max_requests):
+    assert not dispatcher.attention.is_paid
+    for _ in range(shared.settings.queued_max_requests):
         assert not dispatcher.slots.locked()
         await dispatcher.slots.acquire()
     assert dispatcher.slots.locked()  # none was given back twice
