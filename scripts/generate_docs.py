@@ -115,7 +115,9 @@ def metrics_page() -> str:
     return (
         "# Metrics of sparklog-server\n\n"
         "`sparklog.http.listener=:9404` serves `/metrics` for Prometheus, `/health` (restart the broker if "
-        "it says no) and `/ready` (send it no clients if it says no). Alert rules: "
+        "it says no) and `/ready` (send it no clients if it says no). Probes belong there: the listeners of "
+        "Kafka's protocol refuse connections while one of several brokers is out of touch with the storage. "
+        "Alert rules: "
         "[conf/prometheus-alerts.yml](../conf/prometheus-alerts.yml).\n\n"
         "Names are those that Kafka's metrics have behind the JMX exporter with Strimzi's rules, and those "
         "of kafka_exporter, so that dashboards fit; `sparklog_*` are our own. Quantiles are of the last one "

@@ -229,8 +229,15 @@ class Broker:
             run_blocking=self.root.run,
             on_closed=self.fetches.sessions.end_of,
         )
-        self.membership.on_resumed(network.listen)
+        self.membership.on_resumed(self._have_clients_back)
         return network
+
+    def _have_clients_back(self) -> None:
+        """Whoever cannot must not live on: its signs of life would have it lead what nobody reaches."""
+        try:
+            self.network.listen()
+        except OSError as error:
+            self.lifecycle.fail(error)
 
     def _services(self) -> Services:
         return Services(

@@ -61,7 +61,7 @@ class Membership:
         self.heart = self._registering.heart
         self._max_age_ms = settings.broker_session_timeout_ms
         self._background = Background()
-        self._has_resigned = self._is_joining_again = self._has_stopped = False
+        self._has_resigned = self._is_joining_again = self._has_stopped = self._was_old = False
         self._resigned_callbacks: list[Callable[[], None]] = []
         self._resumed_callbacks: list[Callable[[], None]] = []
         root.on_image(self._on_image)  # before anybody acts on an image that takes the role away
@@ -134,7 +134,8 @@ class Membership:
         """Resign the groups, or take them up again, as the image's age and the registration have it."""
         is_old = self.left_ms <= 0
         has_resigned = is_old or self._is_joining_again
-        if has_resigned is self._has_resigned:
+        has_become_old, self._was_old = is_old and not self._was_old, is_old  # also while it joins again
+        if has_resigned is self._has_resigned and not has_become_old:
             return
         self._has_resigned = has_resigned
         if is_old:

@@ -80,9 +80,9 @@ class Listener:
         if not self._listens.is_set():
             return
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RD)
-            # Nobody listens now, and who reuses addresses could have this one as well.
+            # Before: where nobody listens, who reuses addresses could have this one as well.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            self._socket.shutdown(socket.SHUT_RD)
             self._listens.clear()
 
     async def accept(self) -> None:
@@ -99,6 +99,9 @@ class Listener:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     _log.error("%s: cannot accept: %s", self.address, error)
                     await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if not self._listens.is_set():  # told to refuse between the loop's accepting it and this turn
+                sock.close()
                 continue
             host = plain_host(str(peer[0]))
             metrics = self._shared.metrics

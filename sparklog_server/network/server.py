@@ -58,7 +58,7 @@ class Network:
         self._on_closed = on_closed
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_number = 1
-        self._refuses = False
+        self._refuses = self._accepts = False
         self.looks = 0  # how often all connections were looked at
         metrics.gauge(Gauge.CONNECTION_COUNT, lambda: len(self.connections))
 
@@ -77,6 +77,7 @@ class Network:
 
     def start(self) -> None:
         """Listen, unless told to refuse, and accept connections."""
+        self._accepts = True
         if not self._refuses:
             self.listen()
         for listener in self.listeners:
@@ -84,15 +85,16 @@ class Network:
         self._keep(asyncio.create_task(self._look_after_connections()))
 
     def listen(self) -> None:
-        """Have clients connect, from the start on or again."""
+        """Have clients connect again; once it has started, and until it stops."""
         self._refuses = False
-        for listener in self.listeners:
-            listener.listen()
+        if self._accepts:
+            for listener in self.listeners:
+                listener.listen()
 
     def refuse(self, why: str) -> None:
         """As a broker that is dead: let go of all clients, and refuse new ones, until `listen` is called.
 
-        What is answered at once is answered still.
+        What is being worked on, and answered within a second, is answered still; who waits is not (Fetch).
         """
         _log.warning("clients are refused, and %d connections ended: %s", len(self.connections), why)
         self._refuses = True
@@ -104,6 +106,7 @@ class Network:
 
     async def stop(self, timeout_ms: int) -> None:
         """Accept no more; let requests in progress be answered, for so long; close."""
+        self._accepts = False
         for task in self._tasks:
             if task not in self._connection_tasks():
                 task.cancel()

@@ -4,6 +4,8 @@ Whoever waits for an answer of its has to look for them, and not to wait for the
 refuses clients as a dead one; until it has noticed, it tells producers that it leads nothing.
 """
 
+import asyncio
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -143,6 +145,34 @@ def test_who_is_fenced_and_sees_it_refuses_nobody(two: Two) -> None:
     two.controller.fence(A)
     assert resigned.wait(60)
     assert client.ask(METADATA, 9, topics=None).brokers
+
+
+def test_who_joins_again_and_is_out_of_touch_refuses_clients_too(
+    two: Two, touch: Touch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("sparklog_server.cluster.registering.Registering.again", never)
+    client, resigned = two.client(A), resigned_of(two.brokers[A])
+    two.controller.fence(A)
+    assert resigned.wait(60)
+    touch.lose()
+    assert client.is_closed()
+
+
+def test_who_cannot_listen_again_ends(two: Two, touch: Touch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its signs of life would go on, and it would lead what nobody reaches."""
+    client, broker = two.client(A), two.brokers[A].broker
+    touch.lose()
+    assert client.is_closed()
+
+    def listen(_: Any) -> None:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr("sparklog_server.network.listener.Listener.listen", listen)
+    touch.find()
+    until(lambda: broker.lifecycle.has_failed, what="it fails")
 
 
 @unnoticed

@@ -1,6 +1,7 @@
 """A network that refuses clients for a while: it lets go of those that it has, and comes back."""
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -87,6 +88,42 @@ def test_nobody_waits_for_what_is_never_answered(run: Run, pipelined: bool) -> N
             served.network.refuse(WHY)
             assert await is_ended(reader)
             may_end.set()
+
+    run(main)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_who_is_accepted_in_that_moment_is_let_go(
+    run: Run, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    monkeypatch.setattr("sparklog_server.network.server.ANSWERED_WITHIN_S", 600)
+
+    async def main() -> None:
+        async with serving(answered_at_once) as served:
+            with socket.create_connection(("127.0.0.1", served.port)) as client:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                served.network.refuse(WHY)
+                client.setblocking(False)
+                reader, writer = await asyncio.open_connection(sock=client)
+                assert await is_ended(reader)
+                writer.close()
+
+    run(main)
+
+
+def test_it_listens_only_between_start_and_stop(run: Run) -> None:
+    async def main() -> None:
+        async with serving(answered_at_once, starts=False) as served:
+            served.network.refuse(WHY)
+            served.network.listen()
+            assert await is_refused(served)
+            served.network.start()
+            reader, writer = await served.connect()
+            writer.write(request(1))
+            assert (await response(reader))[0] == 1
+            served.network.refuse(WHY)
+        served.network.listen()
 
     run(main)
 
