@@ -3,9 +3,9 @@
 One process publishes `--publishes` times `--records` records of 100 bytes, spread over `--partitions`
 partitions: each time an extent in each, in the process's own segments. Its fsync is off: the disk is not
 measured. Another runs `sparklog maintain --watch`. Ten times on the way a third opens the root, as somebody
-would who comes along. At the end: what there is before and after a last round of everything (`optimize`, and
-a `vacuum` that keeps nothing for slow writers), and how long a scan takes beside the same data written at
-once, in turns.
+would who comes along. At the end: what there is when nothing more is published, when the rounds have found
+nothing to do any more, and after a last round of everything (`optimize`, and a `vacuum` that keeps nothing
+for slow writers); and how long a scan takes beside the same data written at once, in turns.
 
     python -m benchmarks.bench_year [--publishes 500000] [--partitions 8] [--records 80] [--parent DIR]
                                     [--interval 10s] [--no-maintenance]
@@ -32,10 +32,11 @@ import sparklog
 from benchmarks.bench_maintenance import RECORDS, START_MS, rows, scan, write
 from sparklog.client import AppendOptions
 from sparklog.clock import SystemClock
-from sparklog.maintenance import optimize
+from sparklog.maintenance import Terms, due_steps, optimize
 
 METADATA = "__cluster_metadata"
 LOOKS = 10
+REST_SECONDS = 600  # at most, in the end
 VACUUM = ["vacuum", "--retain", "0s", "--force"]
 
 
@@ -165,6 +166,16 @@ def apart(*words: str) -> dict[str, float]:
     return found
 
 
+def wait_for_rest(root: Path) -> None:
+    """Until maintenance has found everything to do that it does by itself."""
+    end = time.monotonic() + REST_SECONDS
+    with sparklog.open(root, create=False) as log:
+        while next(due_steps(log.refresh(), log.clock.now_ms(), Terms()), None) is not None:
+            if time.monotonic() > end:
+                raise SystemExit(f"maintenance is not done {REST_SECONDS} s after the last publish")
+            time.sleep(1)
+
+
 def sparklog_command(root: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "sparklog", "--root", str(root), *words]
 
@@ -195,9 +206,11 @@ def run(parent: Path, options: argparse.Namespace) -> None:
     if keeper is not None:
         usage = psutil.Process(keeper.pid).cpu_times()
         report("maintenance", {"CPU s": round(usage.user + usage.system, 1)})
+        report("at the end", apart("--look", str(root)))
+        wait_for_rest(root)
         keeper.send_signal(signal.SIGTERM)
         keeper.wait()
-    report("at the end", apart("--look", str(root)))
+    report("at rest", apart("--look", str(root)))
     for words in (["optimize"], VACUUM):
         subprocess.run(sparklog_command(root, *words), check=True, stdout=subprocess.DEVNULL)
     report("after optimize and vacuum", apart("--look", str(root)))
