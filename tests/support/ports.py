@@ -5,6 +5,7 @@ port and the start of its server, or between its end and its next start, another
 may even answer in its place. These are below that range, where only a test that asks here takes one.
 """
 
+import errno
 import random
 import socket
 from pathlib import Path
@@ -34,3 +35,14 @@ def lasting_port() -> int:
     """A free port of 127.0.0.1 that stays free unless another test draws it here."""
     with reserved_port() as sock:
         return int(sock.getsockname()[1])
+
+
+def is_taken(port: int, *, reuses: bool = False) -> bool:
+    """Has somebody this port of 127.0.0.1? `reuses`: as one sees it who shares addresses (SO_REUSEADDR)."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuses))
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False

@@ -15,14 +15,15 @@ from sparklog_server.network.server import Network
 from sparklog_server.settings.config import ServerConfig
 from tests.server.network.conftest import until
 from tests.server.network.test_connection import Run
-from tests.support.ports import lasting_port
+from tests.support.ports import is_taken, lasting_port
 
 Make = Callable[[], Listener]
+ANY_PORT = "any port"
 
 
 @pytest.fixture
-def port() -> int:
-    return lasting_port()
+def port(request: pytest.FixtureRequest) -> int:
+    return 0 if getattr(request, "param", "") == ANY_PORT else lasting_port()
 
 
 @pytest.fixture
@@ -155,7 +156,7 @@ class Serving:
         self._run(accept)
 
 
-@pytest.mark.parametrize("port", [0, lasting_port()], ids=["any port", "a port"])
+@pytest.mark.parametrize("port", [ANY_PORT, "a port"], indirect=True)
 def test_it_refuses_for_as_long_as_it_is_told_to(serving: Serving) -> None:
     listener = serving.listener
 
@@ -172,16 +173,14 @@ def test_it_refuses_for_as_long_as_it_is_told_to(serving: Serving) -> None:
     serving.run(act)
 
 
-@pytest.mark.parametrize("port", [0, lasting_port()], ids=["any port", "a port"])
+@pytest.mark.parametrize("port", [ANY_PORT, "a port"], indirect=True)
 def test_nobody_else_has_the_port_while_it_refuses(serving: Serving) -> None:
     async def act() -> None:
         await serving.connects()
         serving.listener.refuse()
-        for reuses in (0, 1):
-            with socket.socket() as other:
-                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuses)
-                with pytest.raises(OSError, match="in use"):
-                    other.bind(("127.0.0.1", serving.listener.address.port))
+        port = serving.listener.address.port
+        assert is_taken(port)
+        assert is_taken(port, reuses=True)
 
     serving.run(act)
 
