@@ -25,16 +25,15 @@ from pathlib import Path
 import psutil
 
 import sparklog
-from benchmarks.bench_year import METADATA, VACUUM, files_of
+from benchmarks.bench_year import METADATA, REST_SECONDS, VACUUM, files_of, is_anything_due
 from sparklog.client import SparkLog
 from sparklog.clock import SystemClock
-from sparklog.maintenance import Terms, compact, due_steps, optimize
+from sparklog.maintenance import compact, optimize
 from sparklog_server.broker import Broker
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit
 from sparklog_server.settings.config import ServerConfig
 
 LOOKS = 10
-REST_SECONDS = 600  # at most, in the end
 OFFSETS = "__consumer_offsets"
 _SETTINGS = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
@@ -79,7 +78,7 @@ async def _at_rest(log: SparkLog) -> None:
     """Wait until the broker's maintenance has found everything to do that it does by itself."""
     end = time.monotonic() + REST_SECONDS
     while time.monotonic() < end:
-        if next(due_steps(log.refresh(), log.clock.now_ms(), Terms()), None) is None:
+        if not is_anything_due(log):
             return
         await asyncio.sleep(1)
 

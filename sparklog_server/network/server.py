@@ -24,7 +24,7 @@ from sparklog_server.settings.network import NetworkSettings
 
 _log = logging.getLogger("sparklog_server.network")
 LOOK_MS = 1000
-ANSWERED_WITHIN_S = 1.0  # of whom clients are refused: what waits for nothing but its turn
+ANSWERED_WITHIN_S = 1.0  # what is being worked on when clients begin to be refused
 
 
 class Network:

@@ -24,6 +24,12 @@ async def is_ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+async def answers(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(request(1))
+    assert (await response(reader))[0] == 1
+
+
 async def is_refused(served: Served) -> bool:
     try:
         await served.connect()
@@ -43,9 +49,7 @@ def test_it_lets_go_of_clients_and_has_them_back(run: Run, monkeypatch: pytest.M
             assert await is_ended(reader)
             assert await is_refused(served)
             served.network.listen()
-            reader, writer = await served.connect()
-            writer.write(request(1))
-            assert (await response(reader))[0] == 1
+            await answers(served)
 
     run(main)
 
@@ -119,9 +123,7 @@ def test_it_listens_only_between_start_and_stop(run: Run) -> None:
             served.network.listen()
             assert await is_refused(served)
             served.network.start()
-            reader, writer = await served.connect()
-            writer.write(request(1))
-            assert (await response(reader))[0] == 1
+            await answers(served)
             served.network.refuse(WHY)
         served.network.listen()
 
@@ -135,8 +137,6 @@ def test_who_has_not_begun_to_listen_may_be_told_to_refuse(run: Run) -> None:
             served.network.start()
             assert await is_refused(served)
             served.network.listen()
-            reader, writer = await served.connect()
-            writer.write(request(1))
-            assert (await response(reader))[0] == 1
+            await answers(served)
 
     run(main)
