@@ -2,7 +2,8 @@
 
 Does: committed offsets by partition, or (null topics) all of a group; -1 where nothing is committed. With
     `require_stable` UNSTABLE_OFFSET_COMMIT for those that an open transaction may be about to commit: who is
-    told so asks again.
+    told so asks again. What a transaction has committed, as far as this broker knows, is waited for, a second
+    at most, whoever asks.
 Does not: member epochs of KIP-848.
 Errors are told for the group and for each partition that was asked for, also in versions where Kafka tells
     them for the group only: aiokafka looks at the partitions alone, and would start a group anew
@@ -51,6 +52,7 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     answers: list[Any] = []
     for names in _together(counted):
         some = [name for name in names if name in fitting]
+        await services.groups.staged.settled(some)
         found = dict(zip(some, _found(services, some, asked, must_be_stable=must_be_stable), strict=True))
         for name in names:
             error, wanted = found.get(name, _TOO_LARGE)

@@ -10,6 +10,9 @@ It is staged from the moment on at which somebody was allowed to stage it, befor
 2. B asks where to begin: nothing is staged yet, so it begins where A did;
 3. A's record arrives, and A's transaction is committed: what A and B have read is processed twice.
 
+Whoever does not ask for what is stable waits for a moment until what had ended is applied: its transaction's
+end was answered, and no open one is waited for (`settled`).
+
 What this broker has staged it knows; what others have (a leader before it, a client without a broker) is
 read, found through images. Until that is done `is_unsure`: anything may be staged.
 Invariants: all that is staged as of the newest image is staged in the state, or `is_unsure`. What ends
@@ -38,6 +41,7 @@ from sparklog_server.runtime.timing_wheel import TimerEntry
 
 _log = logging.getLogger("sparklog_server.coordinator")
 RETRY_READ_MS: Final = 1_000  # nothing else may happen: who would commit waits for what is staged
+SETTLE_MS: Final = 1_000  # a read from the log takes milliseconds; of a storage that hangs nobody is to hang
 _Number = tuple[int, int]  # of a transaction: its producer id, and how many there were under its id
 
 
@@ -95,6 +99,7 @@ class Staging(Generic[RecordT]):
         self._unread_until = 0  # somewhere below, the log may have what was never staged in the state
         self._is_reading = False
         self._retry: TimerEntry | None = None
+        self._settling: dict[asyncio.Future[None], int] = {}  # until the log is applied up to there
         self._background = Background()
 
     def close(self) -> None:
@@ -102,6 +107,7 @@ class Staging(Generic[RecordT]):
         if self._retry is not None:
             self._retry.cancel()
         self._background.cancel()
+        self._tell_settled(all_of_them=True)
 
     async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
         """Stage records, durably. Raises SparklogError: not staged, or (RetriableError, StorageError) perhaps
@@ -143,6 +149,21 @@ class Staging(Generic[RecordT]):
         """May anything be staged, or committed and not applied, that is not in the state?"""
         return self._has_more or self._applied < self._unread_until
 
+    async def settled(self) -> None:
+        """Wait until all is applied of transactions that have ended, as of the newest image."""
+        ended = (one.leaves_at for one in self._by_transaction.values() if one.leaves_at is not None)
+        until = max(ended, default=0)
+        if until <= self._applied:
+            return
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        alarm = self._host.timer.schedule(SETTLE_MS, lambda: _tell(settled))
+        self._settling[settled] = until
+        try:
+            await settled
+        finally:
+            del self._settling[settled]
+            alarm.cancel()
+
     def follow(self) -> None:
         """A new image may be there."""
         self._look()
@@ -155,6 +176,13 @@ class Staging(Generic[RecordT]):
         self._applied = next_offset
         if self._by_transaction:
             self._let_go()
+        if self._settling:
+            self._tell_settled()
+
+    def _tell_settled(self, *, all_of_them: bool = False) -> None:
+        for settled, until in self._settling.items():
+            if all_of_them or until <= self._applied:
+                _tell(settled)
 
     async def load(self) -> None:
         """Know all that is staged. Raises what reading raises."""
@@ -244,3 +272,8 @@ class Staging(Generic[RecordT]):
                 # Meanwhile it may have ended, and have been let go: nobody would unstage what is added then.
                 if staged.end_offset == start and self._by_transaction.get(number) is staged:
                     self._add(staged, records, extents.end_offset)
+
+
+def _tell(settled: "asyncio.Future[None]") -> None:
+    if not settled.done():
+        settled.set_result(None)

@@ -206,6 +206,10 @@ class StateLog(Generic[RecordT, StateT]):
         """See Staging."""
         return self._staging.is_unsure
 
+    async def settled(self) -> None:
+        """See Staging."""
+        await self._staging.settled()
+
     def follow(self) -> None:
         """A new image is there: read what others have appended."""
         found = self.current()

@@ -5,7 +5,8 @@ transaction, which may be another broker's work, appends them; and then this coo
 generation a member is of is checked when they are staged, and not again at the end, as in Kafka: who is a
 member from then on finds them unstable, and waits.
 
-Invariants: from the check on, before anything is durable, they are pending. What transactions have clients
+Invariants: from the check on, before anything is durable, they are pending. Who is told that a transaction is
+    committed, and asks for its offsets at the same broker, is told those. What transactions have clients
     hold counts as committed offsets do.
 Not here: what a transaction may stage (publish/), when it is over (coordination/staging.py), Kafka's entities
     (api/).
@@ -13,7 +14,8 @@ Concurrency: event loop only.
 Sources: Kafka OffsetMetadataManager.commitTransactionalOffset, ClassicGroup.validateOffsetCommit; KIP-447.
 """
 
-from collections.abc import Callable, Container, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from sparklog_server.coordination.host import Host
@@ -90,6 +92,14 @@ class StagedCommits:
         if records:
             await shard.stage(records, by)
         return ErrorCode.none
+
+    async def settled(self, group_ids: Iterable[str]) -> None:
+        """Wait a moment until what transactions have committed is told to these groups.
+
+        Whoever has committed one, and asks for the offsets then, means those.
+        """
+        found = {self._shards.find(group_id) for group_id in group_ids}
+        await asyncio.gather(*(shard.settled() for shard in found if shard is not None))
 
     def unstable(self, group_id: str) -> Container[TopicPartition]:
         """The partitions whose offsets may be about to change, of a group that is coordinated here."""

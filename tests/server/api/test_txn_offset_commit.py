@@ -1,11 +1,14 @@
 """TxnOffsetCommit over a socket: staged, unstable, and committed or dropped with its transaction."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import sparklog
+from sparklog_server.coordination.reading import Reading
+from sparklog_server.coordination.state_log import StateLog
 from tests.server.api.group_requests import (
     DELETE,
     FETCH,
@@ -83,13 +86,6 @@ def stage(
     }
 
 
-def stable(client: TransactionClient, asked: dict[str, list[int]]) -> dict[tuple[str, int], Any]:
-    """As whoever is told UNSTABLE_OFFSET_COMMIT: an end is answered before its offsets are applied."""
-    while UNSTABLE in (found := fetch(client, asked)).values():
-        pass
-    return found
-
-
 def added(client: TransactionClient, producer: Producer, version: int) -> None:
     """The first protocol's clients add the group before."""
     if version < 5:
@@ -116,7 +112,29 @@ def test_every_version(client: TransactionClient, producer: Producer, version: i
     before = (1, "note", "none"), NOTHING
     after = (5, "note", "none"), (6, "note", "none")
     orders, returns = after if commits else before
-    assert stable(client, asked) == {("orders", 0): orders, ("orders", 1): NOTHING, ("returns", 0): returns}
+    assert fetch(client, asked) == {("orders", 0): orders, ("orders", 1): NOTHING, ("returns", 0): returns}
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_what_was_answered_as_committed_is_told(
+    client: TransactionClient, producer: Producer, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it has to be read from the log first, and to those who do not ask for what is stable."""
+    asked, settled, read = asyncio.Event(), StateLog.settled, Reading.read
+
+    async def wanted(log: StateLog[Any, Any]) -> None:
+        asked.set()
+        await settled(log)
+
+    async def late(reading: Reading[Any], *args: Any) -> Any:
+        await asked.wait()
+        return await read(reading, *args)
+
+    monkeypatch.setattr(StateLog, "settled", wanted)
+    monkeypatch.setattr(Reading, "read", late)
+    stage(client, producer, {("orders", 0): 5})
+    ended(client, producer)
+    assert fetch(client, {"orders": [0]}, version) == {("orders", 0): (5, "note", "none")}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -153,7 +171,7 @@ def test_bad_partitions_are_refused_and_the_others_staged(
     assert told == {("orders", 1): "offset_metadata_too_large"}
     assert set(stage(client, producer, {("orders", 1): 5}, group_id="").values()) == {"invalid_group_id"}
     ended(client, producer)
-    assert stable(client, {"orders": [0]}) == fetch(client, None) == {("orders", 0): (5, "note", "none")}
+    assert fetch(client, {"orders": [0]}) == fetch(client, None) == {("orders", 0): (5, "note", "none")}
 
 
 @pytest.mark.parametrize("version", range(3, 6))
@@ -184,7 +202,7 @@ def test_the_last_one_in_the_log_counts(client: TransactionClient, producer: Pro
     commit(client, {("orders", 0): 9})
     assert fetch(client, {"orders": [0]}, 6)["orders", 0] == (9, "note", "none")
     ended(client, producer)
-    assert stable(client, {"orders": [0]})["orders", 0] == (6, "note", "none")
+    assert fetch(client, {"orders": [0]})["orders", 0] == (6, "note", "none")
 
 
 def test_what_is_pending_is_not_deleted(client: TransactionClient, producer: Producer) -> None:
@@ -213,7 +231,6 @@ def test_what_is_pending_is_not_deleted(client: TransactionClient, producer: Pro
     assert deleted(0, 1) == {0: "unstable_offset_commit", 1: "none"}
     assert group_deleted() == "non_empty_group"
     ended(client, producer, commits=False)
-    stable(client, {"orders": [0]})
     assert group_deleted() == "none"
     assert fetch(client, None) == {}
 
@@ -233,7 +250,7 @@ def test_a_coordinator_that_starts_again_knows_what_is_pending(
             pass
         assert found == "unstable_offset_commit"
         ended(client, producer)
-        assert stable(client, {"orders": [0]})["orders", 0] == (5, "note", "none")
+        assert fetch(client, {"orders": [0]})["orders", 0] == (5, "note", "none")
 
 
 def fetch_any(client: TransactionClient) -> str:
