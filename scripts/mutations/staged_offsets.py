@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         "what a transaction has committed is told to who asks next",
         "sparklog_server/api/offset_fetch.py",
-        "        await services.groups.staged.settled(some)\n",
+        "    await services.groups.staged.settled(asked)  # while nothing is reserved\n",
         "",
         "tests/server/api/test_txn_offset_commit.py",
     ),

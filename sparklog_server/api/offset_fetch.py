@@ -42,6 +42,7 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
         if version < _GROUPS_SINCE
         else {one.group_id: one.topics for one in request.groups}
     )
+    await services.groups.staged.settled(asked)  # while nothing is reserved
     counts = await in_slices(_count_of(services, name, topics) for name, topics in asked.items())
     counted = dict(zip(asked, counts, strict=True))
     fitting = {name for name, count in counted.items() if context.answer.fits(_PARTITION_BYTES * count)}
@@ -52,7 +53,6 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
     answers: list[Any] = []
     for names in _together(counted):
         some = [name for name in names if name in fitting]
-        await services.groups.staged.settled(some)
         found = dict(zip(some, _found(services, some, asked, must_be_stable=must_be_stable), strict=True))
         for name in names:
             error, wanted = found.get(name, _TOO_LARGE)

@@ -25,6 +25,7 @@ from sparklog_server.groups.messages import UNKNOWN_MEMBER
 from sparklog_server.groups.offsets_log import GroupShards
 from sparklog_server.groups.offsets_to_commit import OffsetToCommit, records_of
 from sparklog_server.groups.table import GroupTable
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.errors import ErrorCode
 
 
@@ -98,7 +99,7 @@ class StagedCommits:
 
         Whoever has committed one, and asks for the offsets then, means those.
         """
-        found = {self._shards.find(group_id) for group_id in group_ids}
+        found = set(await in_slices(map(self._shards.find, group_ids)))
         await asyncio.gather(*(shard.settled() for shard in found if shard is not None))
 
     def unstable(self, group_id: str) -> Container[TopicPartition]:
