@@ -36,14 +36,14 @@ MUTANTS = (
     Mutant(
         "what is staged is read again after a failure, though nothing happens",
         f"{_COORDINATION}/staging.py",
-        "                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)\n",
+        "                self._retry.schedule()\n",
         "                pass\n",
         _STAGING,
     ),
     Mutant(
         "a state's log is read again after a failure, though nothing happens",
         f"{_COORDINATION}/state_log.py",
-        "                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)\n",
+        "                self._retry.schedule()\n",
         "                pass\n",
         _STAGING,
     ),

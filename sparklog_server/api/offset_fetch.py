@@ -2,8 +2,8 @@
 
 Does: committed offsets by partition, or (null topics) all of a group; -1 where nothing is committed. With
     `require_stable` UNSTABLE_OFFSET_COMMIT for those that an open transaction may be about to commit: who is
-    told so asks again. What a transaction has committed, as far as this broker knows, is waited for, a second
-    at most, whoever asks.
+    told so asks again. What a transaction has committed, as far as this broker knows, is waited for, 1.5 s at
+    most, whoever asks.
 Does not: member epochs of KIP-848.
 Errors are told for the group and for each partition that was asked for, also in versions where Kafka tells
     them for the group only: aiokafka looks at the partitions alone, and would start a group anew
@@ -42,7 +42,7 @@ async def handle_offset_fetch(request: Any, context: RequestContext, services: S
         if version < _GROUPS_SINCE
         else {one.group_id: one.topics for one in request.groups}
     )
-    await services.groups.staged.settled(asked)  # while nothing is reserved
+    await services.groups.staged.settled(asked, context.answer.give_way)  # while no room is held
     counts = await in_slices(_count_of(services, name, topics) for name, topics in asked.items())
     counted = dict(zip(asked, counts, strict=True))
     fitting = {name for name, count in counted.items() if context.answer.fits(_PARTITION_BYTES * count)}

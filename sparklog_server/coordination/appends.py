@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from sparklog.errors import FencedError, InvalidRequestError, SparklogError
+from sparklog.errors import FencedError, InvalidRequestError, RetriableError, SparklogError
 from sparklog_server.coordination.internal_topic import RecordT
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import NO_OFFSET, OvertakenError
@@ -67,3 +67,12 @@ async def outcome_of(appended: Awaitable[None]) -> ErrorCode:
         _log.warning("not written: %s", error)
         return ErrorCode.coordinator_not_available
     return ErrorCode.none
+
+
+def not_ready(name: str) -> RetriableError:
+    """Why nothing can be appended to this log."""
+    return RetriableError(
+        "COORDINATOR_CLOSED",
+        f"{name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
+        fix="try again",
+    )

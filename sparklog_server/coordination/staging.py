@@ -35,13 +35,12 @@ from sparklog.metadata import Transaction
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
 from sparklog_server.coordination.records import encode_record, encode_records, replay_staged
+from sparklog_server.coordination.retry import RETRY_READ_MS, Retry
 from sparklog_server.publish.parts import AppendPart, InTransaction
 from sparklog_server.runtime.background import Background
-from sparklog_server.runtime.timing_wheel import TimerEntry
 
 _log = logging.getLogger("sparklog_server.coordinator")
-RETRY_READ_MS: Final = 1_000  # nothing else may happen: who would commit waits for what is staged
-SETTLE_MS: Final = 1_000  # a read from the log takes milliseconds; of a storage that hangs nobody is to hang
+SETTLE_MS: Final = RETRY_READ_MS + 500  # for milliseconds, or another try; where storage hangs nobody is to
 _Number = tuple[int, int]  # of a transaction: its producer id, and how many there were under its id
 
 
@@ -98,16 +97,15 @@ class Staging(Generic[RecordT]):
         self._has_more = False  # than is known: to be read
         self._unread_until = 0  # somewhere below, the log may have what was never staged in the state
         self._is_reading = False
-        self._retry: TimerEntry | None = None
+        self._retry = Retry(host.timer, self.follow)
         self._settling: dict[asyncio.Future[None], int] = {}  # until the log is applied up to there
         self._background = Background()
 
     def close(self) -> None:
         """Stop reading."""
-        if self._retry is not None:
-            self._retry.cancel()
+        self._retry.cancel()
         self._background.cancel()
-        self._tell_settled(all_of_them=True)
+        self.give_up()
 
     async def stage(self, records: Sequence[RecordT], by: StagedBy) -> None:
         """Stage records, durably. Raises SparklogError: not staged, or (RetriableError, StorageError) perhaps
@@ -149,15 +147,25 @@ class Staging(Generic[RecordT]):
         """May anything be staged, or committed and not applied, that is not in the state?"""
         return self._has_more or self._applied < self._unread_until
 
-    async def settled(self) -> None:
-        """Wait until all is applied of transactions that have ended, as of the newest image."""
+    @property
+    def is_settled(self) -> bool:
+        """Is all applied of transactions that have ended, as of the newest image?"""
+        self._look()
+        return self._ended_at <= self._applied
+
+    @property
+    def _ended_at(self) -> int:
+        """Where the log ended when the last of those ended that are not let go."""
         ended = (one.leaves_at for one in self._by_transaction.values() if one.leaves_at is not None)
-        until = max(ended, default=0)
-        if until <= self._applied:
+        return max(ended, default=0)
+
+    async def settled(self) -> None:
+        """Wait until all is applied of those that have ended so far; SETTLE_MS at most."""
+        if self.is_settled:
             return
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         alarm = self._host.timer.schedule(SETTLE_MS, lambda: _tell(settled))
-        self._settling[settled] = until
+        self._settling[settled] = self._ended_at
         try:
             await settled
         finally:
@@ -176,13 +184,14 @@ class Staging(Generic[RecordT]):
         self._applied = next_offset
         if self._by_transaction:
             self._let_go()
-        if self._settling:
-            self._tell_settled()
-
-    def _tell_settled(self, *, all_of_them: bool = False) -> None:
         for settled, until in self._settling.items():
-            if all_of_them or until <= self._applied:
+            if until <= next_offset:
                 _tell(settled)
+
+    def give_up(self) -> None:
+        """Nobody is to wait any more until what has ended is applied."""
+        for settled in self._settling:
+            _tell(settled)
 
     async def load(self) -> None:
         """Know all that is staged. Raises what reading raises."""
@@ -250,7 +259,7 @@ class Staging(Generic[RecordT]):
         except SparklogError as error:  # until it is tried again nobody is told anything
             _log.warning("%s: what is staged there cannot be read: %s", self._name, error)
             if isinstance(error, RetriableError | StorageError):
-                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)
+                self._retry.schedule()
         finally:
             self._is_reading = False
 

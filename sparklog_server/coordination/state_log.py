@@ -34,17 +34,17 @@ from typing import Final, Generic
 from sparklog.errors import RetriableError, SparklogError, StorageError
 from sparklog.failpoints import failpoint
 from sparklog.metadata import PartitionState
-from sparklog_server.coordination.appends import Waiting, fail, outcome_of, tell, was_overtaken
+from sparklog_server.coordination.appends import Waiting, fail, not_ready, outcome_of, tell, was_overtaken
 from sparklog_server.coordination.host import Host
 from sparklog_server.coordination.internal_topic import InternalTopic, LedPartition, RecordT
 from sparklog_server.coordination.reading import Reading
 from sparklog_server.coordination.records import encode_record, encode_records
-from sparklog_server.coordination.staging import RETRY_READ_MS, StagedBy, Staging
+from sparklog_server.coordination.retry import Retry
+from sparklog_server.coordination.staging import StagedBy, Staging
 from sparklog_server.coordination.state import StateT
 from sparklog_server.protocol.errors import ErrorCode
 from sparklog_server.publish.parts import NO_OFFSET, AppendPart, PartOutcome
 from sparklog_server.runtime.background import Background
-from sparklog_server.runtime.timing_wheel import TimerEntry
 
 _log = logging.getLogger("sparklog_server.coordinator")
 RETRY_LOAD_MS, MAX_RETRY_LOAD_MS = 100, 5_000
@@ -86,12 +86,13 @@ class StateLog(Generic[RecordT, StateT]):
         self._topic = topic
         self._reading = reading
         self._load_turns = load_turns
-        self._why_closed: SparklogError = _not_ready(self.name)
+        self._why_closed: SparklogError = not_ready(self.name)
         self._lock = asyncio.Lock()
         self._waiting: list[Waiting[RecordT]] = []  # for the next batch
         self._coming = 0  # records that wait, or are with the publisher
         self._in_flight: list[list[Waiting[RecordT]]] = []  # batches that are with the publisher
-        self._retry: TimerEntry | None = None
+        self._retry = Retry(host.timer, self.follow)
+        self._is_unreadable = False  # no further try would help
         self._background = Background()
         self._staging = Staging(host, topic, led, state)
 
@@ -125,6 +126,7 @@ class StateLog(Generic[RecordT, StateT]):
             self.close()
         elif self.status is LogStatus.READY:
             self.status = LogStatus.RELEASED
+            self._staging.give_up()
 
     def close(self, why: SparklogError | None = None) -> None:
         """Stop whatever goes on; who waits for an append, or wants one later, is told why."""
@@ -133,8 +135,7 @@ class StateLog(Generic[RecordT, StateT]):
             self._why_closed = why
         for waiting in (self._waiting, *self._in_flight):
             fail(waiting, self._why_closed)
-        if self._retry is not None:
-            self._retry.cancel()
+        self._retry.cancel()
         self._staging.close()
         self._background.cancel()
 
@@ -206,9 +207,15 @@ class StateLog(Generic[RecordT, StateT]):
         """See Staging."""
         return self._staging.is_unsure
 
+    @property
+    def is_settled(self) -> bool:
+        """Is there nothing that transactions have committed to be waited for?"""
+        return self.status is not LogStatus.READY or self._is_unreadable or self._staging.is_settled
+
     async def settled(self) -> None:
         """See Staging."""
-        await self._staging.settled()
+        if not self.is_settled:
+            await self._staging.settled()
 
     def follow(self) -> None:
         """A new image is there: read what others have appended."""
@@ -234,6 +241,8 @@ class StateLog(Generic[RecordT, StateT]):
             except SparklogError as error:
                 _log.warning("following %s failed: %s", self.name, error)
                 return False
+            finally:
+                self.follow()  # what came meanwhile was left to this
         return self.status is LogStatus.READY
 
     def current(self) -> PartitionState | None:
@@ -274,7 +283,10 @@ class StateLog(Generic[RecordT, StateT]):
         except SparklogError as error:
             _log.warning("following %s failed: %s", self.name, error)
             if isinstance(error, RetriableError | StorageError):
-                self._retry = self._host.timer.schedule(RETRY_READ_MS, self.follow)
+                self._retry.schedule()
+            else:
+                self._is_unreadable = True
+                self._staging.give_up()
         else:
             self.follow()  # images that came meanwhile were left to this
 
@@ -314,7 +326,7 @@ class StateLog(Generic[RecordT, StateT]):
         self._has_applied(end_offset)
 
     def _has_applied(self, next_offset: int) -> None:
-        self.next_offset = next_offset
+        self.next_offset, self._is_unreadable = next_offset, False
         self._staging.applied(next_offset)
 
     # Writing
@@ -386,11 +398,3 @@ class StateLog(Generic[RecordT, StateT]):
             for record in one.records:
                 self.state.apply(record)
         self._has_applied(base_offset + record_count)
-
-
-def _not_ready(name: str) -> RetriableError:
-    return RetriableError(
-        "COORDINATOR_CLOSED",
-        f"{name}: its coordinator loads it, stops, or starts over, and appends nothing meanwhile",
-        fix="try again",
-    )

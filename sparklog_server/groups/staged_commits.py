@@ -94,13 +94,16 @@ class StagedCommits:
             await shard.stage(records, by)
         return ErrorCode.none
 
-    async def settled(self, group_ids: Iterable[str]) -> None:
+    async def settled(self, group_ids: Iterable[str], before_waiting: Callable[[], None]) -> None:
         """Wait a moment until what transactions have committed is told to these groups.
 
         Whoever has committed one, and asks for the offsets then, means those.
         """
-        found = set(await in_slices(map(self._shards.find, group_ids)))
-        await asyncio.gather(*(shard.settled() for shard in found if shard is not None))
+        shards = set(await in_slices(map(self._shards.find, group_ids)))
+        behind = [shard for shard in shards if shard is not None and not shard.is_settled]
+        if behind:
+            before_waiting()
+            await asyncio.gather(*(shard.settled() for shard in behind))
 
     def unstable(self, group_id: str) -> Container[TopicPartition]:
         """The partitions whose offsets may be about to change, of a group that is coordinated here."""

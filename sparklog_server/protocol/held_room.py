@@ -45,10 +45,14 @@ class HeldRoom:
     async def take(self, size: int) -> None:
         """Wait until there is so much; who has to, first gives back what others must not wait for."""
         if not self._budget.try_take(size, self._owner):
-            if self._before_waiting is not None:
-                self._before_waiting()
+            self.give_way()
             await self._budget.take(self, size, self._owner)
         self._taken = size
+
+    def give_way(self) -> None:
+        """Whose room this is begins to wait: what others must not wait for is given back."""
+        if self._before_waiting is not None:
+            self._before_waiting()
 
     def raise_to(self, size: int) -> None:
         """It has turned out to be more than was taken; it is there already, so it does not wait."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import sparklog
 from sparklog.client import SparkLog
+from sparklog.errors import SparklogError, StorageError
 from sparklog.metadata import NEVER_OPENS
 from sparklog_server.coordination.staging import StagedBy
 from sparklog_server.publish.parts import InTransaction
@@ -13,6 +14,7 @@ from tests.server.coordination.toy import TOPIC, Entry, Toy, Toys
 from tests.support.transactional_producer import TransactionalProducer
 
 A, B = Entry("a0", 1), Entry("b0", 2)
+GONE = StorageError("STORAGE_FAILED", "gone", fix="wait")
 
 
 def begun(log: SparkLog, name: str = "app") -> TransactionalProducer:
@@ -64,4 +66,19 @@ def held(toy: Toy, reader: str) -> Iterator[asyncio.Event]:
 
     toy.root.run_apart = late  # type: ignore[method-assign,assignment]
     yield may_go
+    toy.root.run_apart = run  # type: ignore[method-assign]
+
+
+@contextmanager
+def failing(toy: Toy, reader: str, error: SparklogError = GONE) -> Iterator[None]:
+    """Storage fails whoever reads so."""
+    run = toy.root.run_apart
+
+    async def fails(function: object, *args: object) -> object:
+        if getattr(function, "__name__", "") == reader:
+            raise error
+        return await run(function, *args)  # type: ignore[arg-type]
+
+    toy.root.run_apart = fails  # type: ignore[method-assign,assignment]
+    yield
     toy.root.run_apart = run  # type: ignore[method-assign]

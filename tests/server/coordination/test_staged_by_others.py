@@ -1,20 +1,19 @@
 """What others have staged in a coordinated partition is read; until it is, anything may be staged."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from sparklog.errors import StorageError
 from sparklog.metadata import plan_advance_log_start
-from sparklog_server.coordination.staging import RETRY_READ_MS
+from sparklog_server.coordination.retry import RETRY_READ_MS
 from sparklog_server.coordination.state_log import LogStatus
 from tests.server.coordination.staged_entries import (
     A,
     B,
     begun,
     elsewhere,
+    failing,
     held,
     staged,
     staged_by_another,
@@ -224,21 +223,6 @@ def test_what_is_committed_while_the_log_is_read_is_read_as_well(toys: Toys) -> 
         assert (staged(toy), toy.amounts()) == ({}, {"x0": 5, "a0": 1})
 
     toys.run(scenario)
-
-
-@contextmanager
-def failing(toy: Toy, reader: str) -> Iterator[None]:
-    """Storage fails whoever reads so."""
-    run = toy.root.run_apart
-
-    async def fails(function: object, *args: object) -> object:
-        if getattr(function, "__name__", "") == reader:
-            raise StorageError("STORAGE_FAILED", "gone", fix="wait")
-        return await run(function, *args)  # type: ignore[arg-type]
-
-    toy.root.run_apart = fails  # type: ignore[method-assign,assignment]
-    yield
-    toy.root.run_apart = run  # type: ignore[method-assign]
 
 
 def test_reading_that_fails_is_done_again_although_nothing_happens(toys: Toys) -> None:

@@ -212,3 +212,23 @@ def test_what_was_on_its_way_when_the_coordinator_moved_is_not_staged(roots: Roo
         assert producer.known.staged_extents == 0
 
     roots.run_two(scenario)
+
+
+def test_who_waits_for_what_was_committed_gives_way_before(roots: Roots) -> None:
+    """And who has nothing to wait for does not."""
+
+    async def scenario(host: Host) -> None:
+        producer, gave_way = begun(host), asyncio.Event()
+        assert await host.groups.staged.commit("g", to_commit(5), by(producer)) == ErrorCode.none
+        await host.groups.staged.settled(["g", "h"], gave_way.set)
+        assert not gave_way.is_set()
+        host.root.reads = asyncio.Event()
+        await end(host, producer)
+        settled = asyncio.ensure_future(host.groups.staged.settled(["h", "g"], gave_way.set))
+        await host.settle()
+        assert (gave_way.is_set(), settled.done()) == (True, False)
+        host.root.reads.set()
+        await settled
+        assert offsets(host, "g") == {ORDERS: 5}
+
+    roots.run(scenario)
