@@ -40,7 +40,8 @@ from sparklog_server.publish.parts import AppendPart, InTransaction
 from sparklog_server.runtime.background import Background
 
 _log = logging.getLogger("sparklog_server.coordinator")
-SETTLE_MS: Final = RETRY_READ_MS + 500  # for milliseconds, or another try; where storage hangs nobody is to
+# One read takes milliseconds, one that failed is tried again; with a storage that hangs nobody is to hang.
+SETTLE_MS: Final = RETRY_READ_MS + 500
 _Number = tuple[int, int]  # of a transaction: its producer id, and how many there were under its id
 
 

@@ -6,8 +6,8 @@ generation a member is of is checked when they are staged, and not again at the 
 member from then on finds them unstable, and waits.
 
 Invariants: from the check on, before anything is durable, they are pending. Who is told that a transaction is
-    committed, and asks for its offsets at the same broker, is told those. What transactions have clients
-    hold counts as committed offsets do.
+    committed, and asks for its offsets at the same broker, is told those, if they can be read within
+    SETTLE_MS. What transactions have clients hold counts as committed offsets do.
 Not here: what a transaction may stage (publish/), when it is over (coordination/staging.py), Kafka's entities
     (api/).
 Concurrency: event loop only.
@@ -95,9 +95,12 @@ class StagedCommits:
         return ErrorCode.none
 
     async def settled(self, group_ids: Iterable[str], before_waiting: Callable[[], None]) -> None:
-        """Wait a moment until what transactions have committed is told to these groups.
+        """Wait, SETTLE_MS at most, until what transactions have committed is told to these groups.
 
         Whoever has committed one, and asks for the offsets then, means those.
+
+        Args:
+            before_waiting: is called if anything is to be waited for.
         """
         shards = set(await in_slices(map(self._shards.find, group_ids)))
         behind = [shard for shard in shards if shard is not None and not shard.is_settled]

@@ -40,10 +40,11 @@ def test_what_is_open_is_not_waited_for(toys: Toys) -> None:
     async def scenario(toy: Toy) -> None:
         producer = begun(toy.log)
         await stages(toy, producer, A)
+        assert toy.log_of(0).is_settled
         await toy.log_of(0).settled()
         producer.end(commits=False)
         await toy.look()
-        await toy.log_of(0).settled()
+        assert toy.log_of(0).is_settled
 
     toys.run(scenario)
 
