@@ -355,4 +355,11 @@ MUTANTS = (
         "except ZeroDivisionError:  # noqa: BLE001 - the others must still hear of it",
         "tests/server/runtime/test_lifecycle.py",
     ),
+    Mutant(
+        "broker: clients write to no internal topic",
+        "sparklog_server/api/produce.py",
+        "        if is_internal(name):",
+        "        if False:",
+        "tests/server/api/test_produce.py -k internal",
+    ),
 )

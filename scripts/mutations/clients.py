@@ -333,4 +333,18 @@ MUTANTS = (
         "if False:",
         "tests/cli/test_process.py -k full_disk",
     ),
+    Mutant(
+        "groups: users' rows are in no internal topic",
+        "sparklog/client/topic_plan.py",
+        "        if not state:\n",
+        "        if False:\n",
+        "tests/client/test_internal_topics.py",
+    ),
+    Mutant(
+        "groups: a transaction takes no rows for an internal topic",
+        "sparklog/client/transaction.py",
+        "        refuse_internal(topic)\n",
+        "",
+        "tests/client/test_internal_topics.py",
+    ),
 )

@@ -34,8 +34,8 @@ MUTANTS = (
     Mutant(
         "command line: lines are not written among groups' offsets",
         "sparklog/cli/produce.py",
-        "    if is_internal(topic):\n",
-        "    if False:\n",
+        "    refuse_internal(topic)  # before the first line, and before a root is made\n",
+        "",
         "tests/cli/test_topic_deletion.py -k lines",
     ),
     Mutant(

@@ -118,7 +118,9 @@ def produce(
         and fixed_key is None
         and not _is_true(properties, "ignore.error"),
     )
-    _refuse_internal(topic)
+    from sparklog.client import refuse_internal
+
+    refuse_internal(topic)  # before the first line, and before a root is made
     if sys.stdin is None:
         raise click.ClickException("stdin is closed: there are no lines to be read.")
     log = current().open_log(create=True)
@@ -134,22 +136,6 @@ def produce(
             show_json({"topic": topic, "records": producer.records, "partitions": producer.partitions()})
         else:
             note(producer.summary())
-
-
-def _refuse_internal(topic: str) -> None:
-    """As Kafka's brokers do: one line that is none of their records, and no group can be read any more.
-
-    Raises:
-        InvalidRequestError: INTERNAL_TOPIC.
-    """
-    from sparklog.metadata import is_internal
-
-    if is_internal(topic):
-        raise InvalidRequestError(
-            "INTERNAL_TOPIC",
-            f"topic {topic} is internal: groups and brokers keep their state in it, not in lines",
-            fix="name another topic; a group's offsets are committed with consume --group, or commit_offsets",
-        )
 
 
 def _key_delimiter(option: bytes | None, properties: dict[str, str]) -> bytes | None:

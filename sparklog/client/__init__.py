@@ -11,7 +11,7 @@ from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.client.opening import open_log
 from sparklog.client.partitioner import StickyPartitioner, partition_rows
 from sparklog.client.publish import AppendedRange, AppendResult, AppliedBefore, later_versions, publish
-from sparklog.client.topic_plan import PlannedTopic
+from sparklog.client.topic_plan import PlannedTopic, refuse_internal
 from sparklog.metadata import is_internal
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "partition_for_group",
     "partition_rows",
     "publish",
+    "refuse_internal",
 ]

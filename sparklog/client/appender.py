@@ -139,15 +139,16 @@ class PartitionedAppender:
     def __exit__(self, *_: object) -> None:
         self.abort()
 
-    def add(self, rows: pa.RecordBatch | pa.Table, topic: str | None = None) -> None:
+    def add(self, rows: pa.RecordBatch | pa.Table, topic: str | None = None, *, state: bool = False) -> None:
         """Take rows; they may be written to storage now or later.
 
         Args:
             rows: columns as rows.py describes.
             topic: where all of them go; None: the topic column says it.
+            state: they are what groups keep in an internal topic, not a user's rows.
 
         Raises:
-            InvalidRequestError: a column, partition, timestamp or record that cannot be.
+            InvalidRequestError: a column, topic, partition, timestamp or record that cannot be.
             UnknownTopicError: no such topic, and it may not be created.
             StorageError: storage full, failed, ...
         """
@@ -157,7 +158,7 @@ class PartitionedAppender:
             normalised = normalise_rows(arrow_batch)
             self._held_bytes += size_bytes
             for name, part in _split_by_topic(normalised, topic):
-                self._add_to_topic(self.topics.target(name), part)
+                self._add_to_topic(self.topics.target(name, state=state), part)
             if self._held_bytes > self._options.buffer_bytes:
                 self._spool = self._spool or self._new_spool()
                 self._flush_all()

@@ -88,11 +88,10 @@ def stage_offsets(
     validate_offsets(offsets, metadata)
     if not offsets:
         return StagedAppend()
-    target = appender.topics.target(OFFSETS_TOPIC, even_so=True)
+    target = appender.topics.target(OFFSETS_TOPIC, state=True)
     target.keyed = True
-    appender.add(
-        offset_rows(group, offsets, target.partitions, metadata=metadata, now_ms=now_ms), OFFSETS_TOPIC
-    )
+    rows = offset_rows(group, offsets, target.partitions, metadata=metadata, now_ms=now_ms)
+    appender.add(rows, OFFSETS_TOPIC, state=True)
     return appender.finish()
 
 

@@ -99,8 +99,8 @@ def _covers(staged: Committed, committed: Committed) -> bool:
 
 def _stage(appender: PartitionedAppender, committed: Committed, *, now_ms: int) -> Sequence[DraftExtent]:
     with appender:
-        partitions = appender.topics.target(OFFSETS_TOPIC).partitions
+        partitions = appender.topics.target(OFFSETS_TOPIC, state=True).partitions
         for group, keys in committed.items():
             rows = offset_rows(group, dict.fromkeys(keys), partitions, now_ms=now_ms)
-            appender.add(rows, OFFSETS_TOPIC)
+            appender.add(rows, OFFSETS_TOPIC, state=True)
         return appender.finish().drafts

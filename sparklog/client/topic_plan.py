@@ -1,7 +1,8 @@
 """Which topic rows go to: one that exists, or one that is planned and created with the first append.
 
 Invariants: a planned topic's id is made up when it is planned; at publication all plans of one name,
-    from any number of tasks, become one topic, and drafts that carry a planned id are moved to it.
+    from any number of tasks, become one topic, and drafts that carry a planned id are moved to it. What users
+    write is in no internal topic.
 Not here: the commit (publish.py).
 Concurrency: values are immutable; a `TopicPlanner` belongs to one thread.
 """
@@ -10,10 +11,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from sparklog.client.offsets_topic import OFFSETS_TOPIC, configs_of_new, partitions_of_new
-from sparklog.errors import UnknownTopicError
+from sparklog.errors import InvalidRequestError, UnknownTopicError
 from sparklog.log.config import TopicConfig, validate_topic_configs
 from sparklog.log.root_config import RootConfig
-from sparklog.metadata import Image, Topic, new_id, plan_create_topic
+from sparklog.metadata import Image, Topic, is_internal, new_id, plan_create_topic
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +68,21 @@ class TopicPlanner:
         self._overrides = dict(overrides or {})
         self._targets: dict[str, TopicTarget] = {}
 
-    def target(self, name: str, *, even_so: bool = False) -> TopicTarget:
+    def target(self, name: str, *, state: bool = False) -> TopicTarget:
         """The topic called `name`, planned if it does not exist.
 
         Args:
-            even_so: plan it although topics may not be created when rows are for them.
+            state: for what groups keep: it may be internal, and is planned even where rows create no topics.
+
+        Raises:
+            InvalidRequestError: INTERNAL_TOPIC, it is for state only; or no topic can have this name.
+            UnknownTopicError: there is none, and it may not be created.
         """
+        if not state:
+            refuse_internal(name)
         found = self._targets.get(name)
         if found is None:
-            found = self._existing(name) or self._plan(name, even_so=even_so)
+            found = self._existing(name) or self._plan(name, state=state)
             self._targets[name] = found
         return found
 
@@ -103,8 +110,8 @@ class TopicPlanner:
             config=self._config(topic.configs),
         )
 
-    def _plan(self, name: str, *, even_so: bool) -> TopicTarget:
-        if not (even_so or self._auto_create):
+    def _plan(self, name: str, *, state: bool) -> TopicTarget:
+        if not (state or self._auto_create):
             raise unknown_topic(name)
         partitions, configs = self._num_partitions, self._configs
         if name == OFFSETS_TOPIC:  # what the planner was told is for rows' topics
@@ -129,6 +136,22 @@ class TopicPlanner:
         config = TopicConfig.parse(configs, self._image.configs)
         lowered = {name: min(value, getattr(config, name)) for name, value in self._overrides.items()}
         return dataclasses.replace(config, **lowered)
+
+
+def refuse_internal(name: str) -> None:
+    """Keep rows out of the topics in which groups and brokers keep their state, as Kafka's brokers do.
+
+    One record there that is none of theirs, and the groups of its partition could not be loaded any more.
+
+    Raises:
+        InvalidRequestError: INTERNAL_TOPIC.
+    """
+    if is_internal(name):
+        raise InvalidRequestError(
+            "INTERNAL_TOPIC",
+            f"topic {name} is internal: groups and brokers keep their state in it, not rows",
+            fix="name another topic; commit a group's offsets with commit_offsets, or consume --group",
+        )
 
 
 def unknown_topic(name: str) -> UnknownTopicError:

@@ -38,6 +38,7 @@ from sparklog.client.offsets_topic import OFFSETS_TOPIC
 from sparklog.client.publish import AppendResult
 from sparklog.client.rows import validate_rows, with_partition
 from sparklog.client.sequencer import Sequencer
+from sparklog.client.topic_plan import refuse_internal
 from sparklog.client.transaction_plans import (
     Ending,
     Owner,
@@ -210,6 +211,7 @@ class LogTransaction:
             FencedError, RetriableError: as `commit`, if it is time to stage.
         """
         self._require_open()
+        refuse_internal(topic)
         validate_rows(rows)
         if partition is not None:
             rows = with_partition(rows, partition)

@@ -34,7 +34,7 @@ def create_topic(metadata: MetadataLog, topic: str) -> None:
     Raises:
         UnknownTopicError: auto.create.topics.enable is false.
     """
-    target = TopicPlanner(metadata.image).target(topic, even_so=topic == OFFSETS_TOPIC)
+    target = TopicPlanner(metadata.image).target(topic, state=topic == OFFSETS_TOPIC)
     configs = {} if target.planned is None else dict(target.planned.configs)
 
     def plan(image: Image) -> list[Action]:

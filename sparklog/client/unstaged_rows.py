@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sparklog.client.appender import PartitionedAppender
 from sparklog.client.sequencer import Sequencer
-from sparklog.metadata import DraftExtent, Topic
+from sparklog.metadata import DraftExtent, Topic, is_internal
 
 NewAppender = Callable[[Sequencer], PartitionedAppender]
 
@@ -39,7 +39,7 @@ class UnstagedRows:
         return len(self._given)
 
     def append(self, topic: str, rows: pa.Table | pa.RecordBatch) -> None:
-        """Take rows of a topic that exists."""
+        """Take rows of a topic that exists; whether rows may be there was asked before."""
         if not rows.num_rows:
             return
         self._given.append((topic, rows))
@@ -83,7 +83,7 @@ class UnstagedRows:
     def _write(self, topic: str, rows: pa.Table | pa.RecordBatch) -> None:
         if self._appender is None:
             self._appender = self._new_appender(self._sequencer)
-        self._appender.add(rows, topic)
+        self._appender.add(rows, topic, state=is_internal(topic))
 
     def _drop(self) -> None:
         if self._appender is not None:

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from sparklog.client import refuse_internal
 from sparklog.errors import InvalidRequestError
 from sparklog.spark.options import SinkOptions
 
@@ -39,11 +40,12 @@ def check_columns(schema: StructType, options: SinkOptions) -> list[str]:
 
     Raises:
         InvalidRequestError: a column is missing, is there twice, has the wrong type, or is named as one of
-            the sink's but for its capitals.
+            the sink's but for its capitals; the topic is an internal one.
     """
     names = schema.fieldNames()
     skipped = set()
     if options.topic is not None:
+        refuse_internal(options.topic)  # better here than in every task
         skipped.add("topic")
     if not options.include_headers:
         skipped.add("headers")

@@ -61,9 +61,10 @@ def test_what_an_internal_topic_holds_is_told_as_far_as_it_can_be_read(run: Run,
     run("topics", "delete", "--topic", OFFSETS_TOPIC, "--internal")
 
 
-def test_lines_are_not_written_to_an_internal_topic(run: Run) -> None:
-    """One that is no record of theirs, and no group could be read."""
-    told = run("produce", "--topic", OFFSETS_TOPIC, "-K:", stdin="k:v\n", exit_code=1).stderr
+@pytest.mark.parametrize("lines", ["", "k:v\n"])
+def test_lines_are_not_written_to_an_internal_topic(run: Run, lines: str) -> None:
+    """One that is no record of theirs, and no group could be read. It is said before the first line."""
+    told = run("produce", "--topic", OFFSETS_TOPIC, "-K:", stdin=lines, exit_code=1).stderr
     assert "INTERNAL_TOPIC" in told
     assert run("groups", "list").stdout == "dashboard\n"
 

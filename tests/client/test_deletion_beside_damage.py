@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
 from sparklog.client import OFFSETS_TOPIC, SparkLog
 from sparklog.client.groups import partition_for_group
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.storage import MemoryStore
+from tests.foreign_records import append_foreign
 from tests.support.told import Told
 
 BOTH = ("g", "k")  # whose offsets are in different partitions
@@ -23,8 +23,7 @@ def damaged(log: SparkLog) -> SparkLog:
     partitions = len(log.image.topics[OFFSETS_TOPIC].partitions)
     first, second = (partition_for_group(group, partitions) for group in BOTH)
     assert first != second
-    foreign = pa.table({"key": [b"\x00"], "value": [b"x"], "partition": pa.array([first], pa.int32())})
-    log.append(OFFSETS_TOPIC, foreign)
+    append_foreign(log, OFFSETS_TOPIC, first, [(b"\x00", b"x")])
     return log
 
 

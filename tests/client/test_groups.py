@@ -52,23 +52,20 @@ def test_the_topic_is_kafkas(log: SparkLog, clock: ManualClock) -> None:
 
 def test_whoever_makes_the_topic_it_is_a_coordinators(log: SparkLog) -> None:
     record = pa.table({"key": [b"k"], "value": [b"v"]})
-    with pytest.raises(InvalidRequestError, match="the topic is compacted"):
-        log.append(OFFSETS_TOPIC, record.drop_columns("key"))
-    assert log.topics(include_internal=True) == []
 
-    def by_an_append() -> None:
-        log.append(OFFSETS_TOPIC, record)
+    def by_a_commit() -> None:
+        log.commit_offsets("g", {("t", 0): 1})
 
     def by_a_writer_of_other_topics() -> None:
         options = AppendOptions(num_partitions=2, topic_configs={"cleanup.policy": "delete"})
         with log.appender(options) as appender:
-            appender.add(record, OFFSETS_TOPIC)
+            appender.add(record, OFFSETS_TOPIC, state=True)
             log.publish([appender.finish()])
 
     def by_name() -> None:
         log.create_topic(OFFSETS_TOPIC)
 
-    for make in (by_an_append, by_a_writer_of_other_topics, by_name):
+    for make in (by_a_commit, by_a_writer_of_other_topics, by_name):
         make()
         assert log.describe_topic(OFFSETS_TOPIC).configs == {"cleanup.policy": "compact"}
         assert log.partition_count(OFFSETS_TOPIC) == 50

@@ -142,10 +142,12 @@ def test_one_bad_partition_harms_no_other(
         assert "without key" in responses[6].record_errors[0].batch_index_error_message
 
 
-def test_admin_client_may_write_internal_topics(broker: RunningBroker) -> None:
+def test_nobody_writes_to_internal_topics(broker: RunningBroker) -> None:
+    """Kafka lets in whoever takes this name, and whoever does can close all groups of a partition."""
     with ProducingClient(broker.host, broker.port, "__admin_client") as admin:
         (response,) = admin.produce(("__consumer_offsets", 0, batch([b"v"], keys=[b"k"])))
-    assert response.error_code is ErrorCode.none
+    assert response.error_code is ErrorCode.invalid_topic_exception
+    assert stored(broker, "__consumer_offsets") == []
 
 
 def test_log_append_time_is_told(client: ProducingClient) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from kio.schema.errors import ErrorCode
 
@@ -353,8 +352,7 @@ def test_a_damaged_partition_closes_its_groups(roots: Roots) -> None:
         await host.groups.commit("g", to_commit(1))
         partition = host.groups.shards.of("g").partition
         await host.groups.stop()
-        foreign = pa.table({"key": [b"\x00\x63"], "value": [b"x"]})
-        host.log.append("__consumer_offsets", foreign, partition=partition)
+        append_foreign(host.log, "__consumer_offsets", partition, [(b"\x00\x63", b"x")])
 
     async def later(host: Host) -> None:
         assert host.groups.fetch("g")[0] == ErrorCode.coordinator_not_available
