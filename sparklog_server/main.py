@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.redaction import shown
 from sparklog_server import CONFIG_VARIABLE
 
 EXIT_SETTINGS = 2
@@ -87,7 +88,7 @@ def _flag_settings(root: str | None, listeners: str | None, overrides: tuple[str
     for one in overrides:
         key, found, value = one.partition("=")
         if not found:
-            raise click.UsageError(f"--override: found {one!r}, expected key=value.")
+            raise click.UsageError(f"--override: found {shown(one, one)}, expected key=value.")
         settings[key.strip()] = value.strip()
     given = {"log.dirs": root, "listeners": listeners}
     return settings | {key: flag for key, flag in given.items() if flag is not None}

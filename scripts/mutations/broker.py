@@ -362,4 +362,18 @@ MUTANTS = (
         "        if False:",
         "tests/server/api/test_produce.py -k internal",
     ),
+    Mutant(
+        "broker: slow reads do not make the root unavailable",
+        "sparklog_server/root/live_root.py",
+        "asyncio.ensure_future(self.run_apart(self.log.is_same_root))",
+        "asyncio.ensure_future(self.run(self.log.is_same_root))",
+        "tests/server/root/test_live_root.py -k slow_reads",
+    ),
+    Mutant(
+        "broker: who looks for a root that hangs shares one look",
+        "sparklog_server/root/live_root.py",
+        "        if self._presence is None or self._presence.done():\n",
+        "        if True:\n",
+        "tests/server/root/test_live_root.py -k shares_one_look",
+    ),
 )

@@ -225,4 +225,18 @@ MUTANTS = (
         "if resource.configuration_keys is None or",
         "tests/server/api/test_describe_configs.py",
     ),
+    Mutant(
+        "settings: no retention at all is refused",
+        "sparklog_server/settings/maintenance.py",
+        "        excluded=(0,),  # by which",
+        "        excluded=(),  # by which",
+        "tests/server/settings/test_sources.py -k no_retention",
+    ),
+    Mutant(
+        "settings: what brokers refuse in a file is refused over the network",
+        "sparklog_server/admin/broker_configs.py",
+        "        elif name in SETTINGS:\n",
+        "        elif False:\n",
+        "tests/server/api/test_incremental_alter_configs.py -k cannot_be_set",
+    ),
 )

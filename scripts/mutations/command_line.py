@@ -80,4 +80,18 @@ MUTANTS = (
         "            pass\n",
         "tests/cli/test_stopping.py",
     ),
+    Mutant(
+        "command line: an option of one value is refused when it is given twice",
+        "sparklog/cli/group.py",
+        "            if twice is not None:\n",
+        "            if False:\n",
+        "tests/cli/test_given_twice.py",
+    ),
+    Mutant(
+        "command line: a capital M is no minute",
+        "sparklog/cli/durations.py",
+        '    if unit == "M":',
+        "    if False:",
+        "tests/cli/test_given_twice.py -k capital",
+    ),
 )

@@ -311,4 +311,11 @@ MUTANTS = (
         "        is_overtaken = False\n",
         "tests/server/groups/test_compacted_offsets.py",
     ),
+    Mutant(
+        "broker: who has no members keeps all offsets while any is committed",
+        "sparklog_server/groups/committed_offsets.py",
+        "    may_expire_from_ms = max((one.commit_timestamp_ms for one in offsets.values()), default=0)\n",
+        "    may_expire_from_ms = 0\n",
+        "tests/server/groups/test_coordinator_expiry.py -k no_members",
+    ),
 )

@@ -362,4 +362,11 @@ MUTANTS = (
         "    if False:\n",
         "tests/maintenance/test_topic_names.py",
     ),
+    Mutant(
+        "broker: a retention to which the root does not agree is told of",
+        "sparklog/maintenance/steps.py",
+        '    if may_remove(image):\n        return ""\n',
+        '    if True:\n        return ""\n',
+        "tests/server/maintenance/test_maintenance.py -k told_of_once",
+    ),
 )

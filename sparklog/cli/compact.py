@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.maintenance_words import chosen_topics, note_of_version, topics_argument
 from sparklog.cli.notes import note
 from sparklog.cli.output import Column, show_json, show_rows, tell
@@ -36,7 +37,7 @@ _OF_DRY_RUN = 4  # of the columns
 _MAX_REASONS = 10  # for people; in JSON each has its own
 
 
-@click.command("compact")
+@click.command("compact", cls=OnceCommand)
 @topics_argument
 @click.option("--dry-run", is_flag=True, help="Only show which topics have anything to compact.")
 @click.option(

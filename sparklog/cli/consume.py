@@ -15,6 +15,7 @@ import click
 
 from sparklog.cli.cursors import Selection
 from sparklog.cli.follower import Follower
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.notes import note
 from sparklog.cli.record_format import ConsumedRecord, FormatError, compile_format, json_line
@@ -38,7 +39,7 @@ def refuse_timeout(_ctx: click.Context, _parameter: click.Parameter, value: str 
         raise click.UsageError("--timeout-ms is not known here: give -e, which stops at the end of the log.")
 
 
-@click.command("consume")
+@click.command("consume", cls=OnceCommand)
 @click.option("--topic", "-t", required=True, metavar="NAME", help="The topic.")
 @click.option(
     "-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="Default: all."

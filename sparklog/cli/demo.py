@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.settings import common_options, current
 
 
-@click.command("demo")
+@click.command("demo", cls=OnceCommand)
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),

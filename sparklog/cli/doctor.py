@@ -9,11 +9,12 @@ from __future__ import annotations
 import click
 
 from sparklog.cli.environment_checks import Finding, Status, check_environment
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.output import show_json, tell
 from sparklog.cli.settings import common_options, current
 
 
-@click.command("doctor")
+@click.command("doctor", cls=OnceCommand)
 @click.option("--deep", is_flag=True, help="Read every segment of the root and compare all checksums.")
 @common_options
 def doctor(deep: bool) -> None:

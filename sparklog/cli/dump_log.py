@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.output import show_json, tell
 from sparklog.cli.settings import common_options, current
 
@@ -25,7 +26,7 @@ class DamagedFileError(click.ClickException):
     """Something in a file is not what FORMAT.md says; exit code 1."""
 
 
-@click.command("dump-log")
+@click.command("dump-log", cls=OnceCommand)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--files", metavar="FILE,...", help="Kafka's way to name the files.")
 @click.option("--deep", "--deep-iteration", is_flag=True, help="List every record.")

@@ -27,6 +27,8 @@ def parse_duration(_ctx: click.Context, _parameter: click.Parameter, value: str 
             f"found {value!r}, expected a number with ms, s, m, h, d or w, such as 7d, or '7 days'."
         )
     unit = match[2] or _WORDS[match[3].lower()]
+    if unit == "M":  # months, to many; what is older goes
+        raise click.BadParameter(f"found {value!r}: write {match[1]}m for minutes; for months, days.")
     found_ms = int(match[1]) * _UNITS_MS[unit.lower()]
     if found_ms > MOST_MS:
         raise click.BadParameter(f"found {value!r}, expected at most {MOST_MS // _UNITS_MS['d']:,}d.")

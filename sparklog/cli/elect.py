@@ -14,13 +14,14 @@ from typing import IO
 import click
 
 from sparklog.cli.controller_answers import answer_rows, raise_failures
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import show_json, tell
 from sparklog.cli.reassignment_files import TopicPartition, read_partitions
 from sparklog.cli.settings import common_options, current
 
 
-@click.command("elect")
+@click.command("elect", cls=OnceCommand)
 @click.option("--preferred", "election", flag_value="preferred", help="The first replica, where it is there.")
 @click.option("--offline", "election", flag_value="offline", help="Any replica, where nobody leads.")
 @click.option("--topic", "-t", metavar="NAME", help="The topic.")

@@ -9,6 +9,7 @@ import dataclasses
 
 import click
 
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.maintenance_words import chosen_topics, topics_argument
 from sparklog.cli.output import Column, show_json, show_rows, tell
 from sparklog.cli.settings import common_options, current
@@ -23,7 +24,7 @@ COLUMNS = (
 )
 
 
-@click.command("expire")
+@click.command("expire", cls=OnceCommand)
 @topics_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @common_options

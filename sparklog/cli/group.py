@@ -1,7 +1,8 @@
-"""Command groups that import a command only when it runs, so that `--help` starts at once.
+"""Commands, and groups that import a command only when it runs, so that `--help` starts at once.
 
 Invariants: listing commands imports none of them; a hidden command is found but not listed; a
 misspelt name is answered with the nearest ones, a tool of Kafka's with what does its work.
+What is typed counts or is refused: of an option with one value that is given twice, neither is dropped.
 Not here: which commands there are (main.py).
 """
 
@@ -34,9 +35,33 @@ class LazyCommand:
         return command
 
 
+class OnceCommand(click.Command):
+    """A command that refuses an option given twice, unless it takes several values: click would let the last
+    one win, and `kafka-configs --delete-config a --delete-config b` would leave a as it was. As Kafka's tools
+    do. The common options may be given anywhere, and there the last one wins (settings.py).
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            given = [one for one in self.make_parser(ctx).parse_args([*args])[2] if _has_one_value(one)]
+            twice = next((one for one in given if given.count(one) > 1), None)
+            if twice is not None:
+                raise click.BadParameter("it is given more than once, and takes one value.", ctx, twice)
+        return super().parse_args(ctx, args)
+
+
+def _has_one_value(parameter: click.Parameter) -> bool:
+    return (
+        isinstance(parameter, click.Option)
+        and parameter.expose_value
+        and not (parameter.multiple or parameter.is_flag or parameter.count)
+    )
+
+
 class LazyGroup(click.Group):
     """A group whose commands may be named in a table, to be imported when used."""
 
+    command_class = OnceCommand
     lazy: ClassVar[Mapping[str, LazyCommand]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from sparklog.cli.elect import elect
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.reassign import reassign
 from sparklog.cli.settings import Settings, common_options, common_options_without_broker_list
 
@@ -19,7 +20,7 @@ ELECTIONS = {"PREFERRED": "--preferred", "UNCLEAN": "--offline"}
 VERBS_WITH_FILE = ("execute", "verify", "cancel")
 
 
-@click.command("kafka-reassign-partitions")
+@click.command("kafka-reassign-partitions", cls=OnceCommand)
 @click.option("--generate", "verb", flag_value="generate", help="Propose replicas.")
 @click.option("--execute", "verb", flag_value="execute", help="Begin what the file says.")
 @click.option("--verify", "verb", flag_value="verify", help="How far it is.")
@@ -53,7 +54,7 @@ def kafka_reassign_partitions(
     _run(ctx, reassign, words)
 
 
-@click.command("kafka-leader-election")
+@click.command("kafka-leader-election", cls=OnceCommand)
 @click.option(
     "--election-type",
     type=click.Choice(list(ELECTIONS), case_sensitive=False),

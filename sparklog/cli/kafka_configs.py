@@ -10,6 +10,7 @@ import re
 
 import click
 
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.root import show_root
 from sparklog.cli.settings import common_options, current
@@ -25,7 +26,7 @@ def parse_added(ctx: click.Context, parameter: click.Parameter, value: str | Non
     return {key: re.sub(r"^\[(.*)\]$", r"\1", text) for key, text in configs.items()}
 
 
-@click.command("kafka-configs")
+@click.command("kafka-configs", cls=OnceCommand)
 @click.option("--describe", "verb", flag_value="describe", help="Show settings.")
 @click.option("--alter", "verb", flag_value="alter", help="Change settings.")
 @click.option(
@@ -41,7 +42,7 @@ def parse_added(ctx: click.Context, parameter: click.Parameter, value: str | Non
 @click.option(
     "--add-config", "added", callback=parse_added, metavar="K=V,...", help="Settings; lists as [a,b]."
 )
-@click.option("--delete-config", "deleted", default="", metavar="K,...", help="Back to the default.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="K,...", help="Back to the default.")
 @common_options
 def kafka_configs(
     verb: str | None,
@@ -52,10 +53,10 @@ def kafka_configs(
     broker_defaults: bool,
     all_settings: bool,
     added: dict[str, str],
-    deleted: str,
+    deleted: tuple[str, ...],
 ) -> None:
     """kafka-configs: --describe or --alter settings of a topic, or of the root as all brokers'."""
-    keys = [key.strip() for key in deleted.split(",") if key.strip()]
+    keys = [key.strip() for words in deleted for key in words.split(",") if key.strip()]
     if verb is None:
         raise click.UsageError("give --describe or --alter.")
     if (verb == "alter") != bool(added or keys):

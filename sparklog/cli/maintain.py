@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.durations import METAVAR, parse_duration
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.maintenance_words import chosen_topics, min_input_files_option, topics_argument
 from sparklog.cli.notes import note
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows, tell
@@ -35,7 +36,7 @@ COLUMNS = (
 )
 
 
-@click.command("maintain")
+@click.command("maintain", cls=OnceCommand)
 @topics_argument
 @click.option("--watch", is_flag=True, help="Go on: a round now, and one after each interval.")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.maintenance_words import (
     chosen_topics,
     min_input_files_option,
@@ -34,7 +35,7 @@ COLUMNS = (
 )
 
 
-@click.command("optimize")
+@click.command("optimize", cls=OnceCommand)
 @topics_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would be merged.")
 @click.option(

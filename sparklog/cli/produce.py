@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.line_input import LineError, LineFormat, peculiarities, read_line_bundles
 from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.output import show_json
@@ -64,7 +65,7 @@ def parse_delimiter(_ctx: click.Context, _parameter: click.Parameter, value: str
         raise click.BadParameter(str(error)) from None
 
 
-@click.command("produce")
+@click.command("produce", cls=OnceCommand)
 @click.option(
     "--topic", "-t", required=True, metavar="NAME", help="The topic; created when it does not exist."
 )

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from sparklog.cli.controller_answers import answer_rows, raise_failures
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.near_names import require_topics
 from sparklog.cli.output import show_json, tell
 from sparklog.cli.reassignment_files import (
@@ -50,7 +51,7 @@ def parse_ids(_ctx: click.Context, _parameter: click.Parameter, value: str | Non
     return ids
 
 
-@click.command("reassign")
+@click.command("reassign", cls=OnceCommand)
 @click.option("--topic", "-t", metavar="NAME", help="With --replicas: the topic.")
 @click.option("--partition", "-p", "numbers", type=click.IntRange(min=0), multiple=True, help="Only these.")
 @click.option("--replicas", callback=parse_ids, metavar="ID,...", help="Who is to have it, by preference.")

@@ -1,6 +1,6 @@
 """What every command takes: where the log is, how to print, how much to say of an error.
 
-The options may stand before the command or after it; the last one wins. `Settings` travels in
+These options may stand before the command or after it; the last one wins. `Settings` travels in
 click's context object.
 """
 

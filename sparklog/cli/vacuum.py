@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparklog.cli.durations import METAVAR, parse_duration
+from sparklog.cli.group import OnceCommand
 from sparklog.cli.maintenance_words import note_of_version
 from sparklog.cli.notes import is_terminal, note
 from sparklog.cli.output import Column, human_bytes, show_json, show_rows
@@ -38,7 +39,7 @@ _LESS_THAN_A_WEEK = (
 )
 
 
-@click.command("vacuum")
+@click.command("vacuum", cls=OnceCommand)
 @click.option("--dry-run", is_flag=True, help="Only show which files would go.")
 @click.option(
     "--retain",

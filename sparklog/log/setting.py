@@ -49,6 +49,7 @@ class Setting:
     doc: str
     acted_on: ActedOn
     may_be_empty: bool = False
+    excluded: tuple[float, ...] = ()
 
     @property
     def bounds(self) -> str:
@@ -62,7 +63,8 @@ class Setting:
             return f"one of {joined}"
         low = "" if self.minimum is None else f"at least {self.minimum}"
         high = "" if self.maximum is None or self.maximum >= LONG_MAX else f"at most {self.maximum}"
-        return " and ".join(part for part in (low, high) if part)
+        but = "".join(f", but not {one}" for one in self.excluded)
+        return " and ".join(part for part in (low, high) if part) + but
 
     def format(self, value: Any) -> str:
         """The text that `parse` turns into this value."""
@@ -106,8 +108,9 @@ class Setting:
             return
         low_ok = self.minimum is None or value >= self.minimum
         high_ok = self.maximum is None or value <= self.maximum
-        if not (low_ok and high_ok):  # written so that NaN fails both
+        if not (low_ok and high_ok) or value in self.excluded:  # written so that NaN fails both
             bound = f"the minimum {self.minimum}" if not low_ok else f"the maximum {self.maximum}"
+            bound = f"what is allowed, {self.bounds}" if value in self.excluded else bound
             raise InvalidRequestError(
                 "CONFIG_OUT_OF_BOUNDS",
                 f"{self.key}: found {text}, outside {bound} ({self.unit})",
@@ -126,11 +129,13 @@ def setting(
     choices: tuple[str, ...] = (),
     acted_on: ActedOn = ActedOn.ALWAYS,
     may_be_empty: bool = False,
+    excluded: tuple[float, ...] = (),
 ) -> Any:
     """Declare a field of a configuration class.
 
     Args:
         acted_on: what is not acted on always says so first in its documentation.
+        excluded: values between the bounds that are not allowed.
     """
     declared = Setting(
         key=key,
@@ -143,6 +148,7 @@ def setting(
         doc=" ".join([acted_on.value, *doc.split()]).strip(),
         acted_on=acted_on,
         may_be_empty=may_be_empty,
+        excluded=excluded,
     )
     return dataclasses.field(default=default, metadata={"setting": declared})
 

@@ -16,6 +16,7 @@ from sparklog.maintenance.maintain import RoundReport, due_steps, maintain, with
 from sparklog.maintenance.retain import Expiry, expire
 from sparklog.maintenance.round_step import StepReport, Terms
 from sparklog.maintenance.run import Progress, Report, TopicReport, optimize
+from sparklog.maintenance.steps import withheld_by_root
 from sparklog.maintenance.sweep import (
     RETAIN_MS,
     DeadFile,
@@ -73,5 +74,6 @@ __all__ = [
     "urgent_topics",
     "vacuum",
     "why_not_due",
+    "withheld_by_root",
     "withheld_by_version",
 ]

@@ -75,6 +75,21 @@ def _expire_is_due(image: Image, now_ms: int, terms: Terms) -> bool:
     )
 
 
+def withheld_by_root(image: Image, now_ms: int, terms: Terms) -> str:
+    """What to tell people of a root in which records are past their retention and stay, since it does not let
+    records go by themselves; empty if there is nothing to tell.
+    """
+    if may_remove(image):
+        return ""
+    topics = sorted({one.topic for one in choose_expired(image, now_ms, terms.topics, terms.defaults)})
+    if not topics:
+        return ""
+    return (
+        f"records of {_named(topics)} are past their retention and stay, since this root does not let "
+        f"records go by themselves. To agree: sparklog root alter --config {AUTOMATIC_REMOVAL_KEY}=true"
+    )
+
+
 def _expire(round_: Round) -> StepReport:
     agreed = may_remove(round_.metadata.image)
     gone = expire(

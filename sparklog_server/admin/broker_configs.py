@@ -65,9 +65,11 @@ def plan_one_broker(config: ServerConfig, image: Image, changes: Changes) -> Act
 def plan_all_brokers(config: ServerConfig, image: Image, changes: Changes) -> Action | None:
     """Change the settings of all brokers, which are the root's, and its topics' defaults."""
     given = {name: value for name, value in changes.items() if value is not None}
-    for name in given:
+    for name, value in given.items():
         if name not in ROOT_KEYS:
             _validate_dynamic(name)
+        elif name in SETTINGS:
+            SETTINGS[name][1].parse(value)  # of a broker, which may be stricter than of a single topic
     validate_root_configs({ROOT_KEYS[name]: value for name, value in given.items() if name in ROOT_KEYS})
     stored = {ROOT_KEYS[name]: value for name, value in changes.items() if name in ROOT_KEYS}
     stored |= {broker_key(None, name): value for name, value in changes.items() if name in DYNAMIC}

@@ -96,13 +96,16 @@ def expired_offsets(
     """Offsets that nobody can want any more.
 
     Of a group that empties: the retention after that, or after a later commit. Of a consumer group at work:
-    only of topics to which no member subscribes. Without a coordinated group (assigned partitions, Spark):
-    the retention after the commit. The client's own choice (OffsetCommit 2 to 4) wins over all of it.
+    only of topics to which no member subscribes. Without a coordinated group (assigned partitions, Python,
+    Spark): the retention after its last commit of any partition. Kafka forgets each partition by itself
+    there, so that a consumer at work loses the position of one that is quiet, and reads it again from its
+    start. The client's own choice (OffsetCommit 2 to 4) wins over all of it.
     """
-    may_expire_from_ms = 0
+    may_expire_from_ms = max((one.commit_timestamp_ms for one in offsets.values()), default=0)
     kept: frozenset[str] = frozenset()
     keeps_all = False
     if group is not None and group.protocol_type is not None:
+        may_expire_from_ms = 0
         if group.state is GroupState.EMPTY:
             may_expire_from_ms = group.state_since_ms
         else:

@@ -112,7 +112,7 @@ async def observe(parts: Parts, utilization: Utilization) -> Observation:
 async def is_root_visible(parts: Parts) -> bool:
     """Is the root there, and still the same one?"""
     try:
-        return await asyncio.wait_for(parts.root.run(parts.root.log.is_same_root), ROOT_TIMEOUT_SECONDS)
+        return await asyncio.wait_for(asyncio.shield(parts.root.look_for_root()), ROOT_TIMEOUT_SECONDS)
     except (SparklogError, OSError, TimeoutError):
         return False
 

@@ -60,6 +60,7 @@ class LiveRoot:
         self._thread_count = storage_threads
         self._threads = concurrent.futures.ThreadPoolExecutor(storage_threads, "storage")
         self._apart = concurrent.futures.ThreadPoolExecutor(APART_THREADS, "storage-apart")
+        self._presence: asyncio.Task[bool] | None = None
         self._follower = concurrent.futures.ThreadPoolExecutor(1, "follower")
         self._image_callbacks: list[ImageCallback] = []
         self._told: set[str] = set()
@@ -156,6 +157,15 @@ class LiveRoot:
         return await asyncio.get_running_loop().run_in_executor(
             self._apart, functools.partial(function, *args)
         )
+
+    def look_for_root(self) -> "asyncio.Future[bool]":
+        """Is the root there, and still the same one? Whoever asks while a look hangs shares it; shield it
+        from a time-out. It waits for no consumer: slow reads do not make a root unavailable.
+        """
+        if self._presence is None or self._presence.done():
+            self._presence = asyncio.ensure_future(self.run_apart(self.log.is_same_root))
+            self._presence.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._presence
 
     def begin_refresh(self) -> "asyncio.Future[Image]":
         """Look for commits of others, in a thread that does nothing else: an image that is too old takes the

@@ -50,6 +50,8 @@ class Timer:
         now_ms = self._clock.monotonic_ms()
         self._due.extend(self._wheel.advance(now_ms))
         for _ in range(min(CALLS_AT_ONCE, len(self._due))):
+            if self._stopped:  # by a callback before
+                return
             entry = self._due.popleft()
             callback, entry.callback = entry.callback, None
             if callback is not None:

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Sequence
 
 from sparklog.errors import InvalidRequestError
+from sparklog.redaction import shown
 
 _ADDRESS = re.compile(
     r"([A-Za-z0-9_]+)://(\[[0-9A-Fa-f:.%a-z]{0,80}\]|\*|[0-9A-Za-z_.%-]{0,255}):([0-9]{1,5})"
@@ -54,7 +55,9 @@ def parse_addresses(key: str, text: str) -> list[ListenerAddress]:
         match = _ADDRESS.fullmatch(part)
         if match is None or int(match[3]) >= 1 << 16:
             raise _invalid(
-                key, f"found {part[:_SHOWN]!r}, expected name://host:port", "write PLAINTEXT://localhost:9092"
+                key,
+                f"found {shown(key, part[:_SHOWN])}, expected name://host:port",
+                "write PLAINTEXT://localhost:9092",
             )
         addresses.append(
             ListenerAddress(name=match[1].upper(), host=match[2].strip("[]"), port=int(match[3]))

@@ -146,6 +146,7 @@ _REASONS: dict[str, str] = {
 
 
 _HOUR_MS = 3_600_000
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _WEEK_MS = 168 * _HOUR_MS
 _TOPIC = TopicConfig()
 
@@ -163,7 +164,7 @@ def _is_any(_text: str) -> bool:
 
 
 def _is_number(expected: int, unit: int = 1) -> Callable[[str], bool]:
-    return lambda text: text.removeprefix("-").isdecimal() and int(text) * unit == expected
+    return lambda text: _NUMBER.fullmatch(text) is not None and int(text) * unit == expected
 
 
 _SAME = "it is the default of topics here, too; the root may say otherwise"

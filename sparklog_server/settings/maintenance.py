@@ -124,12 +124,14 @@ class MaintenanceSettings:
         "log.retention.ms",
         default=-1,
         minimum=-1,
+        excluded=(0,),  # by which all records of all topics would go; Kafka refuses it, too
         maximum=LONG_MAX,
         unit="ms",
         doc="""retention.ms of topics that do not say it, for what this broker removes and tells; -1: for
         ever, which is not Kafka's default. log.retention.minutes and log.retention.hours say it in other
-        units; the smallest unit that is given wins. A value on the root wins, and is what `sparklog expire`
-        and streams know, too.""",
+        units; the smallest unit that is given wins. Only log.retention.hours=168 in a file counts for
+        nothing, since Kafka's own file has it: for a week write log.retention.ms=604800000. A value on the
+        root wins, and is what `sparklog expire` and streams know, too.""",
     )
     log_retention_bytes: int = setting(
         "log.retention.bytes",

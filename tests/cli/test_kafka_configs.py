@@ -24,6 +24,17 @@ def test_a_topics_settings(run: Run, entity: tuple[str, ...]) -> None:
     assert run("kafka-configs", "--describe", *entity).stdout.splitlines()[0].endswith("Configs: ")
 
 
+def test_what_is_deleted_may_be_named_one_by_one_and_what_is_added_only_once(run: Run) -> None:
+    """As Kafka's tool has it; the last one won, and a retention.ms that was deleted first stayed in force."""
+    entity = ("kafka-configs", "--alter", "--topic", "t")
+    run(*entity, "--add-config", "segment.bytes=1000,retention.ms=1000,flush.ms=5")
+    run(*entity, "--delete-config", "retention.ms", "--delete-config", "segment.bytes,flush.ms")
+    assert run("kafka-configs", "--describe", "--topic", "t").stdout.splitlines()[0].endswith("Configs: ")
+    told = run(*entity, "--add-config", "retention.ms=5", "--add-config", "segment.bytes=1000", exit_code=2)
+    assert "'--add-config': it is given more than once" in told.stderr
+    assert run("kafka-configs", "--describe", "--topic", "t").stdout.splitlines()[0].endswith("Configs: ")
+
+
 def test_the_settings_of_all_topics(run: Run) -> None:
     run("topics", "create", "--topic", "u")
     shown = run("kafka-configs", "--describe", "--entity-type", "topics").stdout

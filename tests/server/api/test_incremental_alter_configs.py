@@ -174,6 +174,7 @@ def test_the_clusters_settings_have_the_brokers_names(asker: WireClient, log: sp
     ("key", "value", "code", "text"),
     [
         ("log.retention.ms", "x", "invalid_config", "expected integer"),
+        ("log.retention.ms", "0", "invalid_config", "but not 0"),
         ("retention.ms", "1", "invalid_config", "log.retention.ms"),
         ("node.id", "7", "invalid_request", "Cannot update these configs dynamically: Set(node.id)"),
         ("zzz", "1", "invalid_config", "zzz"),

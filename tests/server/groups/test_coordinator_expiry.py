@@ -102,6 +102,26 @@ def test_offsets_expire(roots: Roots) -> None:
     roots.run(after_restart, settings)
 
 
+def test_who_has_no_members_keeps_all_while_any_partition_is_committed(roots: Roots) -> None:
+    """A loop of Python's reads a partition that is quiet for a week, beside others, and finds its place."""
+
+    async def scenario(host: Host) -> None:
+        await host.groups.commit("loop", [*to_commit(7), *to_commit(1, partition=1)])
+        for number in range(2, 10):
+            await host.advance(DAY_MS)
+            await host.groups.commit("loop", to_commit(number, partition=1))
+        await host.groups.expire()
+        assert offsets(host, "loop") == {("orders", 0): 7, ("orders", 1): 9}
+        await host.advance(WEEK_MS - 1_000)
+        await host.groups.expire()
+        assert offsets(host, "loop") == {("orders", 0): 7, ("orders", 1): 9}
+        await host.advance(1_000)
+        await host.groups.expire()
+        assert not host.groups.exists("loop")
+
+    roots.run(scenario)
+
+
 def test_a_retention_beyond_all_time_is_one_for_ever(roots: Roots) -> None:
     async def scenario(host: Host) -> None:
         assert await host.groups.commit("g", to_commit(1), retention_ms=(1 << 63) - 1) == ErrorCode.none

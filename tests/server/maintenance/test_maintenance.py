@@ -135,6 +135,17 @@ def test_an_older_roots_records_stay(log: SparkLog) -> None:
         until(lambda: kept(log) == 0)
 
 
+def test_a_retention_to_which_the_root_does_not_agree_is_told_of_once(log: SparkLog) -> None:
+    """It is in the broker's file: nobody has set it on a topic, where it would have been said."""
+    log.alter_root(delete=[AUTOMATIC_REMOVAL_KEY])
+    with serving(root_of(log), {**SOON, "log.retention.bytes": "0", "log.cleaner.enable": "false"}) as server:
+        until(lambda: "records of t are past their retention and stay" in server.errors())
+        log.append("t", pa.table({"value": ["x"]}))
+        log.alter_root({AUTOMATIC_REMOVAL_KEY: "true"})
+        until(lambda: kept(log) == 0)
+        assert server.errors().count("past their retention and stay") == 1
+
+
 def test_an_older_root_is_written_as_older_sparklogs_know_it_until_it_agrees(
     tmp_path: Path, start_broker: Callable[..., RunningBroker], told: Told
 ) -> None:

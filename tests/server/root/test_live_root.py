@@ -1,6 +1,7 @@
 """News of the root, its settings in force, and work in its storage threads."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -79,3 +80,49 @@ def test_a_look_that_fails_is_told_and_shows_nothing(
         assert shown == [root.image.commit]
 
     asyncio.run(main())
+
+
+def test_slow_reads_do_not_make_the_root_unavailable(root: LiveRoot) -> None:
+    async def scenario() -> bool:
+        reading, read = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow() -> None:
+            loop.call_soon_threadsafe(reading.set)
+            read.wait(60)
+
+        busy = asyncio.ensure_future(root.run(slow))  # it has one storage thread
+        await reading.wait()
+        try:
+            return await asyncio.wait_for(root.look_for_root(), 30)
+        finally:
+            read.set()
+            await busy
+
+    assert asyncio.run(scenario())
+
+
+def test_who_looks_for_a_root_that_hangs_shares_one_look(
+    root: LiveRoot, log: SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scrapes go on coming, and there are few threads."""
+    looks, answer = [], threading.Event()
+
+    def hang() -> bool:
+        looks.append(1)
+        answer.wait(60)
+        return True
+
+    monkeypatch.setattr(log, "is_same_root", hang)
+
+    async def scenario() -> list[bool]:
+        for _ in range(10):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(root.look_for_root()), 0.001)
+        waiting = [asyncio.shield(root.look_for_root()) for _ in range(3)]
+        answer.set()
+        found = list(await asyncio.gather(*waiting))
+        return [*found, await root.look_for_root()]
+
+    assert asyncio.run(scenario()) == [True] * 4
+    assert len(looks) == 2

@@ -125,3 +125,18 @@ def test_callbacks_may_schedule() -> None:
         return count
 
     assert asyncio.run(scenario()) == 5
+
+
+def test_a_callback_that_stops_it_is_the_last_one() -> None:
+    async def scenario() -> list[str]:
+        clock = ManualClock()
+        timer = Timer(clock)
+        called: list[str] = []
+        timer.schedule(5, timer.stop)
+        timer.schedule(5, lambda: called.append("after stop"))
+        clock.advance_ms(10)
+        timer.run_due()
+        await asyncio.sleep(0)
+        return called
+
+    assert asyncio.run(scenario()) == []

@@ -240,6 +240,19 @@ def test_how_long_records_are_kept_in_kafkas_units(tmp_path: Path, text: str, ex
     assert config.root_defaults()["retention.ms"] == str(expected)
 
 
+@pytest.mark.parametrize("unit", ["ms", "minutes", "hours"])
+def test_no_retention_at_all_is_refused_as_by_kafka(tmp_path: Path, unit: str) -> None:
+    """All records of all topics would go at once."""
+    with pytest.raises(InvalidRequestError, match=f"log.retention.{unit}: found 0.*at least -1.*but not 0"):
+        load(tmp_path, f"log.retention.{unit}=0")
+
+
+@pytest.mark.parametrize("key", ["log.segment.bytes", "log.retention.hours", "min.insync.replicas"])
+def test_a_number_that_is_too_long_is_refused_in_words(tmp_path: Path, key: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        load(tmp_path, f"{key}={'7' * 5_000}")
+
+
 def test_the_smallest_unit_wins_wherever_it_is_said(tmp_path: Path) -> None:
     config = load(tmp_path, "log.retention.ms=5", log_retention_hours="1")
     assert config.maintenance.log_retention_ms == 5
