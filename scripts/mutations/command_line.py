@@ -94,4 +94,11 @@ MUTANTS = (
         "    if False:",
         "tests/cli/test_given_twice.py -k capital",
     ),
+    Mutant(
+        "command line: what a group has missed is told",
+        "sparklog/cli/cursors.py",
+        "committed is not None and committed < next_offset:\n",
+        "committed is None:\n",
+        "tests/cli/test_offsets_groups.py -k missed",
+    ),
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sparklog.cli.notes import note
 from sparklog.cli.start_position import Anchor, Position, resolve
 from sparklog.errors import OffsetOutOfRangeError
 
@@ -98,6 +99,12 @@ class Selection:
 
         committed = (stored or {}).get((self.topic, partition))
         next_offset = resolve(start, **bounds, offset_for_time=offset_for_time, stored=committed)
+        if start.anchor is Anchor.STORED and committed is not None and committed < next_offset:
+            note(
+                f"Warning: {self.topic}-{partition}: group {self.group} is at offset {committed}, and the "
+                f"log starts at {next_offset}: {next_offset - committed} records are gone that the group has "
+                "not read."
+            )
         if not state.log_start_offset <= next_offset <= state.log_end_offset:
             raise OffsetOutOfRangeError(
                 "OFFSET_OUT_OF_RANGE",

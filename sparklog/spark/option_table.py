@@ -19,7 +19,7 @@ class Option:
     only: str = ""  # "stream" or "batch" when it has no meaning elsewhere
 
 
-NEEDS_BROKER = "Accepted with a warning; has no effect without a broker."
+WITHOUT_EFFECT = "Accepted with a warning; has no effect, since no consumer of Kafka's is at work."
 BOOTSTRAP_SERVERS = Option(
     name="kafka.bootstrap.servers",
     default="",
@@ -161,12 +161,13 @@ SOURCE_OPTIONS = (
         name="kafka.group.id",
         default="",
         doc="In streams: record the query's progress in __consumer_offsets under this group, so that its "
-        "lag can be seen. In batch queries: the group of startingOffsets=group and endingOffsets=group, "
-        "and nothing else; nothing is recorded.",
+        "lag can be seen. It overwrites what the group has committed: give each query one of its own. "
+        "In batch queries: the group of startingOffsets=group and endingOffsets=group, and nothing else; "
+        "nothing is recorded.",
     ),
     Option(name="group.id", default="", doc="The same as kafka.group.id."),
-    Option(name="groupIdPrefix", default="spark-kafka-source", doc=NEEDS_BROKER),
-    Option(name="kafkaConsumer.pollTimeoutMs", default="120000", doc=NEEDS_BROKER),
+    Option(name="groupIdPrefix", default="spark-kafka-source", doc=WITHOUT_EFFECT),
+    Option(name="kafkaConsumer.pollTimeoutMs", default="120000", doc=WITHOUT_EFFECT),
     Option(
         name="fetchOffset.numRetries",
         default="3",

@@ -23,10 +23,10 @@ from sparklog.spark.offset_spec import (
     parse_starting,
 )
 from sparklog.spark.option_table import (
-    NEEDS_BROKER,
     SINK_OPTIONS,
     SOURCE_OPTIONS,
     TOPIC_CONFIG_PREFIX,
+    WITHOUT_EFFECT,
     Option,
 )
 from sparklog.spark.roots import root_of_broker
@@ -235,7 +235,7 @@ def _known(options: Mapping[str, str], side: str, notices: Notices, *, streaming
 
 def _is_for(option: Option, notices: Notices, *, streaming: bool) -> bool:
     """Does the option count in this kind of query?"""
-    if option.doc == NEEDS_BROKER:
+    if option.doc == WITHOUT_EFFECT:
         notices.warn(f"{option.name} has no effect: sparklog reads the storage itself")
     if option.only == "batch" and streaming:
         raise InvalidRequestError(

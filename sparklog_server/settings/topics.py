@@ -17,7 +17,8 @@ class TopicSettings:
         "auto.create.topics.enable",
         default=True,
         doc="""Create a topic when a client first asks for it and allows it. true: nothing to prepare; false:
-        a misspelt name is an error. A value on the root wins.""",
+        a misspelt name is an error. For clients of this broker; a value on the root wins, and is all that
+        Spark, Python and the command line know.""",
     )
     num_partitions: int = setting(
         "num.partitions",
@@ -25,7 +26,8 @@ class TopicSettings:
         minimum=1,
         maximum=100_000,
         unit="partitions",
-        doc="""Partitions of a topic created without saying how many. A value on the root wins.""",
+        doc="""Partitions of a topic created without saying how many. For clients of this broker; a value on
+        the root wins, and is all that Spark, Python and the command line know.""",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",

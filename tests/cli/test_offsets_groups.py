@@ -97,6 +97,21 @@ def test_unknown_group_is_an_error(run: Run) -> None:
     run("groups", "describe", exit_code=2)
 
 
+def test_what_a_group_has_missed_is_told(run: Run) -> None:
+    """It went on at the log's start without a word, and committed."""
+    words = ("consume", "--topic", "t", "--group", "g", "-e")
+    run("produce", "--topic", "t", stdin="a\nb\n")
+    assert "Warning" not in run(*words).stderr
+    run("produce", "--topic", "t", stdin="c\n")
+    run("topics", "alter", "--topic", "t", "--config", "retention.bytes=0")
+    run("expire")
+    run("produce", "--topic", "t", stdin="d\n")
+    result = run(*words)
+    assert result.stdout == "d\n"
+    assert "t-0: group g is at offset 2, and the log starts at 3: 1 records are gone" in result.stderr
+    assert "Warning" not in run(*words).stderr
+
+
 def test_silent_groups_are_removed(run: Run, run_json: RunJson) -> None:
     run("produce", "--topic", "t", stdin="a\nb\n")
     for group in ("g", "h"):
