@@ -55,8 +55,12 @@ def run(config: ServerConfig) -> int:
 async def serve(config: ServerConfig) -> int:
     """Run a broker until it is asked to stop; the exit code."""
     clock = SystemClock()
-    options = {ALLOW_UNSAFE: True} if config.broker.allow_unsafe_filesystem else None
-    with open_log(config.broker.log_dirs, create=True, storage_options=options, clock=clock) as log:
+    with open_log(
+        config.broker.log_dirs,
+        storage_options={ALLOW_UNSAFE: True} if config.broker.allow_unsafe_filesystem else None,
+        clock=clock,
+        cluster_id=config.broker.cluster_id or None,
+    ) as log:
         broker = Broker(config, log, clock)
         _handle_signals(broker)
         try:

@@ -239,4 +239,11 @@ MUTANTS = (
         "        elif False:\n",
         "tests/server/api/test_incremental_alter_configs.py -k cannot_be_set",
     ),
+    Mutant(
+        "broker: where the cluster is known no other is served",
+        "sparklog_server/running.py",
+        "cluster_id=config.broker.cluster_id or None,",
+        "cluster_id=None,",
+        "tests/server/test_process.py -k cluster_is_known",
+    ),
 )

@@ -32,6 +32,13 @@ class BrokerSettings:
         default="",
         doc="""The root: a directory, made if it is not there. Exactly one; --root wins over it.""",
     )
+    cluster_id: str = setting(
+        "sparklog.cluster.id",
+        default="",
+        doc="""The cluster id that the root must have (`sparklog root describe` shows it): any other is
+        refused, and none is made, as where a volume is not mounted. Empty: whichever is there, or a new
+        one.""",
+    )
     allow_unsafe_filesystem: bool = setting(
         "sparklog.allow.unsafe.filesystem",
         default=False,

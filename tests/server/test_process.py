@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import sparklog
 from sparklog_server.main import main
 from tests.server.fuzzing import fuzzed_frames
 from tests.server.settings.test_sources import KAFKAS_OWN
@@ -119,6 +120,21 @@ def test_a_taken_port_ends_with_1(start_process: Start, tmp_path: Path) -> None:
     told = r"(?s)exit 1: .*; cannot listen on PLAINTEXT://127\.0\.0\.1:\d+: give listeners .* a free port"
     with pytest.raises(RuntimeError, match=told):
         start_process("--listeners", f"PLAINTEXT://127.0.0.1:{taken.port}", root=str(tmp_path / "other"))
+
+
+def test_where_the_cluster_is_known_no_other_is_served_and_none_is_made(
+    start_process: Start, tmp_path: Path
+) -> None:
+    """A volume that is not mounted: clients would be acknowledged in the empty place."""
+    with sparklog.open(tmp_path / "log") as log:
+        meant = ("--override", f"sparklog.cluster.id={log.cluster_id}")
+    assert start_process(*meant, root=str(tmp_path / "log")).terminate()[0] == 0
+    with pytest.raises(RuntimeError, match=r"(?s)exit 1: .*ROOT_NOT_FOUND"):
+        start_process(*meant, root=str(tmp_path / "mount" / "log"))
+    assert not (tmp_path / "mount").exists()
+    sparklog.open(tmp_path / "other").close()
+    with pytest.raises(RuntimeError, match=r"(?s)exit 1: .*WRONG_ROOT"):
+        start_process(*meant, root=str(tmp_path / "other"))
 
 
 def test_a_root_outside_the_allowed_ones_ends_with_1(start_process: Start, tmp_path: Path) -> None:
