@@ -2,6 +2,7 @@
 
 from scripts.mutations import (
     backlog,
+    bounds,
     broker,
     broker_settings,
     clients,
@@ -52,6 +53,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *records.MUTANTS,
     *backlog.MUTANTS,
     *broker.MUTANTS,
+    *bounds.MUTANTS,
     *maintenance.MUTANTS,
     *uncleanable.MUTANTS,
     *forgetting.MUTANTS,

@@ -5,6 +5,8 @@ Does: the brokers that are not fenced, with their racks; who is controller; topi
     that are asked for by name and missing, in one commit, if request and settings allow it, and
     __consumer_offsets as it must be.
 Does not: an error of the whole answer (a client would be told by it to begin anew at its first addresses).
+Each topic that is asked for is told once. Beyond 32 MiB the rest of them is answered UNKNOWN_SERVER_ERROR: a
+    million partitions; ask for fewer at once, or for all.
 Versions: 0 no topics means all; 1 null means all, controller, racks; 4 auto-creation can be refused; 5
     offline replicas; 7 leader epochs; 8 authorized operations (KIP-430); 9 flexible; 10 topic ids in answers
     (KIP-516); 12 topics by id; 13 top-level error (KIP-1102).
@@ -19,7 +21,7 @@ from sparklog_server.admin.topic_creation import create_missing
 from sparklog_server.api.nodes import nodes_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import held_bytes, in_slices
+from sparklog_server.protocol.answers import Pace, held_bytes, in_slices, text_bytes
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make, topic_id_text
@@ -39,6 +41,7 @@ _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 _ASSIGNED_WITHIN_S = 0.5
 _TOPIC_BYTES = 40  # beside its name and its partitions
+_PARTITIONS_A_PIECE = 32  # take as long as an entity
 
 
 @api(ApiKey.METADATA, versions=range(14))
@@ -53,22 +56,24 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     listing = services.topic_listing
     is_of_all = asked is None or (version == 0 and not asked)
     errors: dict[str, ErrorCode] = {}
+    refused: set[Any] = set()
     if is_of_all:
         size = held_bytes(listing.of(services.root.image, version, operations))
     else:
+        asked = _each_once(asked)
         if field(request, "allow_auto_topic_creation", True):
             names = dict.fromkeys(one.name for one in asked if one.name and _topic_id(one) is None)
             errors = await create_missing(services.root, services.changes, names)
         await _until_assigned(asked, services)
-        size = sum(await in_slices(_size_of(services, version, one) for one in dict.fromkeys(asked)))
+        size, refused = await _counted(asked, context, services)
     await context.answer.hold(size)
     # What is told is of one image, and not of one from before a wait for room.
     image, brokers = services.root.image, nodes_of(services, context.listener)
     if is_of_all:
         chunks = listing.of(image, version, operations)
     else:
-        pieces = (_answer(services, image, version, one, errors, operations) for one in dict.fromkeys(asked))
-        chunks = encode_topics(await in_slices(pieces), version)
+        told = _Told(services, image, version, errors, operations)
+        chunks = encode_topics(await told.topics(asked, refused), version)
     cluster = field(request, "include_cluster_authorized_operations", False)
     return _response(
         context, services, brokers, chunks, services.access.cluster_operations if cluster else NOT_ASKED_FOR
@@ -94,11 +99,28 @@ def _is_unassigned(one: Any, services: Services) -> bool:
     return topic is not None and not topic.partitions[-1].leadership.replicas  # new ones are the last
 
 
+def _each_once(asked: Any) -> list[Any]:
+    """The entries of a request, without repeats: beside an id a name says nothing, and may be any."""
+    return list({_topic_id(one) or one.name: one for one in asked}.values())
+
+
+async def _counted(asked: list[Any], context: RequestContext, services: Services) -> tuple[int, set[Any]]:
+    """About how many bytes will be told of these topics, and which of them would be too much."""
+    size, refused = 0, set()
+    sizes = await in_slices(_size_of(services, context.api_version, one) for one in asked)
+    for one, of_one in zip(asked, sizes, strict=True):
+        if context.answer.fits(of_one):
+            size += of_one
+        else:
+            refused.add(one)
+    return size, refused
+
+
 def _size_of(services: Services, version: int, one: Any) -> int:
     """About what is told of a topic that is asked for."""
     image = services.root.image
     topic = _found(image, one)
-    size = _TOPIC_BYTES + len(one.name or "")
+    size = _TOPIC_BYTES + text_bytes(one.name or "")
     return size if topic is None else size + services.topic_listing.size_of(image, topic, version)
 
 
@@ -125,43 +147,60 @@ def _response(
     return Response(chunks=[encoded[: after - count_bytes(version)], *topics, encoded[after:]])
 
 
-def _answer(
-    services: Services,
-    image: Image,
-    version: int,
-    one: Any,
-    errors: dict[str, ErrorCode],
-    operations: int,
-) -> list[bytes]:
-    """The topic that one entry of a request asks for, or why not."""
-    by_id = _topic_id(one)
-    if one.__version__ < _BY_ID_SINCE and (by_id is not None or one.name is None):
-        return _error(version, ErrorCode.invalid_request, one.name or "")
-    if by_id is not None:
-        topic = image.topic_by_id.get(topic_id_text(by_id))
-        if topic is None:
-            return _error(version, ErrorCode.unknown_topic_id, None, by_id)
-        return services.topic_listing.topic(image, topic, version, operations)
-    name = one.name or ""
-    topic = image.topics.get(name)
-    if topic is not None:
-        return services.topic_listing.topic(image, topic, version, operations)
-    if why_illegal_topic_name(name) is not None:
-        return _error(version, ErrorCode.invalid_topic_exception, name)
-    return _error(version, errors.get(name, ErrorCode.unknown_topic_or_partition), name)
+class _Told:
+    """What is told of the topics that one request asks for, as of one image."""
+
+    def __init__(
+        self, services: Services, image: Image, version: int, errors: dict[str, ErrorCode], operations: int
+    ) -> None:
+        self._listing = services.topic_listing
+        self._image = image
+        self._version = version
+        self._errors = errors
+        self._operations = operations
+        self._pace = Pace()
+
+    async def topics(self, asked: list[Any], refused: set[Any]) -> list[list[bytes]]:
+        """Of each entry the topic, or why not, with turns for others: one may have 10,000 partitions."""
+        told = []
+        for one in asked:
+            topic = _found(self._image, one)
+            if _is_misplaced(one) or topic is None:
+                told.append(self._why_not(one))
+            elif one in refused:
+                told.append(self._error(ErrorCode.unknown_server_error, topic.name, _topic_id(one)))
+            else:
+                told.append(self._listing.topic(self._image, topic, self._version, self._operations))
+                await self._pace.made(len(topic.partitions) // _PARTITIONS_A_PIECE)
+            await self._pace.made(1)
+        return told
+
+    def _why_not(self, one: Any) -> list[bytes]:
+        by_id, name = _topic_id(one), one.name or ""
+        if _is_misplaced(one):
+            return self._error(ErrorCode.invalid_request, name)
+        if by_id is not None:
+            return self._error(ErrorCode.unknown_topic_id, None, by_id)
+        if why_illegal_topic_name(name) is not None:
+            return self._error(ErrorCode.invalid_topic_exception, name)
+        return self._error(self._errors.get(name, ErrorCode.unknown_topic_or_partition), name)
+
+    def _error(self, code: ErrorCode, name: str | None, topic_id: uuid.UUID | None = None) -> list[bytes]:
+        return encode_topic(
+            self._version,
+            error_code=code.value,
+            name=name,
+            topic_id=topic_id,
+            is_internal=name is not None and is_internal(name),
+            operations=NOT_ASKED_FOR,
+        )
+
+
+def _is_misplaced(one: Any) -> bool:
+    """An id, or no name, in a version that knows topics by name only."""
+    return one.__version__ < _BY_ID_SINCE and (_topic_id(one) is not None or one.name is None)
 
 
 def _topic_id(one: Any) -> uuid.UUID | None:
     value: uuid.UUID | None = getattr(one, "topic_id", None)
     return None if value is None or value == _ZERO else value
-
-
-def _error(version: int, code: ErrorCode, name: str | None, topic_id: uuid.UUID = _ZERO) -> list[bytes]:
-    return encode_topic(
-        version,
-        error_code=code.value,
-        name=name,
-        topic_id=topic_id,
-        is_internal=name is not None and is_internal(name),
-        operations=NOT_ASKED_FOR,
-    )

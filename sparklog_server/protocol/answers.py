@@ -67,6 +67,11 @@ def held_bytes(chunks: Iterable[Chunk]) -> int:
     return sum(map(len, own.values()))
 
 
+def text_bytes(text: str) -> int:
+    """What it takes when it is encoded: up to four bytes for a character."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 async def in_slices(pieces: Iterable[T]) -> list[T]:
     """All of them, with a turn for others every few milliseconds."""
     made: list[T] = []

@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 
 import sparklog
 from sparklog_server.admin.topic_creation import MAX_CREATED
+from sparklog_server.protocol import answers
 from sparklog_server.protocol.entities import topic_id_text, topic_uuid
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
@@ -19,6 +20,12 @@ VERSIONS = range(14)
 
 def named(*names: str | None) -> list[dict[str, Any]]:
     return [{"_": "MetadataRequestTopic", "name": name} for name in names]
+
+
+def created(log: sparklog.SparkLog, name: str, *, partitions: int) -> uuid.UUID:
+    """A new topic's id."""
+    log.create_topic(name, partitions=partitions)
+    return topic_uuid(log.image.topic(name).topic_id)
 
 
 def errors(response: Any) -> dict[str | None, str]:
@@ -132,6 +139,54 @@ def test_topics_by_id(asker: WireClient, running_broker: RunningBroker, log: spa
         topics = asker.ask(METADATA, version, topics=asked).topics
         assert {one.error_code for one in topics} == {ErrorCode.invalid_request}
     assert log.topics() == ["a"]
+
+
+def test_a_topic_by_its_id_is_told_once_whatever_names_stand_beside(
+    asker: WireClient, log: sparklog.SparkLog
+) -> None:
+    """60 KB told of one topic 3,000 times: 780 MB, and 36 s of CPU."""
+    topic_id = created(log, "a", partitions=3)
+    asked = [{"_": "MetadataRequestTopic", "topic_id": topic_id, "name": name} for name in ("x", "y", None)]
+    (told,) = asker.ask(METADATA, 12, topics=asked, allow_auto_topic_creation=True).topics
+    assert (told.name, told.topic_id, len(told.partitions)) == ("a", topic_id, 3)
+    assert log.refresh().topics.keys() == {"a"}
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_topics_that_would_make_an_answer_too_large_are_refused(
+    asker: WireClient, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    asked: list[dict[str, Any]] = []
+    for name in ("a", "b", "c"):
+        topic_id = created(log, name, partitions=1 if name == "c" else 20)
+        by_id = {"topic_id": topic_id, "name": None} if version == 12 else {"name": name}
+        asked.append({"_": "MetadataRequestTopic", **by_id})
+    monkeypatch.setattr(answers, "MAX_ANSWER_BYTES", 1_000)
+    told = asker.ask(METADATA, version, topics=asked, allow_auto_topic_creation=False).topics
+    assert [(one.name, one.error_code.name, len(one.partitions)) for one in told] == [
+        ("a", "none", 20),
+        ("b", "unknown_server_error", 0),
+        ("c", "none", 1),
+    ]
+
+
+def test_others_have_turns_between_topics_of_many_partitions(
+    asker: WireClient, log: sparklog.SparkLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """256 topics of 10,000 partitions were told of in one turn, as if they were small."""
+    for name in ("a", "b"):
+        log.create_topic(name, partitions=10_000)
+    made: list[int] = []
+    pace = answers.Pace.made
+
+    async def noted(self: answers.Pace, count: int) -> None:
+        made.append(count)
+        await pace(self, count)
+
+    monkeypatch.setattr(answers.Pace, "made", noted)
+    told = asker.ask(METADATA, 9, topics=named("a", "b"), allow_auto_topic_creation=False).topics
+    assert [len(one.partitions) for one in told] == [10_000, 10_000]
+    assert sum(made) > 2 * answers.SLICE
 
 
 def test_authorized_operations_when_asked_for(asker: WireClient) -> None:
