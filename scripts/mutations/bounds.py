@@ -3,6 +3,8 @@
 from scripts.mutations.mutant import Mutant
 
 METADATA, OF_METADATA = "sparklog_server/api/metadata.py", "tests/server/api/test_metadata.py"
+CONFIGS = "sparklog_server/api/describe_configs.py"
+OF_COSTS = "tests/server/api/test_costs.py"
 
 MUTANTS = (
     Mutant(
@@ -25,5 +27,26 @@ MUTANTS = (
         "                await self._pace.made(len(topic.partitions) // _PARTITIONS_A_PIECE)\n",
         "",
         OF_METADATA,
+    ),
+    Mutant(
+        "bounds: what lies below the settings of topics is found once",
+        CONFIGS,
+        "        if self._of_topics is None:\n",
+        "        if True:\n",
+        f"{OF_COSTS} -k settings_of_topics",
+    ),
+    Mutant(
+        "bounds: settings that topics have in common are described once",
+        CONFIGS,
+        "            if key not in self._of_values:\n",
+        "            if True:\n",
+        f"{OF_COSTS} -k settings_of_topics",
+    ),
+    Mutant(
+        "bounds: settings that new topics have in common are described once",
+        "sparklog_server/api/create_topics.py",
+        "        if key not in self._of_values:\n",
+        "        if True:\n",
+        f"{OF_COSTS} -k settings_of_new_topics",
     ),
 )

@@ -14,7 +14,7 @@ from typing import Any
 from sparklog.metadata import CreateTopic
 from sparklog_server.admin.assignments import Placements
 from sparklog_server.admin.changes import Outcome
-from sparklog_server.admin.config_entries import topic_entries
+from sparklog_server.admin.config_entries import TopicEntries
 from sparklog_server.admin.topic_creation import creations
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -40,9 +40,10 @@ async def handle_create_topics(request: Any, context: RequestContext, services: 
         completing=placements.complete,
     )
     await context.answer.hold(_size_of(outcomes, context.types))
-    told: _Told = {}
+    has_settings = hasattr(context.types, "CreatableTopicConfigs")
+    settings = _Settings(context.types, services) if has_settings else None
     factors = _Factors(services, placements)
-    pieces = (_result(context.types, services, name, outcomes[name], told, factors) for name in names)
+    pieces = (_result(context.types, name, outcomes[name], settings, factors) for name in names)
     return make(context.types.CreateTopicsResponse, topics=await in_slices(pieces))
 
 
@@ -58,13 +59,38 @@ def _size_of(outcomes: Mapping[str, Outcome], types: Any) -> int:
     return size + _SETTINGS_BYTES * len({tuple(sorted(one.configs.items())) for one in created})
 
 
-# What is told of settings, by those that a topic has of its own: thousands of topics have the same.
-_Told = dict[tuple[tuple[str, str], ...], tuple[Any, ...]]
+class _Settings:
+    """What is told of settings: thousands of topics have the same, or differ in one of them."""
+
+    def __init__(self, types: Any, services: Services) -> None:
+        self._types = types
+        self._entries = TopicEntries(services.config, services.root.image)
+        self._of_topics: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
+        self._of_values: dict[tuple[str, str | None], Any] = {}  # by name and a topic's own value
+
+    def of(self, configs: Mapping[str, str]) -> tuple[Any, ...]:
+        """Those of a topic that has these of its own."""
+        key = tuple(sorted(configs.items()))
+        if key not in self._of_topics:
+            self._of_topics[key] = tuple(self._told(name, configs.get(name)) for name in self._entries.names)
+        return self._of_topics[key]
+
+    def _told(self, name: str, own: str | None) -> Any:
+        key = name, own
+        if key not in self._of_values:
+            entry = self._entries.entry(name, own)
+            self._of_values[key] = make(
+                self._types.CreatableTopicConfigs,
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+        return self._of_values[key]
 
 
-def _result(
-    types: Any, services: Services, name: str, outcome: Outcome, told: _Told, factors: "_Factors"
-) -> Any:
+def _result(types: Any, name: str, outcome: Outcome, settings: _Settings | None, factors: "_Factors") -> Any:
     action = outcome.action
     if not isinstance(action, CreateTopic):  # none, after an error
         return make(
@@ -76,7 +102,6 @@ def _result(
             replication_factor=-1,
             configs=None,
         )
-    has_configs = hasattr(types, "CreatableTopicConfigs")
     return make(
         types.CreatableTopicResult,
         name=name,
@@ -84,7 +109,7 @@ def _result(
         error_code=ErrorCode.none,
         num_partitions=action.partitions,
         replication_factor=factors.of(action),
-        configs=_created_configs(types, services, action, told) if has_configs else None,
+        configs=None if settings is None else settings.of(action.configs),
     )
 
 
@@ -105,24 +130,3 @@ class _Factors:
         else:
             assigned = self._placements.factor_of(action.topic_id)
         return assigned or self._default
-
-
-def _created_configs(types: Any, services: Services, action: CreateTopic, told: _Told) -> tuple[Any, ...]:
-    key = tuple(sorted(action.configs.items()))
-    if key not in told:
-        told[key] = _described(types, services, action)
-    return told[key]
-
-
-def _described(types: Any, services: Services, action: CreateTopic) -> tuple[Any, ...]:
-    return tuple(
-        make(
-            types.CreatableTopicConfigs,
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.read_only,
-            config_source=entry.source,
-            is_sensitive=False,
-        )
-        for entry in topic_entries(services.config, services.root.image, action.configs)
-    )
