@@ -15,6 +15,7 @@ from typing import Protocol
 from sparklog.client import SparkLog
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
+from sparklog_server.api.log_dir_listing import LogDirListing
 from sparklog_server.api.registry import bind_apis
 from sparklog_server.api.services import Services
 from sparklog_server.api.topic_listing import TopicListing
@@ -259,6 +260,7 @@ class Broker:
             transactions=self.transactions,
             changes=Changes(self.root, self.publisher),
             topic_listing=TopicListing(self.config.broker.node_id),
+            log_dirs=LogDirListing(lambda: self.root.image),
         )
 
     def _observed(self) -> Parts:

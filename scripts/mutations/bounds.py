@@ -4,6 +4,7 @@ from scripts.mutations.mutant import Mutant
 
 METADATA, OF_METADATA = "sparklog_server/api/metadata.py", "tests/server/api/test_metadata.py"
 CONFIGS = "sparklog_server/api/describe_configs.py"
+LOG_DIRS, OF_LOG_DIRS = "sparklog_server/api/log_dir_listing.py", "tests/server/api/test_describe_log_dirs.py"
 OF_COSTS = "tests/server/api/test_costs.py"
 
 MUTANTS = (
@@ -48,5 +49,47 @@ MUTANTS = (
         "        if key not in self._of_values:\n",
         "        if True:\n",
         f"{OF_COSTS} -k settings_of_new_topics",
+    ),
+    Mutant(
+        "bounds: the stored bytes of all partitions have a limit",
+        "sparklog_server/api/describe_log_dirs.py",
+        "    if not context.answer.fits(",
+        "    if context.answer is None and not context.answer.fits(",
+        f"{OF_LOG_DIRS} -k too_large",
+    ),
+    Mutant(
+        "bounds: the stored bytes of all partitions are told anew after a commit only",
+        LOG_DIRS,
+        "            if flexible not in self._kept:\n",
+        "            if True:\n",
+        f"{OF_LOG_DIRS} -k anew",
+    ),
+    Mutant(
+        "bounds: the stored bytes of all partitions are those of the newest image",
+        LOG_DIRS,
+        "            if image.commit_uuid != self._commit:\n",
+        "            if False:\n",
+        f"{OF_LOG_DIRS} -k anew",
+    ),
+    Mutant(
+        "bounds: the stored bytes of all partitions are made by one, for whom others wait",
+        LOG_DIRS,
+        "        async with self._lock:\n",
+        "        if True:\n",
+        f"{OF_LOG_DIRS} -k waits_for_it",
+    ),
+    Mutant(
+        "bounds: others have turns while stored bytes are added up",
+        LOG_DIRS,
+        "            await pace.made(1 + len(some) // _A_PIECE)\n",
+        "",
+        f"{OF_LOG_DIRS} -k turns",
+    ),
+    Mutant(
+        "bounds: the bytes of a partition are added up once",
+        "sparklog/client/admin.py",
+        "    if extents.stored_bytes is None:\n",
+        "    if True:\n",
+        f"{OF_LOG_DIRS} -k anew",
     ),
 )

@@ -40,6 +40,8 @@ from sparklog.metadata import (
     plan_set_configs,
 )
 
+_SIZE = NUMBER_COLUMNS.index("size")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
@@ -147,9 +149,15 @@ def describe_topic(image: Image, name: str) -> TopicDescription:
 
 
 def partition_size_bytes(state: PartitionState) -> int:
-    """The stored bytes of a partition: those of all its extents."""
-    size = NUMBER_COLUMNS.index("size")
-    return sum(int(block.numbers[size].sum()) for _, block in state.extents.column_blocks())
+    """The stored bytes of a partition: those of all its extents, added up once for each list of them.
+
+    A broker is asked for those of all partitions, of which few have changed since the last time.
+    """
+    extents = state.extents
+    if extents.stored_bytes is None:
+        blocks = extents.column_blocks() if len(extents) else ()  # most partitions of many are empty
+        extents.stored_bytes = sum(int(block.numbers[_SIZE].sum()) for _, block in blocks)
+    return extents.stored_bytes
 
 
 def _describe_partition(image: Image, topic: str, state: PartitionState) -> PartitionDescription:

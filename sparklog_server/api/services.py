@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sparklog.clock import Clock
 from sparklog_server.admin.changes import Changes
+from sparklog_server.api.log_dir_listing import LogDirListing
 from sparklog_server.api.topic_listing import TopicListing
 from sparklog_server.cluster.controller import Controller
 from sparklog_server.cluster.leadership import Leadership
@@ -46,3 +47,4 @@ class Services:
     transactions: TransactionCoordinator
     changes: Changes
     topic_listing: TopicListing
+    log_dirs: LogDirListing

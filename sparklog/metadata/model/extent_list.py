@@ -131,7 +131,7 @@ _Parts = tuple[tuple[ExtentColumns, ...], PackedExtents]
 class ExtentList(Sequence[Extent]):
     """Extents of one partition, ascending. Supports len, indexing, slicing, iteration."""
 
-    __slots__ = ("_blocks", "_tail", "partition", "topic_id")
+    __slots__ = ("_blocks", "_tail", "partition", "stored_bytes", "topic_id")
 
     def __init__(
         self,
@@ -144,6 +144,7 @@ class ExtentList(Sequence[Extent]):
         self.partition = partition
         self._blocks = blocks  # none is empty
         self._tail = tail
+        self.stored_bytes: int | None = None  # once somebody has added them up (client/admin.py)
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks)) + len(self._tail)
