@@ -36,7 +36,8 @@ def test_what_is_altered_together_is_altered_or_refused_together(
     run("topics", "create", "--topic", "events", "--partitions", "2")
     before = run_json("topics", "describe")
     run("topics", "alter", "--topic", "events", "--config", "retention.ms=1000", *refused, exit_code=1)
-    run("topics", "alter", "--topic", "events", *refused, "--partitions", "1", exit_code=1)
+    both = ("--partitions", "1", "--config", "no.such.setting=1")
+    run("topics", "alter", "--topic", "events", *both, exit_code=1)
     assert run_json("topics", "describe") == before
     commit = run_json("root", "describe")["commit"]
     run("topics", "alter", "--topic", "events", "--config", "retention.ms=1000", "--partitions", "3")
