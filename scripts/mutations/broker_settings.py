@@ -246,4 +246,11 @@ MUTANTS = (
         "cluster_id=None,",
         "tests/server/test_process.py -k cluster_is_known",
     ),
+    Mutant(
+        "settings: a broker's own may need one of all",
+        "sparklog_server/settings/in_force.py",
+        "    config, refused = _with_what_can_be(started_with, of_all | own)\n",
+        "    config, refused = _with_what_can_be(started_with, own)\n",
+        "tests/server/settings/test_updating.py",
+    ),
 )

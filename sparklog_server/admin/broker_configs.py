@@ -107,6 +107,8 @@ def _validate_values(
     for name, value in given.items():
         if len(value) > MAX_VALUE_LENGTH:
             raise _refused(f"{name}: {len(value)} characters, expected at most {MAX_VALUE_LENGTH}")
+        if name in DYNAMIC:
+            SETTINGS[name][1].parse(value)  # also what this broker has a value of its own for
     if not given:
         return
     kept = {key: value for key, value in image.configs.items() if key not in stored}

@@ -22,14 +22,19 @@ from sparklog_server.settings.updating import DYNAMIC, TOPIC_DEFAULTS
 def config_in_force(
     started_with: ServerConfig, configs: Mapping[str, str], node_id: int
 ) -> tuple[ServerConfig, dict[str, SparklogError]]:
-    """The settings in force with these of the root, and why others of those cannot be, by their keys."""
-    config = started_with
-    problems: dict[str, SparklogError] = {}
-    for owner in (None, node_id):
-        left = {name: text for name, text in broker_configs(configs, owner).items() if name in DYNAMIC}
-        config, refused = _with_what_can_be(config, left)
-        problems |= {broker_key(owner, name): error for name, error in refused.items()}
-    return config, problems
+    """The settings in force with these of the root, and why others of those cannot be, by their keys.
+
+    A broker's own are laid over those of all before it is asked what can be: they may need each other.
+    """
+    of_all, own = (
+        {name: text for name, text in broker_configs(configs, owner).items() if name in DYNAMIC}
+        for owner in (None, node_id)
+    )
+    config, refused = _with_what_can_be(started_with, of_all | own)
+    behind = {name: text for name, text in of_all.items() if name in refused and name in own}
+    config, refused_behind = _with_what_can_be(config, behind)
+    problems = {broker_key(node_id if name in own else None, name): why for name, why in refused.items()}
+    return config, problems | {broker_key(None, name): why for name, why in refused_behind.items()}
 
 
 def _with_what_can_be(

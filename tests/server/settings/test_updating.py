@@ -50,6 +50,24 @@ def test_what_cannot_be_is_passed_over_and_told_of() -> None:
     assert list(problems) == [broker_key(1, "num.io.threads")]
 
 
+def test_a_brokers_own_setting_may_need_one_of_all() -> None:
+    """By itself a limit of 0 cannot be, and the broker took 2,000 connections of each address."""
+    stored = {broker_key(None, "max.connections.per.ip"): "0"}
+    stored |= {broker_key(1, "max.connections.per.ip.overrides"): "10.0.0.7:5"}
+    config, problems = config_in_force(STARTED_WITH, stored, 1)
+    assert (config.network.max_connections_per_ip, config.network.per_ip_overrides()) == (0, {"10.0.0.7": 5})
+    assert problems == {}
+    config, problems = config_in_force(STARTED_WITH, stored, 2)  # which has no address that may connect
+    assert (config, list(problems)) == (STARTED_WITH, [broker_key(None, "max.connections.per.ip")])
+
+
+def test_what_is_behind_a_value_that_cannot_be_counts() -> None:
+    stored = {broker_key(None, "max.connections"): "x", broker_key(1, "max.connections"): "y"}
+    config, problems = config_in_force(STARTED_WITH, stored, 1)
+    assert config == STARTED_WITH
+    assert set(problems) == set(stored)
+
+
 def test_settings_that_need_each_other_are_taken_together() -> None:
     nobody, one = ("max.connections.per.ip", "0"), ("max.connections.per.ip.overrides", "10.0.0.7:5")
     both = {broker_key(1, name): text for name, text in (nobody, one)}
