@@ -74,8 +74,8 @@ MUTANTS = (
     Mutant(
         "settings of brokers: its own win over those of all",
         IN_FORCE,
-        "    for owner in (None, node_id):\n",
-        "    for owner in (node_id, None):\n",
+        "    config, refused = _with_what_can_be(started_with, of_all | own)\n",
+        "    config, refused = _with_what_can_be(started_with, own | of_all)\n",
         OF_IN_FORCE,
     ),
     Mutant(
@@ -247,10 +247,10 @@ MUTANTS = (
         "tests/server/test_process.py -k cluster_is_known",
     ),
     Mutant(
-        "settings: a broker's own may need one of all",
-        "sparklog_server/settings/in_force.py",
-        "    config, refused = _with_what_can_be(started_with, of_all | own)\n",
-        "    config, refused = _with_what_can_be(started_with, own)\n",
-        "tests/server/settings/test_updating.py",
+        "settings of brokers: what is behind a value that cannot be counts",
+        IN_FORCE,
+        "    config, refused_behind = _with_what_can_be(config, behind)\n",
+        "    refused_behind = dict[str, SparklogError]()\n",
+        OF_IN_FORCE,
     ),
 )
