@@ -5,6 +5,7 @@ from scripts.mutations.mutant import Mutant
 METADATA, OF_METADATA = "sparklog_server/api/metadata.py", "tests/server/api/test_metadata.py"
 CONFIGS = "sparklog_server/api/describe_configs.py"
 LOG_DIRS, OF_LOG_DIRS = "sparklog_server/api/log_dir_listing.py", "tests/server/api/test_describe_log_dirs.py"
+LISTING, OF_LISTING = "sparklog_server/api/topic_listing.py", "tests/server/api/test_topic_listing.py"
 OF_COSTS = "tests/server/api/test_costs.py"
 
 MUTANTS = (
@@ -24,8 +25,8 @@ MUTANTS = (
     ),
     Mutant(
         "bounds: others have turns between topics of many partitions",
-        METADATA,
-        "                await self._pace.made(len(topic.partitions) // _PARTITIONS_A_PIECE)\n",
+        LISTING,
+        "                await pace.made(len(some) // _A_PIECE)\n",
         "",
         OF_METADATA,
     ),
@@ -88,8 +89,50 @@ MUTANTS = (
     Mutant(
         "bounds: the bytes of a partition are added up once",
         "sparklog/client/admin.py",
-        "    if extents.stored_bytes is None:\n",
-        "    if True:\n",
+        "        extents.stored_bytes = sum(",
+        "        return sum(",
         f"{OF_LOG_DIRS} -k anew",
+    ),
+    Mutant(
+        "bounds: partitions are told alike in the versions that share them",
+        LISTING,
+        "partitions_like(version), pace)",
+        "version, pace)",
+        OF_LISTING,
+    ),
+    Mutant(
+        "bounds: topics are told alike in the versions that share them",
+        LISTING,
+        "        like = topics_like(version)\n",
+        "        like = version\n",
+        OF_LISTING,
+    ),
+    Mutant(
+        "bounds: the partitions that are kept are bounded",
+        LISTING,
+        " and self._partition_bytes + len(made) <= MAX_PARTITION_BYTES",
+        "",
+        OF_LISTING,
+    ),
+    Mutant(
+        "bounds: the answers that are kept are bounded",
+        LISTING,
+        "            self._kept.popitem(last=False)\n",
+        "            break\n",
+        OF_LISTING,
+    ),
+    Mutant(
+        "bounds: what is told of all topics is made by one, for whom others wait",
+        LISTING,
+        "        async with self._lock:\n",
+        "        if True:\n",
+        OF_LISTING,
+    ),
+    Mutant(
+        "bounds: rows that are led like others have numbers of their own",
+        "sparklog_server/protocol/metadata_response.py",
+        "np.arange(first, first + count",
+        "np.arange(0, count",
+        "tests/server/protocol/test_metadata_response.py",
     ),
 )

@@ -267,15 +267,15 @@ MUTANTS = (
     Mutant(
         "an answer about all topics is made once",
         "sparklog_server/api/topic_listing.py",
-        "        if chunks is None:\n",
-        "        if True:\n",
+        "            if key not in self._kept:\n",
+        "            if True:\n",
         "tests/server/api/test_topic_listing.py",
     ),
     Mutant(
         "an answer about all topics is that of the image",
         "sparklog_server/api/topic_listing.py",
-        "        if image is self._image:\n",
-        "        if self._image is not None:\n",
+        "told is None or told.cluster_changed != image.cluster_changed",
+        "told is None",
         "tests/server/api/test_topic_listing.py",
     ),
     Mutant(

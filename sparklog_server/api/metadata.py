@@ -41,7 +41,6 @@ _ZERO = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 _ASSIGNED_WITHIN_S = 0.5
 _TOPIC_BYTES = 40  # beside its name and its partitions
-_PARTITIONS_A_PIECE = 32  # take as long as an entity
 
 
 @api(ApiKey.METADATA, versions=range(14))
@@ -58,7 +57,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     errors: dict[str, ErrorCode] = {}
     refused: set[Any] = set()
     if is_of_all:
-        size = held_bytes(listing.of(services.root.image, version, operations))
+        size = held_bytes(await listing.of(services.root.image, version, operations))
     else:
         asked = _each_once(asked)
         if field(request, "allow_auto_topic_creation", True):
@@ -70,7 +69,7 @@ async def handle_metadata(request: Any, context: RequestContext, services: Servi
     # What is told is of one image, and not of one from before a wait for room.
     image, brokers = services.root.image, nodes_of(services, context.listener)
     if is_of_all:
-        chunks = listing.of(image, version, operations)
+        chunks = await listing.of(image, version, operations)
     else:
         told = _Told(services, image, version, errors, operations)
         chunks = encode_topics(await told.topics(asked, refused), version)
@@ -121,7 +120,9 @@ def _size_of(services: Services, version: int, one: Any) -> int:
     image = services.root.image
     topic = _found(image, one)
     size = _TOPIC_BYTES + text_bytes(one.name or "")
-    return size if topic is None else size + services.topic_listing.size_of(image, topic, version)
+    if topic is None:
+        return size
+    return size + services.topic_listing.as_of(image).size_of(image, topic, version)
 
 
 def _found(image: Image, one: Any) -> Topic | None:
@@ -153,7 +154,7 @@ class _Told:
     def __init__(
         self, services: Services, image: Image, version: int, errors: dict[str, ErrorCode], operations: int
     ) -> None:
-        self._listing = services.topic_listing
+        self._topics = services.topic_listing.as_of(image)
         self._image = image
         self._version = version
         self._errors = errors
@@ -170,10 +171,12 @@ class _Told:
             elif one in refused:
                 told.append(self._error(ErrorCode.unknown_server_error, topic.name, _topic_id(one)))
             else:
-                told.append(self._listing.topic(self._image, topic, self._version, self._operations))
-                await self._pace.made(len(topic.partitions) // _PARTITIONS_A_PIECE)
+                told.append(await self._topic(topic))
             await self._pace.made(1)
         return told
+
+    async def _topic(self, topic: Topic) -> list[bytes]:
+        return await self._topics.topic(self._image, topic, self._version, self._operations, self._pace)
 
     def _why_not(self, one: Any) -> list[bytes]:
         by_id, name = _topic_id(one), one.name or ""

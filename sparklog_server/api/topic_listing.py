@@ -1,84 +1,162 @@
 """What clients are told of topics, as bytes, and what all of them were told last.
 
-Invariants: an answer is that of the image it is asked for, leaders and fenced brokers included. At most
-    MAX_KEPT answers are kept, of one image.
+A stranger may ask for all topics all the time, in another version each time: most versions differ in a few
+bytes of a topic, and few in its partitions, which are nearly all that there is to make. So these are kept for
+the versions that share them, and as long as no commit changes what is told of topics: most only add records.
+
+Invariants: an answer is that of the image it is asked for, leaders and fenced brokers included. What is kept
+    is of one state of the cluster: partitions of at most MAX_PARTITION_BYTES, and answers of as much as
+    MAX_ANSWERS_BYTES beside, or the last one. They are made by one at a time, for whom others wait, and with
+    turns for everybody else.
 Not here: the bytes themselves (protocol/metadata_response.py).
 Concurrency: event loop only.
 """
 
+import asyncio
 from collections import OrderedDict
+from typing import Final
 
 from sparklog.metadata import Image, PartitionLeadership, PartitionState, Topic, is_internal
 from sparklog_server.cluster.leadership import LEADER_EPOCH
 from sparklog_server.cluster.replicas import told_replicas
+from sparklog_server.protocol.answers import Pace, held_bytes
 from sparklog_server.protocol.entities import topic_uuid
 from sparklog_server.protocol.metadata_response import (
     Led,
     Replicas,
+    array_of,
     encode_topic,
     encode_topics,
     partition_bytes,
     partitions_alike,
-    partitions_led,
+    partitions_like,
+    rows_led,
+    topics_like,
 )
 
-MAX_KEPT = 4  # of 5,000 topics each has 0.3 MB
+MAX_PARTITION_BYTES: Final = 24 << 20  # of 150,000 partitions, in all versions, 18 MB
+MAX_ANSWERS_BYTES: Final = 12 << 20  # of 5,000 topics each has 0.3 MB
 MAX_LED = 10_000
+_MANY = 64  # partitions of a topic, which are kept: less is made as soon as it is found
+_AT_ONCE = 1024
+_A_PIECE = 16  # partitions take as long as an entity
+_SAYS_OPERATIONS_FROM = 8
 
 
 class TopicListing:
     """See the module's docstring."""
 
     def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._told: ToldTopics | None = None
+
+    def as_of(self, image: Image) -> "ToldTopics":
+        """What is told of topics as of this image."""
+        told = self._told
+        if told is None or told.cluster_changed != image.cluster_changed:
+            told = self._told = ToldTopics(image, self._node_id, told)
+        return told
+
+    async def of(self, image: Image, version: int, operations: int) -> list[bytes]:
+        """The array of all topics in a Metadata response."""
+        return await self.as_of(image).all(image, version, operations)
+
+
+class ToldTopics:
+    """What is told of topics until a commit changes it."""
+
+    def __init__(self, image: Image, node_id: int, before: "ToldTopics | None") -> None:
+        self.cluster_changed = image.cluster_changed
+        self._brokers = image.brokers
+        self._node_id = node_id
         self._alone = Led(0, node_id, LEADER_EPOCH, Replicas((node_id,), (node_id,)))
-        self._image: Image | None = None
         self._led: dict[PartitionLeadership, Led] = {}
+        # Who is in sync depends on who is fenced.
+        if before is not None and before._brokers == image.brokers and len(before._led) <= MAX_LED:
+            self._led = before._led
+        self._partitions: dict[tuple[int, str], bytes] = {}
+        self._partition_bytes = 0
         self._kept: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
+        self._lock = asyncio.Lock()
 
     def __len__(self) -> int:
         """How many answers are kept."""
         return len(self._kept)
 
-    def of(self, image: Image, version: int, operations: int) -> list[bytes]:
-        """The array of all topics in a Metadata response."""
-        self._look_at(image)
-        key = version, operations
-        chunks = self._kept.get(key)
-        if chunks is None:
-            topics = [self.topic(image, topic, version, operations) for topic in image.topics.values()]
-            chunks = self._kept[key] = encode_topics(topics, version)
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        return chunks
+    async def all(self, image: Image, version: int, operations: int) -> list[bytes]:
+        """The array of all topics."""
+        like = topics_like(version)
+        key = like, operations if like >= _SAYS_OPERATIONS_FROM else 0
+        async with self._lock:
+            if key not in self._kept:
+                self._keep(key, await self._made(image, like, operations))
+            return self._kept[key]
 
-    def topic(self, image: Image, topic: Topic, version: int, operations: int) -> list[bytes]:
+    async def _made(self, image: Image, version: int, operations: int) -> list[bytes]:
+        pace = Pace()
+        topics = [
+            await self.topic(image, topic, version, operations, pace) for topic in image.topics.values()
+        ]
+        return encode_topics(topics, version)
+
+    def _keep(self, key: tuple[int, int], chunks: list[bytes]) -> None:
+        self._kept[key] = chunks
+        while len(self._kept) > 1 and self._answers_bytes() > MAX_ANSWERS_BYTES:
+            self._kept.popitem(last=False)
+
+    def _answers_bytes(self) -> int:
+        partitions = {id(one) for one in self._partitions.values()}
+        return held_bytes(
+            chunk for chunks in self._kept.values() for chunk in chunks if id(chunk) not in partitions
+        )
+
+    async def topic(
+        self, image: Image, topic: Topic, version: int, operations: int, pace: Pace
+    ) -> list[bytes]:
         """One of them."""
-        self._look_at(image)
-        if image.brokers:
-            partitions = partitions_led(version, map(self._told, topic.partitions))
-        else:
-            partitions = partitions_alike(version, self._alone, len(topic.partitions))
         return encode_topic(
             version,
             name=topic.name,
             topic_id=topic_uuid(topic.topic_id),
             is_internal=is_internal(topic.name),
-            partitions=partitions,
+            partitions=await self._partitions_of(image, topic, partitions_like(version), pace),
             operations=operations,
         )
 
+    async def _partitions_of(self, image: Image, topic: Topic, version: int, pace: Pace) -> bytes:
+        """The array of its partitions."""
+        count = len(topic.partitions)
+        await pace.made(1)
+        if not image.brokers:
+            return partitions_alike(version, self._alone, count)
+        key = version, topic.topic_id
+        made = self._partitions.get(key)
+        if made is None:
+            rows = []
+            for first in range(0, count, _AT_ONCE):
+                some = topic.partitions[first : first + _AT_ONCE]
+                known = map(self._led.get, [one.leadership for one in some])  # not a call for each of them
+                led = [
+                    self._led_as(image, partition) if one is None else one
+                    for one, partition in zip(known, some, strict=True)
+                ]
+                rows.append(rows_led(version, first, led))
+                await pace.made(len(some) // _A_PIECE)
+            made = array_of(version, count, rows)
+            if count >= _MANY and self._partition_bytes + len(made) <= MAX_PARTITION_BYTES:
+                self._partitions[key] = made
+                self._partition_bytes += len(made)
+        return made
+
     def size_of(self, image: Image, topic: Topic, version: int) -> int:
         """About how many bytes its partitions take, as the first one is led."""
-        self._look_at(image)
-        led = self._told(topic.partitions[0]) if image.brokers else self._alone
+        led = self._led_as(image, topic.partitions[0]) if image.brokers else self._alone
         return len(topic.partitions) * partition_bytes(version, led.replicas)
 
-    def _told(self, partition: PartitionState) -> Led:
+    def _led_as(self, image: Image, partition: PartitionState) -> Led:
         led = self._led.get(partition.leadership)
         if led is None:
-            image = self._image
-            assert image is not None
-            told = told_replicas(image, self._alone.node_id, partition)
+            told = told_replicas(image, self._node_id, partition)
             led = self._led[partition.leadership] = Led(
                 told.error.value,
                 told.leader,
@@ -86,12 +164,3 @@ class TopicListing:
                 Replicas(told.replicas, told.in_sync, told.offline),
             )
         return led
-
-    def _look_at(self, image: Image) -> None:
-        if image is self._image:
-            return
-        self._kept.clear()
-        # Who is in sync depends on who is fenced.
-        if self._image is None or image.brokers != self._image.brokers or len(self._led) > MAX_LED:
-            self._led.clear()
-        self._image = image

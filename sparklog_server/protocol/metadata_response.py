@@ -5,8 +5,9 @@ the time. With kio's entities an answer of 5,000 topics took 270 ms of event loo
 nothing where it is the answer to the same question as before (api/topic_listing.py).
 
 Of partitions that one broker leads in one epoch the bytes differ in the number alone: topics with as many
-partitions, led alike, share theirs. Where several brokers lead, what follows a partition's leader and epoch
-(its replicas, which of them are there) is the same for most partitions, and made once for each list.
+partitions, led alike, share theirs. Where several brokers lead, most partitions are led like others, and
+their rows are copied with another number; what follows a partition's leader and epoch (its replicas, which of
+them are there) is made once for each list.
 
 Invariants: the same bytes as kio's, in every version (a test compares them).
 Not here: brokers, and what else there is once in a response.
@@ -16,7 +17,7 @@ Sources: Kafka MetadataResponse.json.
 import functools
 import struct
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,11 @@ _OFFLINE_FROM = 5
 _EPOCHS_FROM = 7
 _TOPIC_IDS_FROM = 10
 _ERROR_FROM = 13
+_INTERNAL_FROM, _OPERATIONS_FROM = 1, 8
+_TOPICS_CHANGE = (
+    0, _INTERNAL_FROM, _OFFLINE_FROM, _EPOCHS_FROM, _OPERATIONS_FROM, FLEXIBLE_FROM, _TOPIC_IDS_FROM,
+)  # fmt: skip
+_ALIKE = 4  # partitions of each kind, on average, from which on NumPy is faster
 _ROW = struct.Struct(">hiii")  # error, partition, leader, its epoch
 _OLD_ROW = struct.Struct(">hii")
 _NO_ID = bytes(16)
@@ -88,11 +94,11 @@ def encode_topic(
     head = [_INT16.pack(error_code), _name(name, flexible=flexible)]
     if version >= _TOPIC_IDS_FROM:
         head.append(_NO_ID if topic_id is None else topic_id.bytes)
-    if version >= 1:
+    if version >= _INTERNAL_FROM:
         head.append(b"\1" if is_internal else b"\0")
     block = _count(0, flexible=flexible) if partitions is None else partitions
     pieces = [b"".join(head), block]
-    tail = (_INT32.pack(operations) if version >= 8 else b"") + (b"\0" if flexible else b"")
+    tail = (_INT32.pack(operations) if version >= _OPERATIONS_FROM else b"") + (b"\0" if flexible else b"")
     return [*pieces, tail] if tail else pieces
 
 
@@ -102,8 +108,7 @@ def partitions_alike(version: int, led: Led, count: int) -> bytes:
 
 
 def _block(version: int, led: Led, count: int) -> bytes:
-    before, after = _around_number(version, led)
-    template = before + _INT32.pack(0) + after
+    template = b"".join(_around_number(version, led, bytes(4)))
     rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
     numbers = np.arange(count, dtype=">i4")
     rows[:, 2:6] = numbers.view(np.uint8).reshape(count, 4)
@@ -114,16 +119,41 @@ _small_block = functools.lru_cache(maxsize=64)(_block)  # 8 MB at most
 _large_block = functools.lru_cache(maxsize=4)(_block)  # 12 MB
 
 
-def partitions_led(version: int, partitions: Iterable[Led]) -> bytes:
+def partitions_led(version: int, partitions: Sequence[Led]) -> bytes:
     """An array of partitions, from number 0 on, that are led by several brokers."""
+    return array_of(version, len(partitions), [rows_led(version, 0, partitions)])
+
+
+def array_of(version: int, count: int, rows: Iterable[bytes]) -> bytes:
+    """An array of so many partitions, made of what `rows_led` made of them, in pieces."""
+    return b"".join((_count(count, flexible=version >= FLEXIBLE_FROM), *rows))
+
+
+def rows_led(version: int, first: int, partitions: Sequence[Led]) -> bytes:
+    """Partitions, from number `first` on. Those that are the same object are led alike, and made at once."""
+    alike = {id(one): one for one in partitions}
+    if len(alike) <= len(partitions) // _ALIKE:
+        templates = [b"".join(_around_number(version, one, bytes(4))) for one in alike.values()]
+        if len({len(one) for one in templates}) == 1:
+            return _rows_alike(first, partitions, dict(zip(alike, templates, strict=True)))
     rows: list[bytes] = []
     if version >= _EPOCHS_FROM:
-        for number, (error, node_id, epoch, replicas) in enumerate(partitions):
+        for number, (error, node_id, epoch, replicas) in enumerate(partitions, first):
             rows += (_ROW.pack(error, number, node_id, epoch), replicas_block(version, replicas))
     else:
-        for number, (error, node_id, _, replicas) in enumerate(partitions):
+        for number, (error, node_id, _, replicas) in enumerate(partitions, first):
             rows += (_OLD_ROW.pack(error, number, node_id), replicas_block(version, replicas))
-    return _count(len(rows) // 2, flexible=version >= FLEXIBLE_FROM) + b"".join(rows)
+    return b"".join(rows)
+
+
+def _rows_alike(first: int, partitions: Sequence[Led], templates: dict[int, bytes]) -> bytes:
+    """`templates`: rows of one size, by the identity of what they are made of."""
+    count = len(partitions)
+    places = {one: place for place, one in enumerate(templates)}
+    chosen = np.fromiter((places[id(one)] for one in partitions), np.intp, count)
+    rows = np.frombuffer(b"".join(templates.values()), np.uint8).reshape(len(templates), -1)[chosen]
+    rows[:, 2:6] = np.arange(first, first + count, dtype=">i4").view(np.uint8).reshape(count, 4)
+    return rows.tobytes()
 
 
 def partition_bytes(version: int, replicas: Replicas) -> int:
@@ -131,10 +161,20 @@ def partition_bytes(version: int, replicas: Replicas) -> int:
     return (_ROW if version >= _EPOCHS_FROM else _OLD_ROW).size + len(replicas_block(version, replicas))
 
 
-def _around_number(version: int, led: Led) -> tuple[bytes, bytes]:
+def _around_number(version: int, led: Led, number: bytes) -> tuple[bytes, ...]:
     epoch = _INT32.pack(led.leader_epoch) if version >= _EPOCHS_FROM else b""
-    leader = _INT32.pack(led.node_id) + epoch
-    return _INT16.pack(led.error_code), leader + replicas_block(version, led.replicas)
+    leader = _INT32.pack(led.node_id)
+    return _INT16.pack(led.error_code), number, leader, epoch, replicas_block(version, led.replicas)
+
+
+def partitions_like(version: int) -> int:
+    """The first version in which partitions have the same bytes as in this one."""
+    return max(one for one in (0, _OFFLINE_FROM, _EPOCHS_FROM, FLEXIBLE_FROM) if one <= version)
+
+
+def topics_like(version: int) -> int:
+    """The first version in which topics have the same bytes as in this one, with their partitions."""
+    return max(one for one in _TOPICS_CHANGE if one <= version)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -157,7 +197,7 @@ def count_bytes(version: int) -> int:
 def after_topics(version: int) -> int:
     """How many bytes of a response follow the array of topics: authorized operations, an error, tags."""
     return (
-        (4 if 8 <= version <= 10 else 0)
+        (4 if _OPERATIONS_FROM <= version <= 10 else 0)
         + (2 if version >= _ERROR_FROM else 0)
         + (1 if version >= FLEXIBLE_FROM else 0)
     )

@@ -22,6 +22,9 @@ from sparklog_server.protocol.metadata_response import (
     partition_bytes,
     partitions_alike,
     partitions_led,
+    partitions_like,
+    rows_led,
+    topics_like,
 )
 
 NODE = st.integers(-1, 2**31 - 1)
@@ -119,6 +122,37 @@ def test_what_a_partition_takes_is_known_before(version: int) -> None:
     led = Led(0, 1, 1, Replicas((1, 2, 3), (1, 2), (3,)))
     two, three = (len(partitions_led(version, repeated(led, count))) for count in (2, 3))
     assert partition_bytes(version, led.replicas) == three - two
+
+
+MANY = st.lists(LED, min_size=1, max_size=3).flatmap(
+    lambda some: st.lists(st.sampled_from(some), min_size=12, max_size=40)
+)
+
+
+@pytest.mark.parametrize("version", [0, 5, 7, 9])
+@settings(max_examples=30, deadline=None)
+@given(partitions=MANY, first=st.integers(0, 2**31 - 41))
+def test_partitions_that_are_led_like_others_are_as_if_each_was_made(
+    version: int, partitions: list[Led], first: int
+) -> None:
+    each = [rows_led(version, first + number, [one]) for number, one in enumerate(partitions)]
+    assert rows_led(version, first, partitions) == b"".join(each)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_versions_that_are_alike_have_the_same_bytes(version: int) -> None:
+    led = [Led(0, 1, 1, Replicas((1, 2, 3), (1, 2), (3,)))]
+    like = partitions_like(version)
+    assert partitions_led(version, led) == partitions_led(like, led)
+    assert like == 0 or partitions_led(like - 1, led) != partitions_led(like, led)
+
+    def topic(version: int) -> list[bytes]:
+        fields = {"name": "t", "topic_id": uuid.UUID(int=7), "partitions": partitions_led(version, led)}
+        return encode_topics([encode_topic(version, is_internal=True, **fields)], version)  # type: ignore[arg-type]
+
+    like = topics_like(version)
+    assert topic(version) == topic(like)
+    assert like == 0 or topic(like - 1) != topic(like)
 
 
 def test_partitions_are_encoded_once_for_all_who_ask() -> None:
