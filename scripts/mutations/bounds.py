@@ -135,4 +135,18 @@ MUTANTS = (
         "np.arange(0, count",
         "tests/server/protocol/test_metadata_response.py",
     ),
+    Mutant(
+        "bounds: names count as the bytes that they take",
+        "sparklog_server/protocol/answers.py",
+        "    return len(text) if text.isascii() else len(text.encode())\n",
+        "    return len(text)\n",
+        "tests/server/api/test_list_transactions.py -k bytes",
+    ),
+    Mutant(
+        "bounds: topics of transactions count beside their partitions",
+        "sparklog_server/api/describe_transactions.py",
+        "            if context.answer.fits(_size_of_topics(one, image)):\n",
+        "            if True:\n",
+        "tests/server/api/test_describe_transactions.py -k bytes",
+    ),
 )

@@ -7,7 +7,7 @@ Beyond 32 MiB of partitions the rest of the ids is answered UNKNOWN_SERVER_ERROR
 Versions: 0 (KIP-664).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -15,14 +15,15 @@ from sparklog.client.transaction_view import STATE_NAMES
 from sparklog.metadata import Image, Transaction
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import Pace, in_slices, text_bytes
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import make, maker
 from sparklog_server.protocol.errors import ErrorCode
 
 _NONE = -1
-_STATE_BYTES, _PARTITION_BYTES = 300, 40  # while the answer is made
+_STATE_BYTES, _TOPIC_BYTES, _PARTITION_BYTES = 300, 150, 40  # while the answer is made, beside names
+_A_PIECE = 16  # partitions take as long as an entity
 
 
 @api(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(1))
@@ -31,24 +32,45 @@ async def handle_describe_transactions(request: Any, context: RequestContext, se
     await services.root.look(force=True)
     image = services.root.image
     names = dict.fromkeys(request.transactional_ids)
-    fitting = {name for name in names if context.answer.fits(_size_of(name, image))}
+    pace = Pace()
+    fitting = await _fitting(names, image, context, pace)
     await context.answer.reserve()
     in_charge = services.membership.is_in_charge
     errors = {name: _error(image, name, name in fitting, in_charge) for name in names}
     failed = {error: _failed(context.types, error) for error in set(errors.values())}
+    described = {
+        name: await _described(context.types, image, name, pace)
+        for name, error in errors.items()
+        if not error
+    }
     return make(
         context.types.DescribeTransactionsResponse,
         transaction_states=await in_slices(
-            failed[error](name) if error else _described(context.types, image, name)
-            for name, error in errors.items()
+            failed[error](name) if error else described[name] for name, error in errors.items()
         ),
     )
 
 
-def _size_of(name: str, image: Image) -> int:
-    """About what its description takes."""
-    one = image.transactions.get(name)
-    return _STATE_BYTES + 2 * len(name) + (0 if one is None else _PARTITION_BYTES * len(one.partitions))
+async def _fitting(names: Iterable[str], image: Image, context: RequestContext, pace: Pace) -> set[str]:
+    """Count about what their descriptions take; those that are not too much."""
+    fitting = set()
+    for name in names:
+        one = image.transactions.get(name)
+        size = _STATE_BYTES + 2 * text_bytes(name)
+        if one is None:
+            context.answer.fits(size)  # there is an error to tell, whether it fits or not
+        elif context.answer.fits(size + _PARTITION_BYTES * len(one.partitions)):
+            if context.answer.fits(_size_of_topics(one, image)):
+                fitting.add(name)
+            await pace.made(1 + len(one.partitions) // _A_PIECE)
+    return fitting
+
+
+def _size_of_topics(one: Transaction, image: Image) -> int:
+    """What its topics take beside their partitions."""
+    topics = (image.topic_by_id.get(topic_id) for topic_id in {topic_id for topic_id, _ in one.partitions})
+    names = (topic.name for topic in topics if topic is not None)
+    return sum(_TOPIC_BYTES + 2 * text_bytes(topic) for topic in names)
 
 
 def _error(image: Image, name: str, fits: bool, in_charge: bool) -> ErrorCode:
@@ -72,7 +94,7 @@ def _failed(types: ModuleType, error: ErrorCode) -> Callable[[str], Any]:
     )
 
 
-def _described(types: ModuleType, image: Image, name: str) -> Any:
+async def _described(types: ModuleType, image: Image, name: str, pace: Pace) -> Any:
     one = image.transactions[name]
     return make(
         types.TransactionState,
@@ -83,14 +105,20 @@ def _described(types: ModuleType, image: Image, name: str) -> Any:
         transaction_start_time=one.started_ms if one.is_ongoing else _NONE,
         producer_id=one.producer_id,
         producer_epoch=one.producer_epoch,
-        topics=_topics(types, image, one),
+        topics=await _topics(types, image, one, pace),
     )
 
 
-def _topics(types: ModuleType, image: Image, one: Transaction) -> list[Any]:
+async def _topics(types: ModuleType, image: Image, one: Transaction, pace: Pace) -> list[Any]:
     numbers: dict[str, list[int]] = {}
-    for topic_id, partition in one.partitions:
+    for count, (topic_id, partition) in enumerate(one.partitions):
+        if count % _A_PIECE == 0:
+            await pace.made(1)
         topic = image.topic_by_id.get(topic_id)
         if topic is not None:  # else it was deleted meanwhile, and its part is dropped
             numbers.setdefault(topic.name, []).append(partition)
-    return [make(types.TopicData, topic=name, partitions=found) for name, found in numbers.items()]
+    told = []
+    for name, found in numbers.items():
+        told.append(make(types.TopicData, topic=name, partitions=found))
+        await pace.made(1)
+    return told

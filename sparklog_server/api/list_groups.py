@@ -9,7 +9,7 @@ from typing import Any
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import in_slices, text_bytes
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
 from sparklog_server.protocol.entities import field, make
@@ -25,7 +25,7 @@ async def handle_list_groups(request: Any, context: RequestContext, services: Se
     states = {state.lower() for state in field(request, "states_filter", ())}
     kinds = {kind.lower() for kind in field(request, "types_filter", ())}
     error, found = services.groups.group_ids()
-    if not context.answer.fits(sum(_GROUP_BYTES + 2 * len(group_id) for group_id in found)):
+    if not context.answer.fits(sum(_GROUP_BYTES + 2 * text_bytes(group_id) for group_id in found)):
         error, found = ErrorCode.unknown_server_error, []
     await context.answer.reserve()
     types = context.types

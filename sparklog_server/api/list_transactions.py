@@ -16,10 +16,10 @@ from sparklog.errors import InvalidRequestError
 from sparklog.metadata import Image, Transaction
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
-from sparklog_server.protocol.answers import in_slices
+from sparklog_server.protocol.answers import in_slices, text_bytes
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.entities import field, make, maker
 from sparklog_server.protocol.errors import ErrorCode
 
 _STATE_BYTES = 160  # while the answer is made, beside the id
@@ -36,25 +36,28 @@ async def handle_list_transactions(request: Any, context: RequestContext, servic
     )
     error, found = await _found(wanted, services)
     unknown = wanted.unknown_states
-    size = sum(_STATE_BYTES + 2 * len(one.transactional_id) for one in found)
-    if not context.answer.fits(size + sum(_STATE_BYTES + 2 * len(state) for state in unknown)):
+    names = [*unknown, *(one.transactional_id for one in found)]
+    if not context.answer.fits(sum(await in_slices(map(_size_of, names)))):
         error, found, unknown = ErrorCode.unknown_server_error, [], []
     await context.answer.reserve()
     types = context.types
+    in_phase = {
+        phase: maker(types.TransactionState, "transactional_id", "producer_id", transaction_state=name)
+        for phase, name in STATE_NAMES.items()
+    }
     return make(
         types.ListTransactionsResponse,
         error_code=error,
         unknown_state_filters=unknown,
         transaction_states=await in_slices(
-            make(
-                types.TransactionState,
-                transactional_id=one.transactional_id,
-                producer_id=one.producer_id,
-                transaction_state=STATE_NAMES[one.phase],
-            )
-            for one in found
+            in_phase[one.phase](one.transactional_id, one.producer_id) for one in found
         ),
     )
+
+
+def _size_of(name: str) -> int:
+    """What an id, or the name of a state, takes: twice its bytes, when the answer is put together."""
+    return _STATE_BYTES + 2 * text_bytes(name)
 
 
 async def _found(wanted: Wanted, services: Services) -> tuple[ErrorCode, list[Transaction]]:

@@ -40,7 +40,30 @@ def test_what_would_make_an_answer_too_large_is_refused(
 ) -> None:
     for name in ("app", "app-2"):
         transactor.add(producer_of(transactor.initialise(name)), ("orders", 0), name=name)
-    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 400)
+    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 800)
     one, two = transactor.ask(DESCRIBE, 0, transactional_ids=["app", "app-2"]).transaction_states
     assert (one.error_code.name, len(one.topics)) == ("none", 1)
     assert (two.error_code.name, two.topics) == ("unknown_server_error", ())
+
+
+def test_names_count_as_bytes_and_topics_beside_their_partitions(
+    transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic was counted as a partition, and a character, which takes up to four bytes, as one."""
+    narrow, wide = "a" * 100, "\U0001f600" * 100
+    both = producer_of(transactor.initialise("both"))
+    transactor.add(both, ("orders", 0), ("returns", 0), name="both")
+    one = producer_of(transactor.initialise("one"))
+    transactor.add(one, ("orders", 0), ("orders", 1), name="one")
+    for name in (narrow, wide):
+        transactor.add(producer_of(transactor.initialise(name)), ("orders", 0), name=name)
+
+    def fitting(most: int, *names: str) -> list[str]:
+        monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", most)
+        told = transactor.ask(DESCRIBE, 0, transactional_ids=names).transaction_states
+        return [one.transactional_id for one in told if one.error_code.name == "none"]
+
+    assert fitting(750, narrow) == [narrow]
+    assert fitting(750, wide) == []
+    assert fitting(600, "one") == ["one"]
+    assert fitting(600, "both") == []

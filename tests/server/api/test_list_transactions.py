@@ -37,3 +37,18 @@ def test_an_answer_that_would_be_too_large_is_refused(
     producer_of(transactor.initialise("app-2"))
     refused = transactor.ask(LIST, 0)
     assert (refused.error_code.name, refused.transaction_states) == ("unknown_server_error", ())
+
+
+@pytest.mark.parametrize(("character", "fits"), [("a", True), ("\U0001f600", False)])
+def test_ids_count_as_bytes(
+    transactor: TransactionClient, monkeypatch: pytest.MonkeyPatch, character: str, *, fits: bool
+) -> None:
+    """57 MB were counted as 31."""
+    name = character * 100
+    producer_of(transactor.initialise(name))
+    monkeypatch.setattr("sparklog_server.protocol.answers.MAX_ANSWER_BYTES", 500)
+    answer = transactor.ask(LIST, 0)
+    assert [one.transactional_id for one in answer.transaction_states] == ([name] if fits else [])
+    assert answer.error_code.name == ("none" if fits else "unknown_server_error")
+    states = transactor.ask(LIST, 0, state_filters=[name])
+    assert states.unknown_state_filters == ((name,) if fits else ())
