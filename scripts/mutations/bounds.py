@@ -149,4 +149,25 @@ MUTANTS = (
         "            if True:\n",
         "tests/server/api/test_describe_transactions.py -k bytes",
     ),
+    Mutant(
+        "bounds: what comes of the elements of a request that waits for a moment counts",
+        "sparklog_server/dispatch/dispatcher.py",
+        "        if entry.counts or not entry.waits:\n",
+        "        if not entry.waits:\n",
+        "tests/server/dispatch/test_work.py -k thousands",
+    ),
+    Mutant(
+        "bounds: FindCoordinator is such a request",
+        "sparklog_server/api/find_coordinator.py",
+        "waits=True, counts=True)",
+        "waits=True)",
+        "tests/server/api/test_registry.py",
+    ),
+    Mutant(
+        "bounds: which brokers there are is found once for many transactional ids",
+        "sparklog/client/transaction_view.py",
+        "    return functools.partial(_one_of, _nodes(image))\n",
+        "    return lambda name: _one_of(_nodes(image), name)\n",
+        "tests/client/test_transaction_view.py -k found_once",
+    ),
 )

@@ -17,8 +17,9 @@ Sources: Kafka TransactionState, TransactionStateManager (listTransactionStates,
     KIP-994, KIP-1152.
 """
 
+import functools
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -88,7 +89,12 @@ def running_ms(one: Transaction, now_ms: int) -> int | None:
 
 def coordinator_of(transactional_id: str, image: Image) -> int:
     """The broker to which clients are sent; NO_NODE: none of several lives."""
-    return _one_of(_nodes(image), transactional_id)
+    return coordinators(image)(transactional_id)
+
+
+def coordinators(image: Image) -> Callable[[str], int]:
+    """What tells that of each of many ids: which brokers there are is found once."""
+    return functools.partial(_one_of, _nodes(image))
 
 
 def coordinated(image: Image, node_id: int) -> Iterator[Transaction]:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparklog.client.transaction_view import coordinator_of
+from sparklog.client.transaction_view import coordinators
 from sparklog_server.api.nodes import node_of
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
@@ -29,7 +29,7 @@ _BATCHED_SINCE = 4
 _Where = dict[str, Any]
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=range(5), waits=True)
+@api(ApiKey.FIND_COORDINATOR, versions=range(5), waits=True, counts=True)
 async def handle_find_coordinator(request: Any, context: RequestContext, services: Services) -> Any:
     """Say where groups are."""
     types = context.types
@@ -53,8 +53,7 @@ async def _find(
     if error:
         return [_nowhere(error, message)] * len(keys)
     if key_type == TRANSACTION:
-        image = services.root.image
-        nodes = await in_slices(coordinator_of(key, image) for key in keys)
+        nodes = await in_slices(map(coordinators(services.root.image), keys))
     else:
         nodes = await services.groups.shards.coordinators_of(keys)
     told = {node_id: _told(node_id, context, services) for node_id in set(nodes)}

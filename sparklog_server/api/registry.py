@@ -31,6 +31,7 @@ class DeclaredApi:
     handler: Handler
     pipelined: bool
     waits: bool
+    counts: bool
 
     def bind(self, services: Services) -> ApiEntry:
         """The API, served with these."""
@@ -41,6 +42,7 @@ class DeclaredApi:
             handle=functools.partial(_call, self.handler, services),
             pipelined=self.pipelined,
             waits=self.waits,
+            counts=self.counts,
         )
 
 
@@ -48,7 +50,7 @@ _declared: dict[int, DeclaredApi] = {}
 
 
 def api(
-    key: ApiKey, *, versions: range, pipelined: bool = False, waits: bool = False
+    key: ApiKey, *, versions: range, pipelined: bool = False, waits: bool = False, counts: bool = False
 ) -> Callable[[Handler], Handler]:
     """Declare the handler of an API; see ApiEntry.
 
@@ -68,6 +70,7 @@ def api(
             handler=handler,
             pipelined=pipelined,
             waits=waits,
+            counts=counts,
         )
         return handler
 

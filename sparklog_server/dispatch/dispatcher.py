@@ -88,7 +88,7 @@ class Dispatcher:
         examined = await self._turns.examine(len(data), lambda: examine_request(data, header, codec))
         work = HeldWork(self.work, origin.peer_host)
         slot = HeldSlot(self.slots)
-        if not entry.waits:
+        if entry.counts or not entry.waits:
             await work.reserve(examined.elements)
         wants_news = header.api_key not in _NO_NEWS
         try:

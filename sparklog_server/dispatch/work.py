@@ -9,7 +9,8 @@ The walk itself takes a microsecond for each element. A hundred such requests th
 walked over before anybody else has a turn; so from the first of them on it is one a turn of the event loop.
 
 Invariants: what was taken is given back, once. Requests that wait for something to happen (Fetch, JoinGroup,
-    SyncGroup) take nothing here: they might wait for each other, and count what they keep themselves.
+    SyncGroup) take nothing here: they might wait for each other, and count what they keep themselves. One
+    that waits for a moment, and for none of them, does (ApiEntry, `counts`): FindCoordinator.
 Concurrency: event loop only.
 """
 

@@ -44,6 +44,8 @@ class ApiEntry:
         waits: the handler waits for something to happen elsewhere (records, other members). It does not
             count as being worked on, since five hundred idle consumers must not use up queued.max.requests,
             and it may be cancelled (asyncio) when the client goes away.
+        counts: one that waits, but for a moment, and for no other request: what comes of its elements counts
+            as work, as that of those that do not wait.
     """
 
     key: int
@@ -52,3 +54,4 @@ class ApiEntry:
     handle: Handle
     pipelined: bool = False
     waits: bool = False
+    counts: bool = False

@@ -1,12 +1,22 @@
 """Transactions as tools ask for them: filters, patterns that clients send, and who coordinates."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 
 from sparklog.client.patterns import MOST_CHARACTERS, matching
-from sparklog.client.transaction_view import Wanted, chosen, coordinated, coordinator_of, running_ms
+from sparklog.client.transaction_view import (
+    Wanted,
+    chosen,
+    coordinated,
+    coordinator_of,
+    coordinators,
+    running_ms,
+)
 from sparklog.clock import ManualClock
 from sparklog.errors import InvalidRequestError
-from sparklog.metadata import NO_NODE, Transaction, TransactionPhase, plan_begin_producer
+from sparklog.metadata import NO_NODE, RegisteredBroker, Transaction, TransactionPhase, plan_begin_producer
 from sparklog.storage import MemoryStore
 from tests.support.roots import opened
 from tests.support.several_brokers import SeveralBrokers
@@ -113,6 +123,28 @@ def test_brokers_that_live_share_the_ids() -> None:
     found = [coordinator_of(name, image) for name in names]
     assert all(40 < found.count(node_id) < 90 for node_id in (1, 2, 3))
     assert coordinator_of("app", image) == coordinator_of("app", several.log.refresh())
+
+
+def test_which_brokers_there_are_is_found_once_for_many_ids() -> None:
+    """12,000 ids in a request had the brokers sorted 12,000 times."""
+
+    class Brokers(dict[int, RegisteredBroker]):
+        looked_at = 0
+
+        def items(self) -> Any:
+            self.looked_at += 1
+            return super().items()
+
+    clock = ManualClock()
+    several = SeveralBrokers(MemoryStore("view", clock=clock), clock)
+    for node_id in (1, 2, 3):
+        several.join(node_id)
+    image = several.log.refresh()
+    names = [f"app-{number}" for number in range(200)]
+    each = [coordinator_of(name, image) for name in names]
+    brokers = Brokers(image.brokers)
+    assert list(map(coordinators(dataclasses.replace(image, brokers=brokers)), names)) == each
+    assert brokers.looked_at == 1
 
 
 def test_each_id_is_told_of_by_one_broker() -> None:

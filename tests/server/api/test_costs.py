@@ -108,6 +108,8 @@ REQUESTS: dict[str, tuple[int, int, Callable[[int], Fields], int]] = {
         44, 1, lambda count: altered(count, "cleanup.policy", 2), 80),
     "producers of partitions that there are not": (61, 0, lambda count: described(count), 20),
     "transactions that there are not": (65, 0, lambda count: {"transactional_ids": numbered(count)}, 38),
+    "coordinators of transactions": (
+        10, 4, lambda count: {"key_type": 1, "coordinator_keys": numbered(count)}, 22),
     "partitions of topics that there are not": (75, 0, lambda count: paged(count), 32),
     "offsets of groups that there are not": (9, 8, lambda count: fetched(count, None), 70),
     "offsets of a partition of groups that there are not": (

@@ -49,6 +49,7 @@ def test_only_produce_is_pipelined_and_only_those_wait_that_wait_for_others() ->
         ApiKey.JOIN_GROUP,
         ApiKey.SYNC_GROUP,
     }
+    assert [entry.key for entry in entries if entry.counts] == [ApiKey.FIND_COORDINATOR]
 
 
 def test_an_api_is_registered_once() -> None:

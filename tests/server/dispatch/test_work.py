@@ -24,9 +24,9 @@ def topics(count: int) -> bytes:
     return struct.pack(">i", count) + b"\x00\x01t" * count
 
 
-@pytest.mark.parametrize("pipelined", [False, True])
-def test_what_names_thousands_waits_for_those_before_it(run: Run, pipelined: bool) -> None:
-    """A hundred Produce requests of 8,000 parts at once took 468 MiB."""
+@pytest.mark.parametrize("kind", [{}, {"pipelined": True}, {"waits": True, "counts": True}])
+def test_what_names_thousands_waits_for_those_before_it(run: Run, kind: dict[str, Any]) -> None:
+    """A hundred Produce requests of 8,000 parts at once took 468 MiB; FindCoordinators of 12,000 keys 118."""
     begun: list[int] = []
     gate = asyncio.Event()
 
@@ -37,7 +37,7 @@ def test_what_names_thousands_waits_for_those_before_it(run: Run, pipelined: boo
         return Response(chunks=[b"x"])
 
     async def main() -> None:
-        async with serving(handler, pipelined=pipelined) as served:
+        async with serving(handler, **kind) as served:
             large = [await served.connect() for _ in range(10)]
             for _, writer in large:
                 writer.write(request(1, topics(MANY)))

@@ -69,6 +69,7 @@ async def serving(
     *,
     pipelined: bool = False,
     waits: bool = False,
+    counts: bool = False,
     clock: Clock | None = None,
     starts: bool = True,
 ) -> AsyncIterator[Served]:
@@ -89,6 +90,7 @@ async def serving(
         handle=handle,
         pipelined=pipelined,
         waits=waits,
+        counts=counts,
     )
     dispatcher = Dispatcher(
         config.network,
