@@ -170,4 +170,18 @@ MUTANTS = (
         "    return lambda name: _one_of(_nodes(image), name)\n",
         "tests/client/test_transaction_view.py -k found_once",
     ),
+    Mutant(
+        "bounds: a new transactional id has a length in bytes",
+        "sparklog/metadata/model/transaction_values.py",
+        "    if size <= MAX_TRANSACTIONAL_ID_LENGTH:\n",
+        "    if True:\n",
+        "tests/metadata/test_transactions.py -k bytes",
+    ),
+    Mutant(
+        "bounds: a transactional id that was begun before goes on",
+        "sparklog/metadata/model/transactions.py",
+        "    if reason is None and is_new:\n",
+        "    if reason is None:\n",
+        "tests/metadata/test_transactions.py -k before_goes_on",
+    ),
 )

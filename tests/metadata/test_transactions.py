@@ -156,6 +156,24 @@ def test_an_id_has_a_length(root: Root, name: str, length: int) -> None:
     assert root.begin("x" * 1024) == (0, 0)
 
 
+def test_a_new_id_has_a_length_in_bytes(root: Root) -> None:
+    """1,024 emoji are 4 KB, of which everybody who uses the root holds 65,536."""
+    wide = "\U0001f600"
+    with pytest.raises(InvalidRequestError, match="1028 bytes in UTF-8, expected at most 1024") as raised:
+        root.begin(wide * 257)
+    assert code(raised) == "INVALID_TRANSACTIONAL_ID"
+    assert root.begin(wide * 256) == (0, 0)
+
+
+def test_an_id_that_was_begun_before_goes_on(root: Root) -> None:
+    name = "\U0001f600" * 1_024
+    begin = BeginProducer(
+        transactional_id=name, producer_id=0, producer_epoch=0, timeout_ms=1_000, time_ms=1, follows=False
+    )
+    root.apply(AllocateProducerIds(count=1, first=0), begin)
+    assert root.begin(name) == (0, 1)
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, 1 << 31])
 def test_a_timeout_is_a_time(root: Root, timeout_ms: int) -> None:
     with pytest.raises(InvalidRequestError) as raised:

@@ -225,3 +225,14 @@ def why_illegal_transactional_id(transactional_id: str) -> str | None:
         f"a transactional id of {len(transactional_id)} characters, expected 1 to "
         f"{MAX_TRANSACTIONAL_ID_LENGTH}"
     )
+
+
+def why_no_new_transactional_id(transactional_id: str) -> str | None:
+    """One that is begun is bounded in bytes, too, of which a character has up to four: everybody holds it.
+
+    Those that there are go on.
+    """
+    size = len(transactional_id.encode())
+    if size <= MAX_TRANSACTIONAL_ID_LENGTH:
+        return None
+    return f"a new transactional id of {size} bytes in UTF-8, expected at most {MAX_TRANSACTIONAL_ID_LENGTH}"

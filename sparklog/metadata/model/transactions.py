@@ -67,6 +67,7 @@ from sparklog.metadata.model.transaction_values import (
     TransactionPhase,
     added_by,
     why_illegal_transactional_id,
+    why_no_new_transactional_id,
 )
 
 MAX_TIMEOUT_MS = (1 << 31) - 1
@@ -261,8 +262,8 @@ def plan_begin_producer(
         InvalidRequestError: INVALID_TRANSACTIONAL_ID, INVALID_TRANSACTION_TIMEOUT, METADATA_VERSION_TOO_LOW.
     """
     validate_transactions_version(image)
-    _validate_beginning(transactional_id, timeout_ms)
     known = image.transactions.get(transactional_id)
+    _validate_beginning(transactional_id, timeout_ms, is_new=known is None)
     follows = known is not None and producer_id != NO_ID
     if known is None:
         if len(image.transactions) >= MAX_TRANSACTIONAL_IDS:
@@ -301,8 +302,10 @@ def allocation(image: Image, producer_ids: Collection[int]) -> list[AllocateProd
     return [plan_allocate_producer_ids(image, new)] if new else []
 
 
-def _validate_beginning(transactional_id: str, timeout_ms: int) -> None:
+def _validate_beginning(transactional_id: str, timeout_ms: int, *, is_new: bool) -> None:
     reason = why_illegal_transactional_id(transactional_id)
+    if reason is None and is_new:
+        reason = why_no_new_transactional_id(transactional_id)
     if reason is not None:
         raise InvalidRequestError(
             "INVALID_TRANSACTIONAL_ID", reason, fix="choose another transactional.id for the producer"
