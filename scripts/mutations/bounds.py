@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "bounds: others have turns between topics of many partitions",
         LISTING,
-        "                await pace.made(len(some) // _A_PIECE)\n",
+        "            await pace.made(len(some) // _A_PIECE)\n",
         "",
         OF_METADATA,
     ),
@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "bounds: partitions are told alike in the versions that share them",
         LISTING,
-        "partitions_like(version), pace)",
-        "version, pace)",
+        "        like = partitions_like(version)\n",
+        "        like = version\n",
         OF_LISTING,
     ),
     Mutant(
@@ -110,8 +110,8 @@ MUTANTS = (
     Mutant(
         "bounds: the partitions that are kept are bounded",
         LISTING,
-        " and self._partition_bytes + len(made) <= MAX_PARTITION_BYTES",
-        "",
+        "if self._partition_bytes + _KEPT_BYTES + len(made) <= MAX_PARTITION_BYTES:",
+        "if True:",
         OF_LISTING,
     ),
     Mutant(

@@ -29,6 +29,7 @@ from sparklog_server.protocol.metadata_response import (
     encode_topics,
     partition_bytes,
     partitions_alike,
+    partitions_led,
     partitions_like,
     rows_led,
     topics_like,
@@ -37,8 +38,8 @@ from sparklog_server.protocol.metadata_response import (
 MAX_PARTITION_BYTES: Final = 24 << 20  # of 150,000 partitions, in all versions, 18 MB
 MAX_ANSWERS_BYTES: Final = 12 << 20  # of 5,000 topics each has 0.3 MB
 MAX_LED = 10_000
-_MANY = 64  # partitions of a topic, which are kept: less is made as soon as it is found
-_AT_ONCE = 1024
+_KEPT_BYTES = 150  # beside a topic's partitions
+_FEW, _AT_ONCE = 16, 1024  # partitions
 _A_PIECE = 16  # partitions take as long as an entity
 _SAYS_OPERATIONS_FROM = 8
 
@@ -74,7 +75,7 @@ class ToldTopics:
         # Who is in sync depends on who is fenced.
         if before is not None and before._brokers == image.brokers and len(before._led) <= MAX_LED:
             self._led = before._led
-        self._partitions: dict[tuple[int, str], bytes] = {}
+        self._partitions: dict[int, dict[str, bytes]] = {}  # by version and topic id
         self._partition_bytes = 0
         self._kept: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
         self._lock = asyncio.Lock()
@@ -105,7 +106,7 @@ class ToldTopics:
             self._kept.popitem(last=False)
 
     def _answers_bytes(self) -> int:
-        partitions = {id(one) for one in self._partitions.values()}
+        partitions = {id(one) for made in self._partitions.values() for one in made.values()}
         return held_bytes(
             chunk for chunks in self._kept.values() for chunk in chunks if id(chunk) not in partitions
         )
@@ -119,34 +120,43 @@ class ToldTopics:
             name=topic.name,
             topic_id=topic_uuid(topic.topic_id),
             is_internal=is_internal(topic.name),
-            partitions=await self._partitions_of(image, topic, partitions_like(version), pace),
+            partitions=await self._partitions_of(image, topic, version, pace),
             operations=operations,
         )
 
     async def _partitions_of(self, image: Image, topic: Topic, version: int, pace: Pace) -> bytes:
         """The array of its partitions."""
-        count = len(topic.partitions)
         await pace.made(1)
+        like = partitions_like(version)
         if not image.brokers:
-            return partitions_alike(version, self._alone, count)
-        key = version, topic.topic_id
-        made = self._partitions.get(key)
+            return partitions_alike(like, self._alone, len(topic.partitions))
+        kept = self._partitions.setdefault(like, {})
+        made = kept.get(topic.topic_id)
         if made is None:
-            rows = []
-            for first in range(0, count, _AT_ONCE):
-                some = topic.partitions[first : first + _AT_ONCE]
-                known = map(self._led.get, [one.leadership for one in some])  # not a call for each of them
-                led = [
-                    self._led_as(image, partition) if one is None else one
-                    for one, partition in zip(known, some, strict=True)
-                ]
-                rows.append(rows_led(version, first, led))
-                await pace.made(len(some) // _A_PIECE)
-            made = array_of(version, count, rows)
-            if count >= _MANY and self._partition_bytes + len(made) <= MAX_PARTITION_BYTES:
-                self._partitions[key] = made
-                self._partition_bytes += len(made)
+            if len(topic.partitions) <= _FEW:
+                made = partitions_led(like, [self._led_as(image, one) for one in topic.partitions])
+            else:
+                made = await self._partitions_made(image, topic, like, pace)
+            if topic.topic_id in kept:
+                return made  # somebody else has made it meanwhile
+            if self._partition_bytes + _KEPT_BYTES + len(made) <= MAX_PARTITION_BYTES:
+                kept[topic.topic_id] = made
+                self._partition_bytes += _KEPT_BYTES + len(made)
         return made
+
+    async def _partitions_made(self, image: Image, topic: Topic, version: int, pace: Pace) -> bytes:
+        count = len(topic.partitions)
+        rows = []
+        for first in range(0, count, _AT_ONCE):
+            some = topic.partitions[first : first + _AT_ONCE]
+            known = map(self._led.get, [one.leadership for one in some])  # not a call for each of them
+            led = [
+                self._led_as(image, partition) if one is None else one
+                for one, partition in zip(known, some, strict=True)
+            ]
+            rows.append(rows_led(version, first, led))
+            await pace.made(len(some) // _A_PIECE)
+        return array_of(version, count, rows)
 
     def size_of(self, image: Image, topic: Topic, version: int) -> int:
         """About how many bytes its partitions take, as the first one is led."""

@@ -33,7 +33,7 @@ _INTERNAL_FROM, _OPERATIONS_FROM = 1, 8
 _TOPICS_CHANGE = (
     0, _INTERNAL_FROM, _OFFLINE_FROM, _EPOCHS_FROM, _OPERATIONS_FROM, FLEXIBLE_FROM, _TOPIC_IDS_FROM,
 )  # fmt: skip
-_ALIKE = 4  # partitions of each kind, on average, from which on NumPy is faster
+_MANY, _ALIKE = 12, 4  # partitions, and those of each kind on average, from which on NumPy is faster
 _ROW = struct.Struct(">hiii")  # error, partition, leader, its epoch
 _OLD_ROW = struct.Struct(">hii")
 _NO_ID = bytes(16)
@@ -131,11 +131,12 @@ def array_of(version: int, count: int, rows: Iterable[bytes]) -> bytes:
 
 def rows_led(version: int, first: int, partitions: Sequence[Led]) -> bytes:
     """Partitions, from number `first` on. Those that are the same object are led alike, and made at once."""
-    alike = {id(one): one for one in partitions}
-    if len(alike) <= len(partitions) // _ALIKE:
-        templates = [b"".join(_around_number(version, one, bytes(4))) for one in alike.values()]
-        if len({len(one) for one in templates}) == 1:
-            return _rows_alike(first, partitions, dict(zip(alike, templates, strict=True)))
+    if len(partitions) >= _MANY:
+        alike = {id(one): one for one in partitions}
+        if len(alike) <= len(partitions) // _ALIKE:
+            templates = [b"".join(_around_number(version, one, bytes(4))) for one in alike.values()]
+            if len({len(one) for one in templates}) == 1:
+                return _rows_alike(first, partitions, dict(zip(alike, templates, strict=True)))
     rows: list[bytes] = []
     if version >= _EPOCHS_FROM:
         for number, (error, node_id, epoch, replicas) in enumerate(partitions, first):
