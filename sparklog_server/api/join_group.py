@@ -8,21 +8,26 @@ Versions: 1 rebalance timeout; 4 a member id is required (KIP-394); 5 static mem
 """
 
 import logging
-from typing import Any
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, Final
 
 from sparklog_server.api.registry import api
 from sparklog_server.api.services import Services
 from sparklog_server.groups.coordinator import MAX_CLIENT_ID_CHARACTERS
-from sparklog_server.groups.messages import JoinRequest
+from sparklog_server.groups.messages import JoinedMember, JoinRequest
+from sparklog_server.protocol.answers import in_slices
 from sparklog_server.protocol.api_entry import RequestContext
 from sparklog_server.protocol.api_keys import ApiKey
-from sparklog_server.protocol.entities import field, make
+from sparklog_server.protocol.entities import field, make, maker
 
 _log = logging.getLogger("sparklog_server.coordinator")
 _MEMBER_ID_REQUIRED_SINCE = 4
 _NULL_PROTOCOL_SINCE = 7
+_INSTANCE_ID_SINCE = 5
 _SKIP_ASSIGNMENT_SINCE = 9
 _MAX_REASON_CHARACTERS = 255
+_MEMBER_BYTES: Final = 500  # in the leader's answer while it is made, beside its subscription
 
 
 @api(ApiKey.JOIN_GROUP, versions=range(10), waits=True)
@@ -50,6 +55,8 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
     )
     del request  # it may wait for minutes
     result = await waiting
+    # A leader may ask a hundred times at once: each answer is megabytes, and waits before it is made.
+    await context.answer.hold(sum(_MEMBER_BYTES + len(one.metadata) for one in result.members))
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug("%s: %r joins (%s): %s", group_id, result.member_id, reason, result.error.name)
     protocol = result.protocol
@@ -64,13 +71,14 @@ async def handle_join_group(request: Any, context: RequestContext, services: Ser
         leader=result.leader,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,
-        members=[
-            make(
-                types.JoinGroupResponseMember,
-                member_id=one.member_id,
-                group_instance_id=one.instance_id,
-                metadata=one.metadata,
-            )
-            for one in result.members
-        ],
+        members=await in_slices(_members(types, version, result.members)),
     )
+
+
+def _members(types: ModuleType, version: int, members: Sequence[JoinedMember]) -> Iterator[Any]:
+    kind = types.JoinGroupResponseMember
+    if version >= _INSTANCE_ID_SINCE:
+        told = maker(kind, "member_id", "group_instance_id", "metadata")
+        return (told(one.member_id, one.instance_id, one.metadata) for one in members)
+    told = maker(kind, "member_id", "metadata")
+    return (told(one.member_id, one.metadata) for one in members)

@@ -37,6 +37,7 @@ async def handle_sync_group(request: Any, context: RequestContext, services: Ser
         )
         del request  # while it waits, only what the leader has assigned is needed
         result = await waiting
+        await context.answer.hold(len(result.assignment))  # before it is made, as JoinGroup's
     return make(
         context.types.SyncGroupResponse,
         error_code=result.error,

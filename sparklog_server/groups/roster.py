@@ -81,6 +81,7 @@ class Roster:
 
     __slots__ = (
         "_assignment_bytes",
+        "_joined_members",
         "_joining",
         "_members",
         "_protocols_bytes",
@@ -99,6 +100,7 @@ class Roster:
         self._static: dict[str, str] = {}  # instance id -> member id
         self.votes: Counter[str] = Counter()  # protocol -> how many members know it
         self._joining = 0  # members with a join_ticket
+        self._joined_members: dict[str | None, tuple[JoinedMember, ...]] = {}  # by protocol, until it changes
 
     def __len__(self) -> int:
         return len(self._members)
@@ -178,6 +180,7 @@ class Roster:
         # The position stays: Kafka's leaders see their members in a stable order.
         old.member_id = new_member_id
         self._members = {member.member_id: member for member in self._members.values()}
+        self._joined_members = {}
         self._static[old.instance_id] = new_member_id
         if was_leader:
             self.leader = new_member_id
@@ -235,15 +238,19 @@ class Roster:
         return joined is not None
 
     def joined_members(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """What the leader is told."""
-        return tuple(
-            JoinedMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                metadata=member.metadata(protocol),
-            )
-            for member in self
-        )
+        """What the leader is told; made once, however often it asks, and one for all answers that wait."""
+        if protocol not in self._joined_members:
+            self._joined_members = {
+                protocol: tuple(
+                    JoinedMember(
+                        member_id=member.member_id,
+                        instance_id=member.instance_id,
+                        metadata=member.metadata(protocol),
+                    )
+                    for member in self
+                )
+            }
+        return self._joined_members[protocol]
 
     def stored_members(
         self, protocol: str | None, assignments: Mapping[str, bytes]
@@ -264,10 +271,12 @@ class Roster:
         )
 
     def _add_protocols(self, member: Member) -> None:
+        self._joined_members = {}
         self.votes.update(name for name, _ in member.protocols)
         self._protocols_bytes += member.held_bytes
 
     def _subtract_protocols(self, member: Member) -> None:
+        self._joined_members = {}
         self._protocols_bytes -= member.held_bytes
         for name, _ in member.protocols:
             self.votes[name] -= 1

@@ -1,9 +1,13 @@
 """JoinGroup in every version, and a member's life from there on."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from sparklog_server.dispatch import dispatcher
+from sparklog_server.protocol import messages
+from sparklog_server.protocol.answers import HeldAnswer
 from tests.server.api.group_requests import (
     GROUP_SETTINGS,
     GROUP_TOPICS,
@@ -11,10 +15,12 @@ from tests.server.api.group_requests import (
     JOIN,
     LEAVE,
     SUBSCRIPTION,
+    SYNC,
     commit,
     join,
     sync,
 )
+from tests.support.broker_process import until
 from tests.support.running_broker import RunningBroker
 from tests.support.wire_client import WireClient
 
@@ -135,3 +141,42 @@ def test_a_stopping_broker_does_not_wait_for_members(
 def _is_joining(running: RunningBroker) -> bool:
     group = running.broker.groups.find("g")
     return group is not None and group.roster.joining > 0
+
+
+@pytest.mark.parametrize("api", ["join", "sync"])
+def test_a_large_answer_waits_before_it_is_made(
+    asker: WireClient, running_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    """A hundred of a leader, of 100 bytes each, were 567 MiB: encoded first, and counted afterwards."""
+    large = bytes(100_000)
+    protocols = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": large}]
+    joined = join(asker, protocols=protocols)
+    if api == "join":
+        fields = {"member_id": joined.member_id, "protocols": protocols, "protocol_type": "consumer",
+                  "session_timeout": 10_000, "rebalance_timeout": 10_000}  # fmt: skip
+    else:
+        given = [{"_": "SyncGroupRequestAssignment", "member_id": joined.member_id, "assignment": large}]
+        as_leader = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id}
+        assert asker.ask(SYNC, 4, **as_leader, assignments=given).assignment == large
+        fields = {"member_id": joined.member_id, "generation_id": 1, "assignments": [],
+                  "protocol_type": "consumer", "protocol_name": "range"}  # fmt: skip
+    made: list[object] = []
+
+    def encode(*given: Any) -> Any:
+        made.append(given)
+        return messages.encode_response(*given)
+
+    monkeypatch.setattr(dispatcher, "encode_response", encode)
+    answers = running_broker.broker.dispatcher.answers
+    others = [HeldAnswer(answers), HeldAnswer(answers)]
+    running_broker.call(others[0].take(answers.limit_bytes))
+    running_broker.call(others[1].take(1))  # one may overdraw
+    asker.send(JOIN if api == "join" else SYNC, 5, group_id="g", **fields)
+    until(lambda: answers.waiting == 1, what="it waits")
+    assert not made
+    for other in others:
+        running_broker.call_soon(other.release)
+    frame = asker.receive_frame()
+    assert frame is not None
+    assert len(frame) > len(large)
+    until(lambda: answers.used_bytes == 0, what="it is given back")

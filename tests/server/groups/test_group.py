@@ -35,6 +35,21 @@ def test_one_generation_from_empty_to_stable() -> None:
     assert members.sync("b").assignment == b"B"  # asked again
 
 
+def test_a_leader_that_asks_again_is_told_the_same() -> None:
+    """What its answers hold while they wait to be sent is there once."""
+    members = Members()
+    for name in ("a", "b"):
+        members.join(name)
+    members.advance(1)
+    told = members.answer("a").members
+    members.answer("b")
+    assert members.join("a").members is told
+    members.join("c")
+    members.join("b")
+    again = members.join("a", protocols=(("range", b"new"),))
+    assert [one.metadata for one in again.members] == [b"new", b"m", b"m"]
+
+
 class TestInitialDelay:
     def test_members_that_come_later_extend_it(self) -> None:
         members = Members(delay_ms=50)

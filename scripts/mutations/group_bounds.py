@@ -1,0 +1,38 @@
+"""What small requests about consumer groups may cost, and what groups may hold."""
+
+from scripts.mutations.mutant import Mutant
+
+GROUPS = "sparklog_server/groups"
+API = "sparklog_server/api"
+OF_JOINS = "tests/server/api/test_join_group.py"
+
+MUTANTS = (
+    Mutant(
+        "groups: what a leader is told counts before it is made",
+        f"{API}/join_group.py",
+        "    await context.answer.hold(sum(_MEMBER_BYTES + len(one.metadata) for one in result.members))\n",
+        "",
+        OF_JOINS,
+    ),
+    Mutant(
+        "groups: an assignment counts before its answer is made",
+        f"{API}/sync_group.py",
+        "        await context.answer.hold(len(result.assignment))  # before it is made, as JoinGroup's\n",
+        "",
+        OF_JOINS,
+    ),
+    Mutant(
+        "groups: what leaders are told of members is made once",
+        f"{GROUPS}/roster.py",
+        "        if protocol not in self._joined_members:\n",
+        "        if True:\n",
+        "tests/server/groups/test_group.py",
+    ),
+    Mutant(
+        "groups: what leaders are told of members is that of now",
+        f"{GROUPS}/roster.py",
+        "    def _add_protocols(self, member: Member) -> None:\n        self._joined_members = {}\n",
+        "    def _add_protocols(self, member: Member) -> None:\n",
+        "tests/server/groups/test_static_members.py",
+    ),
+)
